@@ -235,22 +235,10 @@ pub fn server_of(action: &Action) -> ServerId {
 }
 
 fn row_wrong(wrong: &Wrong) -> Offer {
-    const MINE: [Table; 10] = [
-        Table::Entry,
-        Table::Inode,
-        Table::Datafile,
-        Table::Xattr,
-        Table::Orphan,
-        Table::Lingering,
-        Table::Reap,
-        Table::Pool,
-        Table::Grant,
-        Table::Batch,
-    ];
-    let table = wrong.key.first().copied().unwrap_or_default();
-    if MINE.iter().any(|mine| *mine as u8 == table) {
+    if shoal_server::actions::is_removable(&wrong.key) {
         return aside(wrong.server, wrong.key.clone());
     }
+    let table = wrong.key.first().copied().unwrap_or_default();
     if table == Table::Ended as u8 {
         return Offer::Leave(
             "the row of a transaction that was carried out: it matters only should its coordinator's store be lost; take it from \

@@ -522,6 +522,28 @@ fn every_kind_of_damage_is_found_and_mended_and_nothing_undamaged_is_touched() {
     }
 }
 
+fn site() -> Site {
+    Site {
+        lost_and_found: Handle::ROOT,
+        template: Template::default(),
+        owner: OWNER,
+        servers: [ServerId(0), ServerId(1)].into(),
+        renewed: Default::default(),
+        now: Time(1),
+    }
+}
+
+fn row_wrong(key: &[u8]) -> Problem {
+    Problem::RowWrong(Wrong { server: ServerId(1), key: key.to_vec(), why: "cut short".into() })
+}
+
+/// A server removes such a row if a repair asks for it.
+#[test]
+fn a_damaged_row_of_a_removed_name_is_set_aside() {
+    let offer = mend(&row_wrong(b"u1234"), &Tables::default(), &site());
+    assert!(matches!(offer, Offer::Mend(..)), "{offer:?}");
+}
+
 #[test]
 fn where_two_things_may_be_right_nothing_is_done_and_it_is_said_what_to_do() {
     let (one, other, datafile) = (nobody(0), nobody(1), Handle::new(ServerId(1), 9));
@@ -534,15 +556,6 @@ fn where_two_things_may_be_right_nothing_is_done_and_it_is_said_what_to_do() {
     tables.objects.insert(other, file(Some(vec![datafile])));
     tables.datafiles.insert(datafile, other);
     tables.streams.insert(datafile, Stream { generation: 1, size: 5 });
-    let site = Site {
-        lost_and_found: Handle::ROOT,
-        template: Template::default(),
-        owner: OWNER,
-        servers: [ServerId(0), ServerId(1)].into(),
-        renewed: Default::default(),
-        now: Time(1),
-    };
-    let row = |key: &[u8]| Wrong { server: ServerId(1), key: key.to_vec(), why: "cut short".into() };
     for (problem, advice) in [
         (Problem::DatafileOfAnother { object: one, datafile, owner: other }, "copy both files away"),
         (Problem::DirectoryMissing(one), "copy it elsewhere"),
@@ -554,10 +567,10 @@ fn where_two_things_may_be_right_nothing_is_done_and_it_is_said_what_to_do() {
             },
             "look at that server's log",
         ),
-        (Problem::RowWrong(row(b"S1234567")), "copy that file away before the server is started again"),
-        (Problem::RowWrong(row(b"t12345678")), "take its folder from a copy"),
+        (row_wrong(b"S1234567"), "copy that file away before the server is started again"),
+        (row_wrong(b"t12345678"), "take its folder from a copy"),
     ] {
-        match mend(&problem, &tables, &site) {
+        match mend(&problem, &tables, &site()) {
             Offer::Leave(words) => assert!(words.contains(advice), "{problem}: {words}"),
             offer => panic!("{problem}: {offer:?}"),
         }

@@ -105,17 +105,98 @@ wire_struct! {
     }
 }
 
-wire_enum! {
-    /// An operation.
+/// The terms of an operation: all that clients and servers both know of it, besides its fields.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// It changes something, and so needs a slot of the session.
+    pub changes: bool,
+    /// Only a peer server may send it.
+    pub is_peers: bool,
+    /// The request states an expectation.
+    pub expects: bool,
+    /// The entry it is about, if the entry's place decides which shard of the directory gets the request.
+    pub entry: Option<(Handle, &'a Name)>,
+    /// The objects that it changes, as far as an fsync of them must find that the change was lost.
+    pub changed: [Option<Handle>; 2],
+}
+
+const READ: Terms<'static> =
+    Terms { changes: false, is_peers: false, expects: false, entry: None, changed: [None, None] };
+/// A change that needs no slot: idempotent by its content (a transaction's id, a handle that is never used
+/// twice, a sequence, an epoch, a count).
+const IDEMPOTENT: Terms<'static> = READ;
+const CHANGE: Terms<'static> = Terms { changes: true, ..READ };
+
+impl<'a> Terms<'a> {
+    fn between_servers(self) -> Terms<'a> {
+        Terms { is_peers: true, ..self }
+    }
+
+    fn expecting(self) -> Terms<'a> {
+        Terms { expects: true, ..self }
+    }
+
+    fn of_entry(self, entry: Option<(Handle, &'a Name)>) -> Terms<'a> {
+        Terms { entry, ..self }
+    }
+
+    fn of(self, object: Handle) -> Terms<'a> {
+        Terms { changed: [Some(object), None], ..self }
+    }
+
+    /// The files of many groups; a change through an open file is noted where that is known.
+    fn of_current(self, object: Handle) -> Terms<'a> {
+        Terms { changed: [(object == Handle::CURRENT).then_some(object), None], ..self }
+    }
+
+    fn at(self, dir: Handle, name: &'a Name) -> Terms<'a> {
+        self.of(dir).of_entry(Some((dir, name)))
+    }
+
+    fn also_of(self, from: Handle) -> Terms<'a> {
+        let [to, _] = self.changed;
+        Terms { changed: [Some(from), to.filter(|to| *to != from)], ..self }
+    }
+}
+
+/// The enum of operations: a [`wire_enum!`] in which the terms of each follow its fields.
+macro_rules! operations {
+    ($(#[$doc:meta])* pub enum $name:ident {
+        $($(#[$vdoc:meta])* $variant:ident = $tag:literal $word:literal {
+            $($(#[$fdoc:meta])* $field:ident: $ty:ty,)*
+        } => $terms:expr,)*
+    }) => {
+        wire_enum! {
+            $(#[$doc])*
+            pub enum $name {
+                $($(#[$vdoc])* $variant = $tag $word { $($(#[$fdoc])* $field: $ty,)* },)*
+            }
+        }
+
+        impl $name {
+            /// Its terms.
+            #[inline]
+            #[allow(unused_variables, reason = "the terms of most depend on few of their fields")]
+            pub fn terms(&self) -> Terms<'_> {
+                match self { $($name::$variant { $($field,)* } => $terms,)* }
+            }
+        }
+    };
+}
+
+operations! {
+    /// An operation. After its fields come its [terms](Terms).
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub enum Op {
         // Namespace.
         /// Walk `path` from `dir` as far as this server can; the last object reached becomes current.
-        Lookup = 1 "lookup" { dir: Handle, path: Many<Name, { limits::PATH_COMPONENTS_MAX }>, },
+        Lookup = 1 "lookup" {
+            dir: Handle, path: Many<Name, { limits::PATH_COMPONENTS_MAX }>,
+        } => READ.of_entry(path.first().map(|name| (*dir, name))),
         /// Attributes.
-        Getattr = 2 "getattr" { object: Handle, },
+        Getattr = 2 "getattr" { object: Handle, } => READ,
         /// Change attributes.
-        Setattr = 3 "setattr" { object: Handle, set: SetAttr, },
+        Setattr = 3 "setattr" { object: Handle, set: SetAttr, } => CHANGE.of(*object),
         /// Make a regular file and open it with `open`; becomes current.
         Create = 4 "create" {
             dir: Handle, name: Name, owner: Owner,
@@ -123,17 +204,21 @@ wire_enum! {
             exclusive: bool,
             open: Rights,
             template: Option<Template>,
-        },
+        } => CHANGE.at(*dir, name),
         /// Make a FIFO, socket or device (or a regular file without opening it).
-        Mknod = 5 "mknod" { dir: Handle, name: Name, owner: Owner, kind: Kind, rdev: u64, },
+        Mknod = 5 "mknod" {
+            dir: Handle, name: Name, owner: Owner, kind: Kind, rdev: u64,
+        } => CHANGE.at(*dir, name),
         /// Make a symbolic link.
-        Symlink = 6 "symlink" { dir: Handle, name: Name, owner: Owner, target: PathBytes, },
+        Symlink = 6 "symlink" {
+            dir: Handle, name: Name, owner: Owner, target: PathBytes,
+        } => CHANGE.at(*dir, name),
         /// Make a directory.
-        Mkdir = 7 "mkdir" { dir: Handle, name: Name, owner: Owner, },
+        Mkdir = 7 "mkdir" { dir: Handle, name: Name, owner: Owner, } => CHANGE.at(*dir, name),
         /// Remove an entry that is no directory.
-        Unlink = 8 "unlink" { dir: Handle, name: Name, held: Held, },
+        Unlink = 8 "unlink" { dir: Handle, name: Name, held: Held, } => CHANGE.at(*dir, name),
         /// Remove an empty directory.
-        Rmdir = 9 "rmdir" { dir: Handle, name: Name, },
+        Rmdir = 9 "rmdir" { dir: Handle, name: Name, } => CHANGE.at(*dir, name),
         /// Move an entry. Sent to the server of `to_dir`.
         Rename = 10 "rename" {
             from_dir: Handle, from_name: Name, to_dir: Handle, to_name: Name,
@@ -142,11 +227,11 @@ wire_enum! {
             /// Swap the two entries (`RENAME_EXCHANGE`).
             exchange: bool,
             held: Held,
-        },
+        } => CHANGE.at(*to_dir, to_name).also_of(*from_dir),
         /// A further name for a file. Sent to the server of `dir`.
-        Link = 11 "link" { object: Handle, dir: Handle, name: Name, },
+        Link = 11 "link" { object: Handle, dir: Handle, name: Name, } => CHANGE.at(*dir, name),
         /// Target of a symbolic link.
-        Readlink = 12 "readlink" { object: Handle, },
+        Readlink = 12 "readlink" { object: Handle, } => READ,
         /// Entries of a directory after a position.
         Readdir = 13 "readdir" {
             dir: Handle, after: Option<Place>,
@@ -159,9 +244,9 @@ wire_enum! {
             data_max: u32,
             /// The client knows the directory's shards: return entries of this server's shard, to its end.
             in_shard: bool,
-        },
+        } => READ,
         /// Value of an extended attribute.
-        Getxattr = 14 "getxattr" { object: Handle, name: XattrName, },
+        Getxattr = 14 "getxattr" { object: Handle, name: XattrName, } => READ,
         /// Set an extended attribute.
         Setxattr = 15 "setxattr" {
             object: Handle, name: XattrName, value: XattrValue,
@@ -169,32 +254,32 @@ wire_enum! {
             create: bool,
             /// Fail if it does not.
             replace: bool,
-        },
+        } => CHANGE.of(*object),
         /// Names of the extended attributes.
-        Listxattr = 16 "listxattr" { object: Handle, },
+        Listxattr = 16 "listxattr" { object: Handle, } => READ,
         /// Remove an extended attribute.
-        Removexattr = 17 "removexattr" { object: Handle, name: XattrName, },
+        Removexattr = 17 "removexattr" { object: Handle, name: XattrName, } => CHANGE.of(*object),
         /// Check that the object is there and get a capability; becomes current.
-        Open = 18 "open" { object: Handle, rights: Rights, },
+        Open = 18 "open" { object: Handle, rights: Rights, } => READ,
         /// The client no longer holds an orphan: remove it.
-        Release = 19 "release" { object: Handle, },
+        Release = 19 "release" { object: Handle, } => CHANGE,
         /// The client still has these objects open. Objects without a name are kept for this client too.
-        Hold = 22 "hold" { objects: Many<Handle, { limits::HELD_MAX }>, },
+        Hold = 22 "hold" { objects: Many<Handle, { limits::HELD_MAX }>, } => CHANGE,
         /// Space of this server's part of the file system.
-        Statfs = 20 "statfs" { },
+        Statfs = 20 "statfs" { } => READ,
         /// Set the template of a directory's new files, or of an empty file.
-        Setlayout = 21 "setlayout" { object: Handle, template: Template, },
+        Setlayout = 21 "setlayout" { object: Handle, template: Template, } => CHANGE.of(*object),
 
         // Data.
         /// Read; the data comes as bulk.
-        Read = 30 "read" { transfer: Transfer, },
+        Read = 30 "read" { transfer: Transfer, } => READ,
         /// Write `len` bytes of the request's bulk, in order.
-        Write = 31 "write" { transfer: Transfer, len: u32, },
+        Write = 31 "write" { transfer: Transfer, len: u32, } => CHANGE.of_current(transfer.stream),
         /// Append `len` bytes of the request's bulk at the end of the file. Sent to the metafile's server.
-        Append = 32 "append" { object: Handle, capability: Option<Capability>, len: u32, },
+        Append = 32 "append" { object: Handle, capability: Option<Capability>, len: u32, } => CHANGE,
         /// Set the size. Sent to the metafile's server. Without a capability: by the path (`truncate(2)`),
         /// checked by the caller.
-        Truncate = 33 "truncate" { object: Handle, size: u64, kill_privileges: bool, },
+        Truncate = 33 "truncate" { object: Handle, size: u64, kill_privileges: bool, } => CHANGE.of(*object),
         /// Reserve space or make a hole in one stream.
         Allocate = 34 "allocate" {
             stream: Handle, generation: Generation, capability: Option<Capability>,
@@ -203,7 +288,7 @@ wire_enum! {
             /// Bytes.
             len: u64,
             mode: Allocation,
-        },
+        } => CHANGE,
         /// Make a stream durable.
         Fsync = 35 "fsync" {
             stream: Handle,
@@ -211,11 +296,11 @@ wire_enum! {
             /// the file's data may lie in datafiles that the client does not know. 0: not compared
             /// (datafiles, directories).
             generation: Generation,
-        },
+        } => READ,
         /// Facts of streams.
-        Streamstat = 36 "streamstat" { stream: Handle, },
+        Streamstat = 36 "streamstat" { stream: Handle, } => READ,
         /// Lay a stuffed file out over its datafiles (idempotent). Sent to the metafile's server.
-        Unstuff = 37 "unstuff" { object: Handle, },
+        Unstuff = 37 "unstuff" { object: Handle, } => CHANGE.of(*object),
 
         // Steps of operations that the client drives itself, one a message, if the switch `compound` is
         // off.
@@ -223,45 +308,45 @@ wire_enum! {
         /// The paper's augmented create: with its first strip, or with precreated datafiles.
         Createmeta = 40 "createmeta" {
             dir: Handle, name: Name, owner: Owner, open: Rights, template: Template,
-        },
+        } => CHANGE,
         /// Make a datafile for a metafile: an orphan of the session until the metafile lists it.
-        Createdata = 41 "createdata" { owner: Handle, },
+        Createdata = 41 "createdata" { owner: Handle, } => CHANGE,
         /// A metafile without a name lists its datafiles.
-        Laydata = 42 "laydata" { object: Handle, datafiles: Many<Handle, { limits::WIDTH_MAX }>, },
+        Laydata = 42 "laydata" { object: Handle, datafiles: Many<Handle, { limits::WIDTH_MAX }>, } => CHANGE,
         /// Enter an object into a directory.
-        Crdirent = 43 "crdirent" { dir: Handle, name: Name, object: Handle, kind: Kind, },
+        Crdirent = 43 "crdirent" { dir: Handle, name: Name, object: Handle, kind: Kind, } => CHANGE.of(*dir),
         /// Take an entry out of its directory: its object has a link too many until it is removed or
         /// settled.
-        Rmdirent = 44 "rmdirent" { dir: Handle, name: Name, },
+        Rmdirent = 44 "rmdirent" { dir: Handle, name: Name, } => CHANGE.of(*dir),
         /// Remove an object whose only name was removed (`held`: keep it as an orphan of the client).
-        Removemeta = 45 "removemeta" { object: Handle, held: bool, },
+        Removemeta = 45 "removemeta" { object: Handle, held: bool, } => CHANGE,
         /// Remove a datafile of a metafile that was removed.
-        Removedata = 46 "removedata" { owner: Handle, datafile: Handle, },
+        Removedata = 46 "removedata" { owner: Handle, datafile: Handle, } => CHANGE,
         /// Subtract the link of a removed entry, in one transaction with the end of its row. Sent to the
         /// entry's server.
         Settle = 47 "settle" {
             object: Handle, ticket: Handle,
             /// Keep the object as an orphan of the client, if the link was its last.
             held: bool,
-        },
+        } => CHANGE,
 
         // Between servers.
         /// Draw handles of the server's own (never used twice; unused ones are lost).
-        Draw = 50 "draw" { count: u16, },
+        Draw = 50 "draw" { count: u16, } => READ.between_servers(),
         /// Read one entry of a directory (a fact for planning).
-        Entry = 51 "entry" { dir: Handle, name: Name, },
+        Entry = 51 "entry" { dir: Handle, name: Name, } => READ.of_entry(Some((*dir, name))),
         /// Validate and durably lock. `participants`: the servers with a part in the transaction, except
         /// its coordinator; none: more actions follow.
         Prepare = 52 "prepare" {
             tx: TxId, actions: Many<Action, { limits::ACTIONS_MAX }>,
             participants: Many<crate::ServerId, { limits::SERVERS_MAX }>,
-        },
+        } => IDEMPOTENT.between_servers(),
         /// Carry out, or discard, the prepared actions.
-        Finish = 53 "finish" { tx: TxId, decision: Decision, },
+        Finish = 53 "finish" { tx: TxId, decision: Decision, } => IDEMPOTENT.between_servers(),
         /// Request the decision (from a participant in doubt).
-        Outcome = 54 "outcome" { tx: TxId, },
+        Outcome = 54 "outcome" { tx: TxId, } => READ.between_servers(),
         /// Remove datafiles whose files are gone.
-        Reap = 55 "reap" { dead: Many<Dead, { limits::HANDLES_MAX }>, },
+        Reap = 55 "reap" { dead: Many<Dead, { limits::HANDLES_MAX }>, } => IDEMPOTENT.between_servers(),
         /// Precreate datafiles for the requesting server's pool. The sequence grows by one with each batch
         /// that the requester has stored; a repeated sequence returns the same batch.
         Batchcreate = 56 "batchcreate" {
@@ -270,57 +355,63 @@ wire_enum! {
             sequence: u64,
             /// Datafiles requested; the batch may have fewer.
             count: u16,
-        },
+        } => IDEMPOTENT.between_servers(),
         /// Was `object` entered at (`dir`, `name`)? `refuse`: if not, it never will be.
         Vouchentry = 58 "vouchentry" {
             dir: Handle, name: Name, object: Handle, client: ClientId, refuse: bool,
-        },
+        } => IDEMPOTENT.between_servers(),
         /// Does the metafile list the datafile? `refuse`: if not, it never will.
-        Vouchdata = 59 "vouchdata" { owner: Handle, datafile: Handle, refuse: bool, },
+        Vouchdata = 59 "vouchdata" {
+            owner: Handle, datafile: Handle, refuse: bool,
+        } => IDEMPOTENT.between_servers(),
         /// Remove an object that was made and will never be entered or listed.
-        Discard = 60 "discard" { object: Handle, },
+        Discard = 60 "discard" { object: Handle, } => CHANGE.between_servers(),
         /// Split a directory over the metadata servers. Its own server sends this to itself.
         Split = 61 "split" {
             dir: Handle,
             /// The counted number of its entries.
             entries: u32,
-        },
+        } => CHANGE.between_servers(),
 
         // Management.
         /// Nothing: measures the round trip.
-        Ping = 70 "ping" { },
+        Ping = 70 "ping" { } => READ,
         /// The cluster's map.
-        Map = 71 "map" { },
+        Map = 71 "map" { } => READ,
         /// Take a newer map.
-        Setmap = 72 "setmap" { map: ClusterMap, },
+        Setmap = 72 "setmap" { map: ClusterMap, } => IDEMPOTENT.between_servers(),
         /// Add a server to the running file system. Sent to server 0.
-        Addserver = 73 "addserver" { addresses: Many<Text, 8>, roles: Roles, },
+        Addserver = 73 "addserver" { addresses: Many<Text, 8>, roles: Roles, } => CHANGE,
         /// New addresses of a server; `moved`: the count of changes that these addresses have. The answer
         /// is the map with them.
-        Moveserver = 93 "moveserver" { server: crate::ServerId, addresses: Many<Text, 8>, moved: u32, },
+        Moveserver = 93 "moveserver" {
+            server: crate::ServerId, addresses: Many<Text, 8>, moved: u32,
+        } => IDEMPOTENT,
         /// State and counts of this server, as JSON.
-        Status = 74 "status" { },
+        Status = 74 "status" { } => READ,
         /// Rows of the store after a key, for fsck.
         Rows = 75 "rows" {
             prefix: RowBytes, after: RowBytes,
             /// Most rows.
             limit: u32,
-        },
+        } => READ,
         /// A repair found by fsck: actions carried out as one local transaction.
-        Repair = 76 "repair" { actions: Many<Action, { limits::ACTIONS_MAX }>, },
+        Repair = 76 "repair" { actions: Many<Action, { limits::ACTIONS_MAX }>, } => CHANGE.expecting(),
         /// Change the sync modes of this server's part: (metadata, data), as their words.
-        Setsync = 77 "setsync" { metadata: Text, data: Text, coalescing: Text, },
+        Setsync = 77 "setsync" { metadata: Text, data: Text, coalescing: Text, } => IDEMPOTENT,
         /// Make everything applied so far durable.
-        Sync = 78 "sync" { },
+        Sync = 78 "sync" { } => READ,
         /// The stores of these servers were given up, and `map` names their successors. This server retires
         /// the datafiles of them in its pools.
-        Renew = 90 "renew" { servers: Many<crate::ServerId, { limits::SERVERS_MAX }>, map: ClusterMap, },
+        Renew = 90 "renew" {
+            servers: Many<crate::ServerId, { limits::SERVERS_MAX }>, map: ClusterMap,
+        } => IDEMPOTENT,
         /// A server is short of space: remove lingering objects, the oldest first, until so many bytes are
         /// free.
-        Yield = 92 "yield" { bytes: u64, },
+        Yield = 92 "yield" { bytes: u64, } => IDEMPOTENT.between_servers(),
         /// A server reports how far its store is durable, so that its fellows recognise an older copy of
         /// it.
-        Remember = 91 "remember" { position: u64, },
+        Remember = 91 "remember" { position: u64, } => IDEMPOTENT.between_servers(),
     }
 }
 
@@ -465,141 +556,28 @@ wire_struct! {
 
 impl Op {
     /// Whether it changes something and so needs a slot of the session.
+    #[inline]
     pub fn changes(&self) -> bool {
-        match self {
-            Op::Lookup { .. }
-            | Op::Getattr { .. }
-            | Op::Readlink { .. }
-            | Op::Readdir { .. }
-            | Op::Getxattr { .. }
-            | Op::Listxattr { .. }
-            | Op::Open { .. }
-            | Op::Statfs {}
-            | Op::Read { .. }
-            | Op::Fsync { .. }
-            | Op::Streamstat { .. }
-            | Op::Draw { .. }
-            | Op::Entry { .. }
-            | Op::Outcome { .. }
-            | Op::Ping {}
-            | Op::Map {}
-            | Op::Status {}
-            | Op::Rows { .. }
-            | Op::Sync {} => false,
-            // Idempotent by their content: a transaction's id, a handle that is never used twice, a
-            // sequence, an epoch, a count.
-            Op::Prepare { .. }
-            | Op::Finish { .. }
-            | Op::Reap { .. }
-            | Op::Batchcreate { .. }
-            | Op::Vouchentry { .. }
-            | Op::Vouchdata { .. }
-            | Op::Setmap { .. }
-            | Op::Renew { .. }
-            | Op::Moveserver { .. }
-            | Op::Yield { .. }
-            | Op::Remember { .. }
-            | Op::Setsync { .. } => false,
-            Op::Setattr { .. }
-            | Op::Create { .. }
-            | Op::Mknod { .. }
-            | Op::Symlink { .. }
-            | Op::Mkdir { .. }
-            | Op::Unlink { .. }
-            | Op::Rmdir { .. }
-            | Op::Rename { .. }
-            | Op::Link { .. }
-            | Op::Setxattr { .. }
-            | Op::Removexattr { .. }
-            | Op::Release { .. }
-            | Op::Hold { .. }
-            | Op::Setlayout { .. }
-            | Op::Write { .. }
-            | Op::Append { .. }
-            | Op::Allocate { .. }
-            | Op::Truncate { .. }
-            | Op::Unstuff { .. }
-            | Op::Createmeta { .. }
-            | Op::Createdata { .. }
-            | Op::Laydata { .. }
-            | Op::Crdirent { .. }
-            | Op::Rmdirent { .. }
-            | Op::Removemeta { .. }
-            | Op::Removedata { .. }
-            | Op::Settle { .. }
-            | Op::Discard { .. }
-            | Op::Split { .. }
-            | Op::Addserver { .. }
-            | Op::Repair { .. } => true,
-        }
+        self.terms().changes
     }
 
     /// The entry it is about, if the entry's place decides which shard of the directory gets the request.
+    #[inline]
     pub fn entry(&self) -> Option<(Handle, &Name)> {
-        match self {
-            Op::Lookup { dir, path } => path.first().map(|name| (*dir, name)),
-            Op::Create { dir, name, .. }
-            | Op::Mknod { dir, name, .. }
-            | Op::Symlink { dir, name, .. }
-            | Op::Mkdir { dir, name, .. }
-            | Op::Unlink { dir, name, .. }
-            | Op::Rmdir { dir, name }
-            | Op::Rename { to_dir: dir, to_name: name, .. }
-            | Op::Link { dir, name, .. }
-            | Op::Entry { dir, name } => Some((*dir, name)),
-            _ => None,
-        }
-    }
-
-    /// Whether it changes bytes of a file: then it is only as durable as the modes say of data.
-    pub fn is_data(&self) -> bool {
-        matches!(self, Op::Write { .. } | Op::Append { .. } | Op::Allocate { .. })
+        self.terms().entry
     }
 
     /// Whether the request states an expectation: then [`Changed`](crate::Status::Changed) is final, and a
     /// retry returns it again.
+    #[inline]
     pub fn expects(&self) -> bool {
-        matches!(self, Op::Repair { .. })
-    }
-
-    /// Whether it changes attributes alone: no name, no size, no data.
-    pub fn is_of_attributes(&self) -> bool {
-        matches!(self, Op::Setattr { .. } | Op::Setxattr { .. } | Op::Removexattr { .. })
-    }
-
-    /// Whether it is a step of an operation that the client drives itself: refused if compounds are on.
-    pub fn is_stepwise(&self) -> bool {
-        matches!(
-            self,
-            Op::Createmeta { .. }
-                | Op::Createdata { .. }
-                | Op::Laydata { .. }
-                | Op::Crdirent { .. }
-                | Op::Rmdirent { .. }
-                | Op::Removemeta { .. }
-                | Op::Removedata { .. }
-                | Op::Settle { .. }
-        )
+        self.terms().expects
     }
 
     /// Whether only a peer server may send it.
+    #[inline]
     pub fn is_peers(&self) -> bool {
-        matches!(
-            self,
-            Op::Draw { .. }
-                | Op::Prepare { .. }
-                | Op::Finish { .. }
-                | Op::Outcome { .. }
-                | Op::Reap { .. }
-                | Op::Batchcreate { .. }
-                | Op::Vouchentry { .. }
-                | Op::Vouchdata { .. }
-                | Op::Discard { .. }
-                | Op::Split { .. }
-                | Op::Setmap { .. }
-                | Op::Yield { .. }
-                | Op::Remember { .. }
-        )
+        self.terms().is_peers
     }
 }
 

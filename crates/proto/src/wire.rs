@@ -26,7 +26,8 @@ macro_rules! wire_struct {
     };
 }
 
-/// An enum whose encoding is a `u8` tag and the variant's fields, in order. Also gives `name()` and `NAMES`.
+/// An enum whose encoding is a `u8` tag and the variant's fields, in order. Also gives `name()`,
+/// `NAMES`, and a name's `position()` in them.
 macro_rules! wire_enum {
     ($(#[$doc:meta])* pub enum $name:ident {
         $($(#[$vdoc:meta])* $variant:ident = $tag:literal $word:literal { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* },)*
@@ -36,12 +37,18 @@ macro_rules! wire_enum {
         pub enum $name { $($(#[$vdoc])* $variant { $($(#[$fdoc])* $field: $ty,)* },)* }
 
         impl $name {
-            /// The names of all variants, in order of their tags.
+            /// The names of all variants, in the order of their declaration.
             pub const NAMES: &'static [&'static str] = &[$($word,)*];
 
             /// Its one name: wire, handler, metric, command and heading use the same word.
             pub const fn name(&self) -> &'static str {
                 match self { $($name::$variant { .. } => $word,)* }
+            }
+
+            /// The place of its name in [`NAMES`](Self::NAMES).
+            pub const fn position(&self) -> usize {
+                enum Position { $($variant,)* }
+                match self { $($name::$variant { .. } => Position::$variant as usize,)* }
             }
         }
 

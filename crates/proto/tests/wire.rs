@@ -30,6 +30,7 @@ fn the_samples_hold_every_variant_and_every_name_is_used_once() {
     assert_eq!(names(samples::ops().iter().map(Op::name).collect()), names(Op::NAMES.to_vec()));
     assert_eq!(names(samples::answers().iter().map(Answer::name).collect()), names(Answer::NAMES.to_vec()));
     assert_eq!(names(samples::actions().iter().map(Action::name).collect()), names(Action::NAMES.to_vec()));
+    assert!(samples::ops().iter().all(|op| Op::NAMES[op.position()] == op.name()));
     assert_eq!(names(Op::NAMES.to_vec()).len(), Op::NAMES.len());
 }
 

@@ -1,132 +1,192 @@
-//! One operation, one file, one name.
+//! One operation, one file, one name: this is the registry.
 //!
-//! Each file has a `run` that takes the context and the operation's fields, and returns the answer or the
-//! reason it stopped. All obey the same rules: read first, change last; check in the order POSIX gives its
-//! errors; and where another server may be concerned, plan [actions](crate::txn::actions) and change nothing
-//! directly. A group's changes are visible to its later operations only if they were direct changes, so an
-//! operation that plans actions is the last of its group that looks at the objects it touched.
+//! Each operation's file states its [facts] as one constant `FACTS`, and has a `run` that takes the
+//! context and the operation's fields, and returns the answer or the reason it stopped. All obey the same
+//! rules: read first, change last; check in the order POSIX gives its errors; and where another server may be
+//! concerned, plan [actions](crate::txn::actions) and change nothing directly. A group's changes are visible
+//! to its later operations only if they were direct changes, so an operation that plans actions is the last
+//! of its group that looks at the objects it touched.
 
-pub(crate) mod admin;
-pub(crate) mod data;
-pub(crate) mod namespace;
-pub(crate) mod peer;
-pub(crate) mod stepwise;
+pub mod facts;
+pub(crate) mod make;
+
+pub(crate) mod namespace {
+    //! Names, attributes and links: the operations of directories and inodes.
+
+    pub(crate) mod create;
+    pub(crate) mod entry;
+    pub(crate) mod getattr;
+    pub(crate) mod getxattr;
+    pub(crate) mod hold;
+    pub(crate) mod link;
+    pub(crate) mod listxattr;
+    pub(crate) mod lookup;
+    pub(crate) mod mkdir;
+    pub(crate) mod mknod;
+    pub(crate) mod open;
+    pub(crate) mod readdir;
+    pub(crate) mod readlink;
+    pub(crate) mod release;
+    pub(crate) mod removexattr;
+    pub(crate) mod rename;
+    pub(crate) mod rmdir;
+    pub(crate) mod setattr;
+    pub(crate) mod setxattr;
+    pub(crate) mod symlink;
+    pub(crate) mod unlink;
+}
+
+pub(crate) mod data {
+    //! Bytes of files: transfers, sizes, layouts, and the removal of their datafiles.
+    //!
+    //! They check rights and layouts here and leave the bytes to the [data engine](crate::data).
+
+    pub(crate) mod allocate;
+    pub(crate) mod append;
+    pub(crate) mod fsync;
+    pub(crate) mod read;
+    pub(crate) mod reap;
+    pub(crate) mod setlayout;
+    pub(crate) mod streamstat;
+    pub(crate) mod truncate;
+    pub(crate) mod unstuff;
+    pub(crate) mod write;
+}
+
+pub(crate) mod stepwise {
+    //! Creation and removal driven by the client, one message a step (`compound = off`).
+    //!
+    //! The steps leave rows that [`crate::stepwise`] finishes when their client is gone.
+
+    pub(crate) mod crdirent;
+    pub(crate) mod createdata;
+    pub(crate) mod createmeta;
+    pub(crate) mod discard;
+    pub(crate) mod laydata;
+    pub(crate) mod removedata;
+    pub(crate) mod removemeta;
+    pub(crate) mod rmdirent;
+    pub(crate) mod settle;
+    pub(crate) mod vouchdata;
+    pub(crate) mod vouchentry;
+}
+
+pub(crate) mod peer {
+    //! Requests of one server to another: transactions, precreated datafiles, splits, positions.
+    //!
+    //! Clients that send them are refused ([`crate::request::executor`]).
+
+    pub(crate) mod batchcreate;
+    pub(crate) mod draw;
+    pub(crate) mod finish;
+    pub(crate) mod outcome;
+    pub(crate) mod prepare;
+    pub(crate) mod remember;
+    pub(crate) mod split;
+    pub(crate) mod r#yield;
+}
+
+pub(crate) mod admin {
+    //! The operator's requests: the map, the state of a server, modes, repairs.
+    //!
+    //! They concern a server or the whole file system, not one file of it.
+
+    pub(crate) mod addserver;
+    pub(crate) mod map;
+    pub(crate) mod moveserver;
+    pub(crate) mod ping;
+    pub(crate) mod renew;
+    pub(crate) mod repair;
+    pub(crate) mod rows;
+    pub(crate) mod setmap;
+    pub(crate) mod setsync;
+    pub(crate) mod statfs;
+    pub(crate) mod status;
+    pub(crate) mod sync;
+}
 
 pub use data::reap::run as reap;
-pub use namespace::make::FIRST_GENERATION;
+pub use facts::{Alters, OpFacts, RunAs};
+pub(crate) use facts::{direct, handler, when};
+pub use make::FIRST_GENERATION;
 
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Op, Status};
 
 /// Run one operation of a group.
 pub fn run(ctx: &mut Ctx<'_>, op: &Op) -> Result<Answer, Stopped> {
+    let facts = of(op);
+    match facts.run {
+        RunAs::Handler(run) if !(facts.is_step && ctx.identity.map.switches.compound) => run(ctx, op),
+        RunAs::Handler(_) | RunAs::Direct(_) => Err(Status::NotSupported.into()),
+    }
+}
+
+/// The facts of an operation.
+pub fn of(op: &Op) -> &'static OpFacts {
     match op {
-        Op::Lookup { dir, path } => namespace::lookup::run(ctx, *dir, path),
-        Op::Getattr { object } => namespace::getattr::run(ctx, *object),
-        Op::Setattr { object, set } => namespace::setattr::run(ctx, *object, set),
-        Op::Create { dir, name, owner, exclusive, open, template } => {
-            namespace::create::run(ctx, *dir, name, owner, *exclusive, *open, *template)
-        }
-        Op::Mknod { dir, name, owner, kind, rdev } => {
-            namespace::mknod::run(ctx, *dir, name, owner, *kind, *rdev)
-        }
-        Op::Symlink { dir, name, owner, target } => namespace::symlink::run(ctx, *dir, name, owner, target),
-        Op::Mkdir { dir, name, owner } => namespace::mkdir::run(ctx, *dir, name, owner),
-        Op::Unlink { dir, name, held } => namespace::unlink::run(ctx, *dir, name, held),
-        Op::Rmdir { dir, name } => namespace::rmdir::run(ctx, *dir, name),
-        Op::Rename { from_dir, from_name, to_dir, to_name, no_replace, exchange, held } => {
-            let (from, to) = ((*from_dir, from_name), (*to_dir, to_name));
-            let asked = namespace::rename::Move {
-                from,
-                from_shard: from_dir.server(),
-                to,
-                no_replace: *no_replace,
-                exchange: *exchange,
-                held,
-            };
-            namespace::rename::run(ctx, asked)
-        }
-        Op::Link { object, dir, name } => namespace::link::run(ctx, *object, *dir, name),
-        Op::Readlink { object } => namespace::readlink::run(ctx, *object),
-        Op::Readdir { dir, after, bytes_max, plus, data_max, in_shard } => {
-            let wanted = namespace::readdir::Wanted {
-                bytes_max: *bytes_max,
-                plus: *plus,
-                data_max: *data_max,
-                in_shard: *in_shard,
-            };
-            namespace::readdir::run(ctx, *dir, after.as_ref(), wanted)
-        }
-        Op::Getxattr { object, name } => namespace::getxattr::run(ctx, *object, name),
-        Op::Setxattr { object, name, value, create, replace } => {
-            namespace::setxattr::run(ctx, *object, name, value, *create, *replace)
-        }
-        Op::Listxattr { object } => namespace::listxattr::run(ctx, *object),
-        Op::Removexattr { object, name } => namespace::removexattr::run(ctx, *object, name),
-        Op::Open { object, rights } => namespace::open::run(ctx, *object, *rights),
-        Op::Release { object } => namespace::release::run(ctx, *object),
-        Op::Hold { objects } => namespace::hold::run(ctx, objects),
-        Op::Entry { dir, name } => namespace::entry::run(ctx, *dir, name),
-
-        // Data.
-        Op::Setlayout { object, template } => data::setlayout::run(ctx, *object, *template),
-        Op::Read { transfer } => data::read::run(ctx, transfer),
-        Op::Write { transfer, len } => data::write::run(ctx, transfer, *len),
-        Op::Append { object, capability, len } => data::append::run(ctx, *object, capability.as_ref(), *len),
-        Op::Truncate { object, size, kill_privileges } => {
-            data::truncate::run(ctx, *object, *size, *kill_privileges)
-        }
-        Op::Allocate { stream, generation, capability, from, len, mode } => {
-            data::allocate::run(ctx, *stream, *generation, capability.as_ref(), *from, *len, *mode)
-        }
-        Op::Fsync { stream, generation } => data::fsync::run(ctx, *stream, *generation),
-        Op::Streamstat { stream } => data::streamstat::run(ctx, *stream),
-        Op::Unstuff { object } => data::unstuff::run(ctx, *object),
-        Op::Reap { dead } => data::reap::run(ctx, dead),
-
-        // Driven by the client.
-        op if op.is_stepwise() && ctx.identity.map.switches.compound => Err(Status::NotSupported.into()),
-        Op::Createmeta { dir, name, owner, open, template } => {
-            stepwise::createmeta::run(ctx, *dir, name, owner, *open, *template)
-        }
-        Op::Createdata { owner } => stepwise::createdata::run(ctx, *owner),
-        Op::Laydata { object, datafiles } => stepwise::laydata::run(ctx, *object, datafiles),
-        Op::Crdirent { dir, name, object, kind } => stepwise::crdirent::run(ctx, *dir, name, *object, *kind),
-        Op::Rmdirent { dir, name } => stepwise::rmdirent::run(ctx, *dir, name),
-        Op::Removemeta { object, held } => stepwise::removemeta::run(ctx, *object, *held),
-        Op::Removedata { owner, datafile } => stepwise::removedata::run(ctx, *owner, *datafile),
-        Op::Settle { object, ticket, held } => stepwise::settle::run(ctx, *object, *ticket, *held),
-        Op::Vouchentry { dir, name, object, client, refuse } => {
-            stepwise::vouchentry::run(ctx, *dir, name, *object, *client, *refuse)
-        }
-        Op::Vouchdata { owner, datafile, refuse } => {
-            stepwise::vouchdata::run(ctx, *owner, *datafile, *refuse)
-        }
-        Op::Discard { object } => stepwise::discard::run(ctx, *object),
-        Op::Split { dir, entries } => peer::split::run(ctx, *dir, *entries),
-
-        // Management.
-        Op::Ping {} => admin::ping::run(),
-        Op::Map {} => admin::map::run(ctx),
-        Op::Addserver { addresses, roles } => admin::addserver::run(ctx, addresses, *roles),
-        Op::Rows { prefix, after, limit } => admin::rows::run(ctx, prefix, after, *limit),
-        Op::Repair { actions } => admin::repair::run(ctx, actions),
-
-        // Each a group of its own, run by the executor: see `executor::direct`.
-        Op::Statfs {}
-        | Op::Draw { .. }
-        | Op::Batchcreate { .. }
-        | Op::Prepare { .. }
-        | Op::Finish { .. }
-        | Op::Outcome { .. }
-        | Op::Setmap { .. }
-        | Op::Moveserver { .. }
-        | Op::Renew { .. }
-        | Op::Yield { .. }
-        | Op::Remember { .. }
-        | Op::Status {}
-        | Op::Setsync { .. }
-        | Op::Sync {} => Err(Status::NotSupported.into()),
+        Op::Create { .. } => &namespace::create::FACTS,
+        Op::Entry { .. } => &namespace::entry::FACTS,
+        Op::Getattr { .. } => &namespace::getattr::FACTS,
+        Op::Getxattr { .. } => &namespace::getxattr::FACTS,
+        Op::Hold { .. } => &namespace::hold::FACTS,
+        Op::Link { .. } => &namespace::link::FACTS,
+        Op::Listxattr { .. } => &namespace::listxattr::FACTS,
+        Op::Lookup { .. } => &namespace::lookup::FACTS,
+        Op::Mkdir { .. } => &namespace::mkdir::FACTS,
+        Op::Mknod { .. } => &namespace::mknod::FACTS,
+        Op::Open { .. } => &namespace::open::FACTS,
+        Op::Readdir { .. } => &namespace::readdir::FACTS,
+        Op::Readlink { .. } => &namespace::readlink::FACTS,
+        Op::Release { .. } => &namespace::release::FACTS,
+        Op::Removexattr { .. } => &namespace::removexattr::FACTS,
+        Op::Rename { .. } => &namespace::rename::FACTS,
+        Op::Rmdir { .. } => &namespace::rmdir::FACTS,
+        Op::Setattr { .. } => &namespace::setattr::FACTS,
+        Op::Setxattr { .. } => &namespace::setxattr::FACTS,
+        Op::Symlink { .. } => &namespace::symlink::FACTS,
+        Op::Unlink { .. } => &namespace::unlink::FACTS,
+        Op::Allocate { .. } => &data::allocate::FACTS,
+        Op::Append { .. } => &data::append::FACTS,
+        Op::Fsync { .. } => &data::fsync::FACTS,
+        Op::Read { .. } => &data::read::FACTS,
+        Op::Reap { .. } => &data::reap::FACTS,
+        Op::Setlayout { .. } => &data::setlayout::FACTS,
+        Op::Streamstat { .. } => &data::streamstat::FACTS,
+        Op::Truncate { .. } => &data::truncate::FACTS,
+        Op::Unstuff { .. } => &data::unstuff::FACTS,
+        Op::Write { .. } => &data::write::FACTS,
+        Op::Crdirent { .. } => &stepwise::crdirent::FACTS,
+        Op::Createdata { .. } => &stepwise::createdata::FACTS,
+        Op::Createmeta { .. } => &stepwise::createmeta::FACTS,
+        Op::Discard { .. } => &stepwise::discard::FACTS,
+        Op::Laydata { .. } => &stepwise::laydata::FACTS,
+        Op::Removedata { .. } => &stepwise::removedata::FACTS,
+        Op::Removemeta { .. } => &stepwise::removemeta::FACTS,
+        Op::Rmdirent { .. } => &stepwise::rmdirent::FACTS,
+        Op::Settle { .. } => &stepwise::settle::FACTS,
+        Op::Vouchdata { .. } => &stepwise::vouchdata::FACTS,
+        Op::Vouchentry { .. } => &stepwise::vouchentry::FACTS,
+        Op::Batchcreate { .. } => &peer::batchcreate::FACTS,
+        Op::Draw { .. } => &peer::draw::FACTS,
+        Op::Finish { .. } => &peer::finish::FACTS,
+        Op::Outcome { .. } => &peer::outcome::FACTS,
+        Op::Prepare { .. } => &peer::prepare::FACTS,
+        Op::Remember { .. } => &peer::remember::FACTS,
+        Op::Split { .. } => &peer::split::FACTS,
+        Op::Yield { .. } => &peer::r#yield::FACTS,
+        Op::Addserver { .. } => &admin::addserver::FACTS,
+        Op::Map { .. } => &admin::map::FACTS,
+        Op::Moveserver { .. } => &admin::moveserver::FACTS,
+        Op::Ping { .. } => &admin::ping::FACTS,
+        Op::Renew { .. } => &admin::renew::FACTS,
+        Op::Repair { .. } => &admin::repair::FACTS,
+        Op::Rows { .. } => &admin::rows::FACTS,
+        Op::Setmap { .. } => &admin::setmap::FACTS,
+        Op::Setsync { .. } => &admin::setsync::FACTS,
+        Op::Statfs { .. } => &admin::statfs::FACTS,
+        Op::Status { .. } => &admin::status::FACTS,
+        Op::Sync { .. } => &admin::sync::FACTS,
     }
 }
 

@@ -10,8 +10,8 @@
 use crate::data::{pools, reaper};
 use crate::membership::{claims, maps, older_copy, stores};
 use crate::meta::keys::{self, Table};
-use crate::meta::rows::{self, Inode, RowValue, Tx, TxState};
-use crate::meta::{dir_split, format, lingering, placed};
+use crate::meta::rows::{self, RowValue, Tx, TxState};
+use crate::meta::{dir_split, format, inode, lingering, placed};
 use crate::net::lease;
 use crate::net::session::Session;
 use crate::shard::{Shard, apply_own};
@@ -22,7 +22,7 @@ use shoal_env::{Instant, crash_point};
 use shoal_proto::codec::Codec;
 use shoal_proto::op::Owner;
 use shoal_proto::wire::Many;
-use shoal_proto::{ClusterMap, Handle, Kind, ServerId, Shards, Text, Time};
+use shoal_proto::{ClusterMap, Handle, ServerId, Text, Time};
 use shoal_store::{Changes, StoreError, look, settle};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -236,26 +236,7 @@ async fn make_root(shard: &Rc<Shard>, owner: Owner) -> Result<(), StoreError> {
     if shard.id() != ServerId(0) || look(&shard.collection, |view| view.get(&key)).await?.0.is_some() {
         return Ok(());
     }
-    let now = Time(shard.env.wall().0);
-    let root = Inode {
-        kind: Kind::Directory,
-        mode: owner.mode & 0o7777,
-        uid: owner.uid,
-        gid: owner.gid,
-        nlink: 2,
-        rdev: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        btime: now,
-        parent: Handle::ROOT,
-        template: shard.identity().map.template,
-        layout: None,
-        target: None,
-        xattr_bytes: 0,
-        entries: 0,
-        shards: Shards::WHOLE,
-    };
+    let root = inode::root(&owner, shard.identity().map.template, Time(shard.env.wall().0));
     let mut changes = Changes::default();
     changes.put(key, root.to_row());
     apply_own(&shard.collection, changes).await?;

@@ -11,3 +11,4 @@ pub mod ctx;
 pub mod executor;
 pub mod locks;
 pub(crate) mod reply_gate;
+pub(crate) mod run_loaded;

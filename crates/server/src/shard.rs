@@ -12,6 +12,7 @@ use crate::meta::placement::Rotation;
 use crate::net::connection::Refused;
 use crate::net::peers::Peers;
 use crate::net::session::{Session, Sessions};
+use crate::request::ctx::Surroundings;
 use crate::request::locks::Locks;
 use crate::request::reply_gate::Gate;
 use crate::tasks::Tasks;
@@ -247,6 +248,17 @@ impl Shard {
     /// The id of the server at this moment.
     pub fn identity(&self) -> Rc<Identity> {
         self.identity.borrow().clone()
+    }
+
+    /// All that a handler's run reads besides rows; `identity` is that of this moment.
+    pub(crate) fn surroundings<'a>(&'a self, identity: &'a Identity) -> Surroundings<'a> {
+        Surroundings {
+            identity,
+            locks: &self.locks,
+            pools: &self.pools,
+            sessions: &self.sessions,
+            counts: &self.changes,
+        }
     }
 
     /// Its server.

@@ -108,6 +108,9 @@ const BANNED: &[(&str, &str)] = &[
     ("accord", "in the background"),
 ];
 
+/// Operations that one `match` may tell apart outside their registry.
+const OPERATIONS_MATCHED_MAX: usize = 5;
+
 struct Source {
     /// The crate, and the path in it.
     name: String,
@@ -479,6 +482,78 @@ fn bodies(code: &[&str]) -> Vec<(String, BTreeSet<String>)> {
     found
 }
 
+/// One operation, one file: each file of a room under `ops/` states the facts of the operation of its name,
+/// and the registry finds them there. No other file lists operations.
+#[test]
+fn an_operation_is_its_file_its_wire_form_and_a_line_of_the_registry() {
+    const REGISTRY: &str = "server/src/ops.rs";
+    let sources = sources();
+    let registry = &sources.iter().find(|s| s.name == REGISTRY).expect("the registry").text;
+    let (mut operations, mut wrong, mut lists) = (0, Vec::new(), Vec::new());
+    for source in sources.iter().filter(|s| !s.is_test) {
+        if let Some((room, name)) = room_of(&source.name) {
+            operations += 1;
+            let variant = name[..1].to_uppercase() + &name[1..];
+            // One is a word of the language.
+            let module = if name == "yield" { "r#yield" } else { name };
+            let line = format!("Op::{variant} {{ .. }} => &{room}::{module}::FACTS,\n");
+            let has = |word: &str| source.text.contains(word);
+            if !registry.contains(&line)
+                || !has(&format!("//! {name}: "))
+                || !has("pub const FACTS: OpFacts =")
+            {
+                wrong.push(source.name.clone());
+            }
+        }
+        // The environment simulates disks by operations of its own.
+        if source.krate() != "env" && source.name != REGISTRY && source.name != "proto/src/op.rs" {
+            let code: Vec<&str> = source.code().map(|(_, line)| line).collect();
+            let most = matched_operations(&code.join("\n"));
+            lists.extend((most > OPERATIONS_MATCHED_MAX).then(|| format!("{}: {most}", source.name)));
+        }
+    }
+    assert_none(
+        "state `FACTS` there, in a file of the operation's name, and enter it in the registry",
+        &wrong,
+    );
+    assert_eq!(operations, shoal_proto::Op::NAMES.len(), "an operation has a file of its own");
+    assert_none("a list of operations: make it a fact of each", &lists);
+}
+
+/// Room and name of an operation's file.
+fn room_of(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix("server/src/ops/")?.strip_suffix(".rs")?.split_once('/')
+}
+
+/// The most operations that one `match` of some code tells apart.
+fn matched_operations(code: &str) -> usize {
+    let words = code.match_indices("match ").chain(code.match_indices("matches!("));
+    let counts = words.map(|(at, word)| {
+        let open = if word == "match " { '{' } else { '(' };
+        let rest = &code[at + word.len() - usize::from(open == '(')..];
+        let body = rest.find(open).map_or("", |from| &rest[from..from + enclosed(&rest[from..])]);
+        let operations = body.match_indices("Op::").filter(|(at, _)| {
+            let is_word = body[..*at].ends_with(|c: char| c.is_alphanumeric());
+            let name = body[at + 4..].find(|c: char| !c.is_alphanumeric()).unwrap_or(0);
+            let fields = body[at + 4 + name..].trim_start();
+            let after = fields.get(enclosed(fields)..).unwrap_or("").trim_start();
+            !is_word && fields.starts_with('{') && ["=>", "|", "if "].iter().any(|end| after.starts_with(end))
+        });
+        operations.count()
+    });
+    counts.max().unwrap_or(0)
+}
+
+/// The length of the text in brackets that some text begins with.
+fn enclosed(text: &str) -> usize {
+    let mut depth = 0;
+    let end = text.char_indices().find(|(_, c)| {
+        depth += i32::from("({[".contains(*c)) - i32::from(")}]".contains(*c));
+        depth <= 0
+    });
+    end.map_or(text.len(), |(at, c)| at + c.len_utf8())
+}
+
 #[test]
 fn nothing_is_left_to_do_and_no_test_is_ignored() {
     let sources = sources();
@@ -748,6 +823,11 @@ fn the_rules_see_what_they_are_to_see() {
     );
     assert!(words("Who: `told` [`x`]: a::hear_it::told").filter_map(instead_of).count() == 1);
     assert!(instead_of("What").is_some() && instead_of("what").is_none());
+    assert_eq!(room_of("server/src/ops/admin/ping.rs"), Some(("admin", "ping")));
+    assert_eq!(room_of("server/src/ops/make.rs"), None);
+    let list = "f(match op { Op::A { x, .. } | Op::B {} => Op::C { y: [(1)] }, Op::D { .. } if z => 1 })";
+    assert_eq!(matched_operations(list), 3);
+    assert_eq!(matched_operations("matches!(op, Op::A { .. } | Op::B { .. })"), 1);
     let maps = source("struct A(Rc<HashMap<u8, u8>>);\n    open: RefCell<HashMap<u8, u8>>,\n");
     assert_eq!(hash_maps(&maps), BTreeSet::from(["0".to_owned(), "open".to_owned()]));
     assert!(iterates("for x in self.open.borrow().values() {", "open"));

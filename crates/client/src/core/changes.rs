@@ -1,8 +1,8 @@
 //! The loss ids of acknowledged changes, noted where replies are taken.
 //!
 //! Every group that a server has carried out passes here with its answers. For each object that an operation
-//! of it changes, the reply's loss id is noted ([`crate::inodes`]); a later fsync of that object compares it.
-//! An operation that is to be noted so needs a line in [`changed`], and nothing elsewhere.
+//! of it changes ([`Terms::changed`](shoal_proto::op::Terms)), the reply's loss id is noted
+//! ([`crate::inodes`]); a later fsync of that object compares it.
 //!
 //! ```text
 //!   size, attributes, layout        the object          fsync of the file (or directory)
@@ -25,7 +25,7 @@ impl Core {
         }
         let mut current = Handle::CURRENT;
         for (op, answer) in ops.iter().zip(answers) {
-            let objects = changed(op).into_iter().flatten();
+            let objects = op.terms().changed.into_iter().flatten();
             let objects = objects.map(|object| if object == Handle::CURRENT { current } else { object });
             for object in objects.filter(|&object| object != Handle::CURRENT) {
                 self.inodes.borrow_mut().changed(object, server, loss);
@@ -36,30 +36,5 @@ impl Core {
                 _ => current,
             };
         }
-    }
-}
-
-/// The objects that an operation changes, as far as an fsync of them is to find that the change was lost.
-fn changed(op: &Op) -> [Option<Handle>; 2] {
-    match op {
-        Op::Setattr { object, .. }
-        | Op::Setxattr { object, .. }
-        | Op::Removexattr { object, .. }
-        | Op::Setlayout { object, .. }
-        | Op::Truncate { object, .. }
-        | Op::Unstuff { object } => [Some(*object), None],
-        Op::Create { dir, .. }
-        | Op::Mknod { dir, .. }
-        | Op::Symlink { dir, .. }
-        | Op::Mkdir { dir, .. }
-        | Op::Unlink { dir, .. }
-        | Op::Rmdir { dir, .. }
-        | Op::Link { dir, .. }
-        | Op::Crdirent { dir, .. }
-        | Op::Rmdirent { dir, .. } => [Some(*dir), None],
-        Op::Rename { from_dir, to_dir, .. } => [Some(*from_dir), (from_dir != to_dir).then_some(*to_dir)],
-        // The files of many groups; those of an open file are noted there.
-        Op::Write { transfer, .. } => [(transfer.stream == Handle::CURRENT).then_some(Handle::CURRENT), None],
-        _ => [None, None],
     }
 }

@@ -278,18 +278,10 @@ async fn facts_of(engine: &Engine, stream: Handle, deadline: Instant) -> Result<
             _ => Err(Status::BadMessage),
         };
     }
-    let mut loaded = shoal_store::Loaded::default();
-    loop {
-        if let Ok(found) = engine.collection.stream(stream, &loaded) {
-            let (info, _) = found.ok_or(Status::Stale)?;
-            return Ok(crate::meta::inode::facts_of(&info, engine.changes.of(stream)));
-        }
-        let needs = shoal_store::Needs {
-            keys: vec![engine.collection.stream_key(stream)],
-            ..shoal_store::Needs::default()
-        };
-        loaded = engine.collection.load(needs, loaded).await.map_err(status_of)?;
-    }
+    let looking = shoal_store::look(&engine.collection, |view| view.stream(stream));
+    let (found, _) = looking.await.map_err(status_of)?;
+    let info = found.ok_or(Status::Stale)?;
+    Ok(crate::meta::inode::facts_of(&info, engine.changes.of(stream)))
 }
 
 #[cfg(test)]

@@ -18,11 +18,12 @@ pub use line::Line;
 
 use crate::counters::add;
 use crate::net::session::{Session, Waiter};
+use crate::ops;
 use crate::request::executor;
 use crate::shard::Shard;
 use shoal_env::{Reader, Work, Writer};
 use shoal_proto::message::Refusal;
-use shoal_proto::{Frame, FrameKind, Op, Request, Status, limits};
+use shoal_proto::{Frame, FrameKind, Request, Status, limits};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
@@ -167,10 +168,7 @@ fn request(shard: &Rc<Shard>, session: &Rc<Session>, line: &Rc<Line>, frame: Fra
 /// Bytes of data a request may be answered with, at most.
 fn wanted(request: &Request) -> usize {
     let ops = request.groups.iter().flat_map(|g| g.ops.iter());
-    let windows = ops.map(|op| match op {
-        Op::Read { transfer } => usize::try_from(transfer.window_len).unwrap_or(usize::MAX),
-        _ => 0,
-    });
+    let windows = ops.map(|op| (ops::of(op).gives_bytes)(op));
     windows.fold(0, usize::saturating_add).min(limits::BULK_BYTES_MAX)
 }
 

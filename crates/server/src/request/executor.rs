@@ -6,8 +6,6 @@
 //! handles, bulk data, space. Whatever it waits for, it waits no longer than its deadline.
 
 mod compound;
-pub mod direct;
-mod objects;
 mod wait;
 
 pub use compound::{Asker, Collected, Compound, decode_replies, encode_reply};

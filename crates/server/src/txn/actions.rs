@@ -22,6 +22,7 @@ mod stepwise;
 mod stream;
 
 pub use object::{directory_changed, forget_orphan_for, is_orphan, remove_object, xattr_keys};
+pub use repair::is_removable;
 pub use shard::{entries, stays};
 pub use stepwise::{create_datafile, part_object, reap_datafile};
 

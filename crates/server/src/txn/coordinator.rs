@@ -6,17 +6,18 @@ use crate::data::status_of;
 use crate::meta::keys;
 use crate::meta::lingering;
 use crate::meta::rows::{RowValue, Tx, TxState};
-use crate::request::ctx::{Ctx, Facts, Outcome, Stopped};
+use crate::request::ctx::Outcome;
 use crate::request::executor::Compound;
 use crate::request::locks::Mode;
+use crate::request::run_loaded::run_loaded;
 use crate::shard::{Shard, apply_own};
 use crate::txn::actions;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, crash_point};
-use shoal_proto::{Action, Answer, ClientId, Decision, Handle, Op, ServerId, Status, Time, TxId};
-use shoal_store::{Changes, Loaded, Lsn, StoreError, Strength, View};
+use shoal_proto::{Action, Answer, Decision, Handle, Op, ServerId, Status, TxId};
+use shoal_store::{Changes, Loaded, Lsn, StoreError, Strength};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -244,24 +245,11 @@ async fn decide(
 ) -> Result<Lsn, Status> {
     let (shard, tx) = (compound.shard().clone(), undecided.tx);
     let mut loaded = Loaded::default();
-    let mut changes = loop {
-        match apply_all(&shard, tx, local, &loaded) {
-            Ok(changes) => break changes,
-            Err(Stop::Load(needs)) => {
-                let loading = shard.collection.load(needs, loaded);
-                match loading.await {
-                    Ok(more) => loaded = more,
-                    Err(error) => {
-                        undecided.give_up().await;
-                        return Err(status_of(error));
-                    }
-                }
-            }
-            Err(Stop::Status(status)) => {
-                tracing::error!(%tx, %status, "a prepared plan could not be carried out where it was made");
-                undecided.give_up().await;
-                return Err(status);
-            }
+    let mut changes = match apply_all(&shard, tx, local, &mut loaded).await {
+        Ok(changes) => changes,
+        Err(status) => {
+            undecided.give_up().await;
+            return Err(status);
         }
     };
     changes.strength = Strength::Strong;
@@ -306,63 +294,29 @@ pub(super) fn reaps(changes: &Changes) -> bool {
     changes.rows.iter().any(is_reap)
 }
 
-/// Why actions could not be applied.
-pub(super) enum Stop {
-    Load(shoal_store::Needs),
-    Status(Status),
-}
-
 /// The changes of a transaction's actions, from the state of this moment and under its own locks.
-pub(super) fn apply_all(
+pub(super) async fn apply_all(
     shard: &Rc<Shard>,
     tx: TxId,
     actions: &[Action],
-    loaded: &Loaded,
-) -> Result<Changes, Stop> {
-    let (identity, facts) = (shard.identity(), Facts::default());
-    let view = View::new(&shard.collection, loaded);
-    let now = Time(shard.env.wall().0);
-    let client = ClientId::default();
-    let mut ctx = Ctx::new(
-        view,
-        &identity,
-        &shard.locks,
-        &facts,
-        &shard.pools,
-        &shard.sessions,
-        &shard.changes,
-        Some(tx),
-        now,
-        client,
-        Bytes::new(),
-    );
-    for action in actions {
-        match actions::apply(&mut ctx, action) {
-            Ok(()) => {}
-            Err(Stopped::Miss) => return Err(Stop::Load(ctx.into_needs())),
-            Err(Stopped::Locked(_)) => return Err(Stop::Status(Status::Busy)),
-            Err(Stopped::Status(status)) => return Err(Stop::Status(status)),
-            Err(
-                Stopped::Fact(_)
-                | Stopped::Draw(_)
-                | Stopped::Pool(..)
-                | Stopped::Touch(_)
-                | Stopped::Bulk(_),
-            )
-            | Err(Stopped::Turn(_) | Stopped::Split(_)) => {
-                return Err(Stop::Status(Status::NotSupported));
-            }
-        }
-    }
-    match ctx.finish() {
+    loaded: &mut Loaded,
+) -> Result<Changes, Status> {
+    let applying = run_loaded(shard, Some(tx), loaded, |ctx| {
+        actions.iter().try_for_each(|action| actions::apply(ctx, action))?;
+        ctx.finish()
+    });
+    match applying.await.map_err(status_of)? {
         Ok(outcome) => {
             if let Some(dir) = outcome.to_split {
                 shard.splits.want(dir);
             }
             Ok(outcome.changes)
         }
-        Err(Stopped::Miss) => Err(Stop::Load(ctx.into_needs())),
-        Err(_) => Err(Stop::Status(Status::NotSupported)),
+        Err(stopped) => {
+            let status = stopped.status();
+            tracing::error!(%tx, %status, "a prepared transaction cannot be carried out");
+            Err(status)
+        }
     }
 }
 

@@ -1,22 +1,23 @@
 //! The participant's side: see [`crate::txn`].
 
-use super::coordinator::{Stop, apply_all, is_passing, reaps};
+use super::coordinator::{apply_all, is_passing, reaps};
 use super::durable;
 use crate::counters::add;
 use crate::data::{admit_with, status_of};
 use crate::meta::keys;
 use crate::meta::lingering;
 use crate::meta::rows::{Ended, RowValue, Tx, TxState};
-use crate::request::ctx::{Ctx, Facts, Stopped};
+use crate::request::ctx::Stopped;
 use crate::request::locks::Mode;
+use crate::request::run_loaded::run_loaded;
 use crate::shard::{Identity, Shard, apply_own};
 use crate::txn::actions;
 use bytes::Bytes;
 use shoal_env::local::Semaphore;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, crash_point};
-use shoal_proto::{Action, ClientId, Decision, ServerId, Status, Time, TxId};
-use shoal_store::{Ask, Changes, Loaded, Lsn, Needs, Strength, View, settle};
+use shoal_proto::{Action, Decision, ServerId, Status, Time, TxId};
+use shoal_store::{Ask, Changes, Loaded, Lsn, Strength, settle};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -138,9 +139,11 @@ async fn lock_and_write(
         return Err(Status::Busy);
     }
     let mut loaded = Loaded::default();
-    while let Some(needs) = validate(shard, tx, &list, &loaded)? {
-        loaded = shard.collection.load(needs, loaded).await.map_err(status_of)?;
-    }
+    // All at one moment.
+    let validating = run_loaded(shard, Some(tx), &mut loaded, |ctx| {
+        list.iter().try_for_each(|action| actions::validate(ctx, action))
+    });
+    validating.await.map_err(status_of)?.map_err(Stopped::status)?;
     let passes_lock = list.contains(&Action::RenameLock {}) && !participants.is_empty();
     let mut changes = Changes::default();
     let row = Tx { state: TxState::Prepared { actions: list.clone(), participants: participants.clone() } };
@@ -161,46 +164,6 @@ async fn lock_and_write(
     }
     add(&shard.counters.prepared, 1);
     Ok(())
-}
-
-/// Validate all actions at one moment; `Some`: rows must be loaded first.
-fn validate(shard: &Rc<Shard>, tx: TxId, list: &[Action], loaded: &Loaded) -> Result<Option<Needs>, Status> {
-    let (identity, facts) = (shard.identity(), Facts::default());
-    let view = View::new(&shard.collection, loaded);
-    let now = Time(shard.env.wall().0);
-    let client = ClientId::default();
-    let ctx = Ctx::new(
-        view,
-        &identity,
-        &shard.locks,
-        &facts,
-        &shard.pools,
-        &shard.sessions,
-        &shard.changes,
-        Some(tx),
-        now,
-        client,
-        Bytes::new(),
-    );
-    for action in list {
-        match actions::validate(&ctx, action) {
-            Ok(()) => {}
-            Err(Stopped::Miss) => return Ok(Some(ctx.into_needs())),
-            Err(Stopped::Locked(_)) => return Err(Status::Busy),
-            Err(Stopped::Status(status)) => return Err(status),
-            Err(
-                Stopped::Fact(_)
-                | Stopped::Draw(_)
-                | Stopped::Pool(..)
-                | Stopped::Touch(_)
-                | Stopped::Bulk(_),
-            )
-            | Err(Stopped::Turn(_) | Stopped::Split(_)) => {
-                return Err(Status::NotSupported);
-            }
-        }
-    }
-    Ok(None)
 }
 
 /// Abort a transaction that holds nothing but the rename lock: without this server's vote it is never
@@ -280,18 +243,7 @@ async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action], is_shared: bool) -
     let ask = Ask { journal_bytes, stream_bytes: 0, frees: true };
     let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
     let mut loaded = Loaded::default();
-    let mut changes = loop {
-        match apply_all(shard, tx, list, &loaded) {
-            Ok(changes) => break changes,
-            Err(Stop::Load(needs)) => {
-                loaded = shard.collection.load(needs, loaded).await.map_err(status_of)?;
-            }
-            Err(Stop::Status(status)) => {
-                tracing::error!(%tx, %status, "a prepared transaction cannot be carried out");
-                return Err(status);
-            }
-        }
-    };
+    let mut changes = apply_all(shard, tx, list, &mut loaded).await?;
     changes.strength = Strength::Strong;
     changes.remove(keys::tx(tx));
     if is_shared {

@@ -4,10 +4,17 @@
 //! and clients see from the epoch in any reply that they should fetch it.
 
 use crate::meta::keys;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_env::Address;
 use shoal_proto::codec::Codec;
 use shoal_proto::{Answer, ClusterMap, Roles, ServerId, ServerInfo, Status, Text, limits};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    journal_bytes: |_| 256 * limits::SERVERS_MAX as u64,
+    ..OpFacts::new(handler!(|ctx| Addserver { addresses, roles } => run(ctx, addresses, *roles)))
+};
 
 /// Add a server with these addresses and roles; the answer is the new map.
 ///

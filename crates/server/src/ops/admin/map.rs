@@ -1,7 +1,11 @@
 //! map: the cluster's map, as this server knows it.
 
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ClusterMap};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Map { } => run(ctx)));
 
 /// The map.
 pub fn run(ctx: &Ctx<'_>) -> Result<Answer, Stopped> {

@@ -7,11 +7,17 @@
 
 use crate::data::status_of;
 use crate::membership::maps;
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_env::Address;
 use shoal_proto::wire::Many;
 use shoal_proto::{Answer, ClusterMap, ServerId, Status, Text};
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Moveserver { server, addresses, moved } => {
+    run(shard, server, addresses, moved).await
+}));
 
 /// The answer is the map in which that stands.
 ///

@@ -1,8 +1,12 @@
 //! ping: nothing; measures the way, and keeps a session's lease.
 
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::Stopped;
 use shoal_env::mutant;
 use shoal_proto::Answer;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|_| Ping { } => run()));
 
 /// Nothing.
 pub fn run() -> Result<Answer, Stopped> {

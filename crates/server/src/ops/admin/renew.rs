@@ -6,8 +6,14 @@
 //! map taken and does nothing.
 
 use crate::membership::maps;
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_proto::{Answer, ClusterMap, ServerId, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Renew { servers, map } => {
+    run(shard, &servers, map).await
+}));
 
 /// Take the map, if it names the stores of `servers` that are to be served from now on.
 ///

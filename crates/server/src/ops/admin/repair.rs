@@ -1,7 +1,14 @@
 //! repair: repairs of fsck: actions executed as one local transaction.
 
+use crate::ops::{OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Action, Answer};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    journal_bytes: when!(Repair { actions } => 2048 * actions.len() as u64),
+    ..OpFacts::new(handler!(|ctx| Repair { actions } => run(ctx, actions)))
+};
 
 /// Plan the actions, all on this server.
 pub fn run(ctx: &mut Ctx<'_>, actions: &[Action]) -> Result<Answer, Stopped> {

@@ -1,8 +1,14 @@
 //! rows: rows of the store after a key, for fsck.
 
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::op::Row;
 use shoal_proto::{Answer, Blob, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Rows { prefix, after, limit } => {
+    run(ctx, prefix, after, *limit)
+}));
 
 /// Rows of one answer, at most.
 const ROWS_MAX: usize = 4096;

@@ -1,10 +1,16 @@
 //! setsync: change the sync modes of this server's part, and which changes share a sync.
 
 use crate::data::status_of;
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_proto::{Answer, Status};
 use shoal_store::{DataSync, MetadataSync, SyncModes, settle};
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Setsync { metadata, data, coalescing } => {
+    run(shard, &metadata.0, &data.0, &coalescing.0).await
+}));
 
 /// Set new modes: metadata `reply`, `fsync` or `never`; data `reply` or `fsync`; coalescing `per-op`,
 /// `watermark:LOW:HIGH` or `pipelined`; empty leaves as is. Changes acknowledged under the old modes are

@@ -2,9 +2,13 @@
 //! kept.
 
 use crate::data::status_of;
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_proto::{Answer, Status};
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Statfs { } => run(shard).await));
 
 /// The space.
 ///

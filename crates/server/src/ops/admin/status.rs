@@ -3,10 +3,14 @@
 use crate::data::room::Room;
 use crate::data::status_of;
 use crate::ops::admin::setsync;
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use serde_json::{Map, Value, json};
 use shoal_proto::{Answer, Blob, Status};
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Status { } => run(shard).await));
 
 /// The server's state.
 ///

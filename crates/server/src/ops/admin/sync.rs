@@ -1,9 +1,14 @@
 //! sync: everything applied and written so far becomes durable, whatever the mode.
 
 use crate::data::status_of;
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_proto::{Answer, Status};
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts =
+    OpFacts { makes_durable: true, ..OpFacts::new(direct!(|shard, _| Sync { } => run(shard).await)) };
 
 /// Sync.
 ///

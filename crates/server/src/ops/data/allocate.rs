@@ -1,8 +1,20 @@
 //! allocate: reserve space, make a hole, or zero a range of one stream.
 
 use crate::data::{self, Work};
+use crate::ops::facts::Cost;
+use crate::ops::{Alters, OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Allocation, Answer, Capability, Generation, Handle, Rights, Share, Status, limits};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    alters: Alters::Data,
+    frees: when!(Allocate { mode, .. } => *mode == Allocation::Punch),
+    cost: |_, _| Cost::of(0),
+    ..OpFacts::new(handler!(|ctx| Allocate { stream, generation, capability, from, len, mode } => {
+        run(ctx, *stream, *generation, capability.as_ref(), *from, *len, *mode)
+    }))
+};
 
 /// Reserve, punch or zero `from..from+len` of the stream.
 pub fn run(

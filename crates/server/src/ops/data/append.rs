@@ -1,11 +1,25 @@
 //! append: at the end of the file, wherever that is at that moment. See [`crate::data`] for laid-out files.
 
 use crate::data::{self, Bulk, Work};
+use crate::ops::facts::Cost;
+use crate::ops::{Alters, OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_env::WallTime;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Answer, Capability, Handle, Rights, Status, limits};
 use shoal_store::{Changes, StreamChange};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    alters: Alters::Data,
+    // The whole content of a small stream goes along, however little of it is written.
+    journal_bytes: |_| Changes::SMALL_MAX as u64,
+    takes_bytes: when!(Append { len, .. } => *len as usize),
+    cost: |_, _| Cost::of(0),
+    ..OpFacts::new(handler!(|ctx| Append { object, capability, len } => {
+        run(ctx, *object, capability.as_ref(), *len)
+    }))
+};
 
 /// Append `len` bytes of the request's bulk data.
 ///

@@ -9,8 +9,15 @@
 //! reply's loss id says that, once to each open file.
 
 use crate::data::{Bulk, Work};
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Generation, Handle, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    makes_durable: true,
+    ..OpFacts::new(handler!(|ctx| Fsync { stream, generation } => run(ctx, *stream, *generation)))
+};
 
 /// Make it durable. The reply's loss id tells the client whether anything it wrote before may be lost.
 ///

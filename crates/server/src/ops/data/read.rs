@@ -1,8 +1,15 @@
 //! read: one stream's share of a pattern.
 
 use crate::data::{self, Bulk, Work};
+use crate::ops::{OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Rights, Transfer};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    gives_bytes: when!(Read { transfer } => usize::try_from(transfer.window_len).unwrap_or(usize::MAX)),
+    ..OpFacts::new(handler!(|ctx| Read { transfer } => run(ctx, transfer)))
+};
 
 /// Read. Bytes after the stream's end are not sent: the client knows the other datafiles, and makes them
 /// zeros or the end of the file.

@@ -4,9 +4,13 @@
 use crate::data::precreated;
 use crate::meta::keys;
 use crate::meta::rows::Datafile;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Dead, Handle};
 use shoal_store::StreamChange;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Reap { dead } => run(ctx, dead)));
 
 /// Remove those of the datafiles that are there and belong to their owner.
 ///

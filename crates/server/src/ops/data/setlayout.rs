@@ -2,8 +2,14 @@
 
 use crate::meta::keys;
 use crate::ops::namespace::setattr::set_shards;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle, Kind, SetAttr, Status, Template, limits};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Setlayout { object, template } => {
+    run(ctx, *object, *template)
+}));
 
 /// Set the template.
 ///

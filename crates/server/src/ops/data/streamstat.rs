@@ -1,9 +1,13 @@
 //! streamstat: facts of one stream; a client merges those of a file's datafiles into its attributes.
 
 use crate::data::precreated;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Generation, Handle, Status};
 use shoal_store::StreamInfo;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Streamstat { stream } => run(ctx, *stream)));
 
 /// Facts of a stuffed metafile's or a datafile's stream.
 pub fn run(ctx: &mut Ctx<'_>, stream: Handle) -> Result<Answer, Stopped> {

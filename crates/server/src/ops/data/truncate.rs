@@ -6,12 +6,23 @@
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;
+use crate::ops::facts::Cost;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_env::WallTime;
 use shoal_env::mutant::{self, Mutant};
 use shoal_pattern::Distribution;
 use shoal_proto::{Action, Answer, Generation, Handle, Kind, Layout, Status, limits};
 use shoal_store::StreamChange;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    frees: |_| true,
+    cost: |_, _| Cost::of(0),
+    ..OpFacts::new(handler!(|ctx| Truncate { object, size, kill_privileges } => {
+        run(ctx, *object, *size, *kill_privileges)
+    }))
+};
 
 /// Set the size.
 ///

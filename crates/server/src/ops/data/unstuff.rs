@@ -8,9 +8,17 @@
 //! Idempotent: a laid-out file's layout is the answer. Source: PVFS small files, section III-B; design §4.5.
 
 use crate::data::pools;
+use crate::ops::make;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Dist, Generation, Handle, Kind, Layout, Roles, ServerId, Status, limits};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    journal_bytes: |_| make::POOL_ROWS_BYTES,
+    ..OpFacts::new(handler!(|ctx| Unstuff { object } => run(ctx, *object)))
+};
 
 /// Lay the file out.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {

@@ -4,10 +4,22 @@
 //! Larger data goes to the store first.
 
 use crate::data::{self, Work};
+use crate::ops::facts::Cost;
+use crate::ops::{Alters, OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_env::WallTime;
 use shoal_proto::{Answer, Handle, Move, Rights, Status, Transfer};
 use shoal_store::{Changes, StreamChange};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    alters: Alters::Data,
+    // The whole content of a small stream goes along, however little of it is written.
+    journal_bytes: |_| Changes::SMALL_MAX as u64,
+    takes_bytes: when!(Write { len, .. } => *len as usize),
+    cost: |_, _| Cost::of(0),
+    ..OpFacts::new(handler!(|ctx| Write { transfer, len } => run(ctx, transfer, *len)))
+};
 
 /// Write `len` bytes of the request's bulk data.
 pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, Stopped> {

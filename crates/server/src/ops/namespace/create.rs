@@ -5,11 +5,24 @@
 //! opens it there: only its own server can know that it is open. The paper's augmented create (metafile,
 //! stuffed first strip and entry at once) is the way of every create here.
 
-use super::{make, open};
+use super::open;
 use crate::meta::inode::made_in;
 use crate::meta::rows::Dirent;
+use crate::ops::facts::Cost;
+use crate::ops::make;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle, Kind, Name, Owner, Rights, Status, Template, limits};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    draws: 1,
+    journal_bytes: |_| make::POOL_ROWS_BYTES,
+    cost: |_, map| Cost::of(2 + u64::from(map.switches.stuffing)),
+    ..OpFacts::new(handler!(|ctx| Create { dir, name, owner, exclusive, open, template } => {
+        run(ctx, *dir, name, owner, *exclusive, *open, *template)
+    }))
+};
 
 /// Make, or find, and open. The file becomes current.
 ///

@@ -1,8 +1,12 @@
 //! entry: one entry of a directory: a fact for a peer's plan. Of a split directory the server that holds the
 //! name's place is to be asked; another tells which it is.
 
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Entry, Handle, Name};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Entry { dir, name } => run(ctx, *dir, name)));
 
 /// The entry, if there is one.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Answer, Stopped> {

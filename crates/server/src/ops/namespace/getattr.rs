@@ -1,7 +1,11 @@
 //! getattr: an object's attributes.
 
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Getattr { object } => run(ctx, *object)));
 
 /// Attributes.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {

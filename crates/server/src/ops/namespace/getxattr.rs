@@ -1,8 +1,14 @@
 //! getxattr: the value of an extended attribute.
 
 use crate::meta::keys;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Blob, Handle, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Getxattr { object, name } => {
+    run(ctx, *object, name)
+}));
 
 /// The value.
 ///

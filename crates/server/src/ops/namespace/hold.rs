@@ -7,8 +7,13 @@
 
 use crate::meta::keys;
 use crate::meta::rows::Orphan;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ClientId, Handle, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts =
+    OpFacts { frees: |_| true, ..OpFacts::new(handler!(|ctx| Hold { objects } => run(ctx, objects))) };
 
 /// Note it; which of them have no name any more.
 ///

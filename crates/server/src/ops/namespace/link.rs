@@ -1,8 +1,15 @@
 //! link: a further name for a file, link or special file, on whatever server it is.
 
+use crate::ops::make;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Handle, Kind, Name, Status, limits};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Link { object, dir, name } => {
+    run(ctx, *object, *dir, name)
+}));
 
 /// Link it. The answer holds the object's attributes after it.
 ///
@@ -11,7 +18,7 @@ use shoal_proto::{Action, Answer, Handle, Kind, Name, Status, limits};
 /// `TooManyLinks`.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, dir: Handle, name: &Name) -> Result<Answer, Stopped> {
     let (object, dir) = (ctx.object(object)?, ctx.object(dir)?);
-    super::make::free_in(ctx, dir, name)?;
+    make::free_in(ctx, dir, name)?;
     let mut attr = ctx.fact_attr(object)?;
     match attr.kind {
         Kind::Directory => return Err(Stopped::Status(Status::NotPermitted)),

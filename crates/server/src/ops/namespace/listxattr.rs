@@ -1,10 +1,14 @@
 //! listxattr: the names of an object's extended attributes.
 
 use crate::meta::keys;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use bytes::{BufMut, BytesMut};
 use shoal_proto::{Answer, Blob, Handle};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Listxattr { object } => run(ctx, *object)));
 
 /// The names, each ended by a NUL.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {

@@ -6,8 +6,12 @@
 //! gives the number of resolved components and the object that was reached.
 
 use crate::meta::rows::Dirent;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle, Kind, Name, Rights, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Lookup { dir, path } => run(ctx, *dir, path)));
 
 /// Walk. The object that is reached becomes the current object.
 ///

@@ -1,9 +1,19 @@
 //! mkdir: a directory, spread over the metadata servers by its place in the tree.
 
-use super::make;
 use crate::meta::inode::made_in;
+use crate::ops::facts::Cost;
+use crate::ops::make;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    draws: 1,
+    makes_directory: true,
+    cost: |_, _| Cost::of(2),
+    ..OpFacts::new(handler!(|ctx| Mkdir { dir, name, owner } => run(ctx, *dir, name, owner)))
+};
 
 /// Make it. It becomes current.
 ///

@@ -1,9 +1,19 @@
 //! mknod: a FIFO, a socket, a device, or a regular file that is not opened.
 
-use super::make;
 use crate::meta::inode::made_in;
+use crate::ops::make;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner, Rights, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    draws: 1,
+    journal_bytes: |_| make::POOL_ROWS_BYTES,
+    ..OpFacts::new(handler!(|ctx| Mknod { dir, name, owner, kind, rdev } => {
+        run(ctx, *dir, name, owner, *kind, *rdev)
+    }))
+};
 
 /// Make it.
 ///

@@ -2,8 +2,14 @@
 
 use crate::meta::keys;
 use crate::meta::rows::Orphan;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Attr, Capability, Handle, Kind, Rights, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Open { object, rights } => {
+    run(ctx, *object, *rights)
+}));
 
 /// Open. The object becomes current.
 ///

@@ -12,11 +12,19 @@
 use crate::meta::inode::attr_of;
 use crate::meta::keys;
 use crate::meta::rows::{Dirent, RowValue};
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use bytes::Bytes;
 use shoal_proto::{Answer, Attr, Entry, Handle, Kind, Name, Place, ServerId, Status, limits};
 use shoal_store::Follow;
 use std::sync::Arc;
+
+/// Its facts.
+pub const FACTS: OpFacts =
+    OpFacts::new(handler!(|ctx| Readdir { dir, after, bytes_max, plus, data_max, in_shard } => {
+        let (bytes_max, plus, data_max, in_shard) = (*bytes_max, *plus, *data_max, *in_shard);
+        run(ctx, *dir, after.as_ref(), Wanted { bytes_max, plus, data_max, in_shard })
+    }));
 
 /// Bytes of an entry without its name, about (never less).
 const ENTRY_BYTES: usize = 32;

@@ -1,7 +1,11 @@
 //! readlink: where a symbolic link leads.
 
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Blob, Handle, Kind, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Readlink { object } => run(ctx, *object)));
 
 /// The target.
 ///

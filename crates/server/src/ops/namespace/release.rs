@@ -3,10 +3,15 @@
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Answer, Handle, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts =
+    OpFacts { frees: |_| true, ..OpFacts::new(handler!(|ctx| Release { object } => run(ctx, *object))) };
 
 /// Remove the object, if it is an orphan kept for this client and for no other. Anything else is done
 /// already.

@@ -2,8 +2,16 @@
 
 use super::setxattr::listed_bytes;
 use crate::meta::keys;
+use crate::ops::{Alters, OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    alters: Alters::Attributes,
+    frees: |_| true,
+    ..OpFacts::new(handler!(|ctx| Removexattr { object, name } => run(ctx, *object, name)))
+};
 
 /// Remove it.
 ///

@@ -15,13 +15,28 @@
 //! root, and until all others have prepared; a directory with an entry is not removed.
 //! [`crate::txn::rename_lock`] has the proof.
 
-use super::make::subdirs;
 use super::rmdir;
 use super::unlink::lose_name;
 use crate::meta::rows::Dirent;
+use crate::ops::make::subdirs;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, ServerId, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(
+    handler!(|ctx| Rename { from_dir, from_name, to_dir, to_name, no_replace, exchange, held } => {
+        run(ctx, Move {
+            from: (*from_dir, from_name),
+            from_shard: from_dir.server(),
+            to: (*to_dir, to_name),
+            no_replace: *no_replace,
+            exchange: *exchange,
+            held,
+        })
+    }),
+);
 
 /// Longest way from a directory to the root that is walked.
 const DEPTH_MAX: usize = 4096;

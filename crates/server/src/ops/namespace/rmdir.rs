@@ -1,8 +1,17 @@
 //! rmdir: remove an empty directory. It vanishes: clients that still hold it find it gone.
 
+use crate::ops::facts::Cost;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Handle, Kind, Name, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    frees: |_| true,
+    cost: |_, _| Cost::removed(2),
+    ..OpFacts::new(handler!(|ctx| Rmdir { dir, name } => run(ctx, *dir, name)))
+};
 
 /// Remove it.
 ///

@@ -11,6 +11,7 @@
 use crate::meta::inode::attr_of;
 use crate::meta::keys;
 use crate::meta::rows::Inode;
+use crate::ops::{Alters, OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_env::mutant::{self, Mutant};
@@ -18,6 +19,12 @@ use shoal_proto::{
     Action, Answer, Attr, ChangeCount, Generation, Handle, Kind, Layout, SetAttr, Shards, Status, Template,
 };
 use shoal_store::{StreamChange, StreamInfo};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    alters: Alters::Attributes,
+    ..OpFacts::new(handler!(|ctx| Setattr { object, set } => run(ctx, *object, set)))
+};
 
 /// Change them. Any change, also one that sets nothing, sets the time of change.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, set: &SetAttr) -> Result<Answer, Stopped> {

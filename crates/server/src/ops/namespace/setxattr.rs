@@ -1,9 +1,19 @@
 //! setxattr: set an extended attribute. Namespaces are the mount's matter: names are kept as they come.
 
 use crate::meta::keys;
+use crate::ops::{Alters, OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::op::{XattrName, XattrValue};
 use shoal_proto::{Answer, Handle, Status, limits};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    alters: Alters::Attributes,
+    journal_bytes: when!(Setxattr { value, .. } => value.len() as u64),
+    ..OpFacts::new(handler!(|ctx| Setxattr { object, name, value, create, replace } => {
+        run(ctx, *object, name, value, *create, *replace)
+    }))
+};
 
 /// Set it.
 ///

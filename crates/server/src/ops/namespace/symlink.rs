@@ -1,10 +1,19 @@
 //! symlink: a symbolic link. Its target is kept as it was given, in its inode.
 
-use super::make;
 use crate::meta::inode::made_in;
+use crate::ops::make;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::op::PathBytes;
 use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner, Rights, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    draws: 1,
+    ..OpFacts::new(handler!(|ctx| Symlink { dir, name, owner, target } => {
+        run(ctx, *dir, name, owner, target)
+    }))
+};
 
 /// Mode of every symbolic link: it is never looked at.
 const SYMLINK_MODE: u32 = 0o777;

@@ -5,9 +5,18 @@
 //! ([`crate::meta::lingering`]).
 
 use crate::meta::rows::Dirent;
+use crate::ops::facts::Cost;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    frees: |_| true,
+    cost: |_, map| Cost::removed(2 + u64::from(map.switches.stuffing)),
+    ..OpFacts::new(handler!(|ctx| Unlink { dir, name, held } => run(ctx, *dir, name, held)))
+};
 
 /// Remove it.
 ///

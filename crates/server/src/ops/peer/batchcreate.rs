@@ -9,12 +9,25 @@ use crate::data::precreated::BLOCK;
 use crate::data::status_of;
 use crate::meta::keys;
 use crate::meta::rows::{Batch, Grant, Range, RowValue};
+use crate::ops::facts::Cost;
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_env::crash_point;
 use shoal_env::mutant::{self, Mutant};
-use shoal_proto::{Answer, Roles, ServerId, Status, limits};
+use shoal_proto::{Answer, Op, Roles, ServerId, Status, limits};
 use shoal_store::{Ask, Changes, Loaded, look, settle};
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    cost: |op, _| match op {
+        Op::Batchcreate { count, .. } => Cost::of((*count).into()),
+        _ => Cost::of(0),
+    },
+    ..OpFacts::new(direct!(|shard, asker| Batchcreate { pool, sequence, count } => {
+        run(shard, asker.must_be_peer()?, pool, sequence, count).await
+    }))
+};
 
 /// Bytes of journal that a batch takes at most.
 const JOURNAL_BYTES: u64 = 1024;

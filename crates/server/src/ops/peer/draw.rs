@@ -1,9 +1,13 @@
 //! draw: handles of this server for another's use. Never used twice; those not used are lost.
 
+use crate::ops::{OpFacts, direct};
 use crate::request::executor::own_handle;
 use crate::shard::Shard;
 use shoal_proto::{Answer, Status, limits};
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Draw { count } => run(shard, count).await));
 
 /// Draw some.
 ///

@@ -1,9 +1,13 @@
 //! outcome: this coordinator's decision on a transaction. See [`crate::txn`].
 
 use crate::membership::stores;
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_proto::{Answer, Decision, Status, TxId};
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Outcome { tx } => run(shard, tx)));
 
 /// The decision, if there is one that is durable. A transaction of a store that was given up is never said to
 /// be aborted.

@@ -1,9 +1,16 @@
 //! prepare: validate, and durably lock, the actions of a transaction on this server. See [`crate::txn`].
 
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use crate::txn;
 use shoal_proto::{Action, Answer, ServerId, Status, TxId};
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, asker| Prepare { tx, actions, participants } => {
+    asker.must_coordinate(tx)?;
+    run(shard, tx, actions.0, participants.0).await
+}));
 
 /// Prepare.
 ///

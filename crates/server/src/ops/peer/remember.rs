@@ -1,9 +1,15 @@
 //! remember: how far a peer's store is durable. See [`crate::membership::stores`].
 
 use crate::membership::stores;
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_proto::{Answer, Peer, ServerId, Status};
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, asker| Remember { position } => {
+    run(shard, asker.must_be_peer()?, position).await
+}));
 
 /// Keep it.
 ///

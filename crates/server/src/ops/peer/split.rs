@@ -6,10 +6,18 @@
 //! prepare until they are made.
 
 use crate::meta::keys;
+use crate::ops::{OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Attr, Handle, Roles, ServerId, ShardEntry, Shards, Status, limits};
 use std::collections::BTreeMap;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    // The rows that go, at their longest.
+    journal_bytes: when!(Split { entries, .. } => 320 * u64::from(*entries)),
+    ..OpFacts::new(handler!(|ctx| Split { dir, entries } => run(ctx, *dir, *entries)))
+};
 
 /// Split it, if it is (still) large and whole. The answer names its shards, if it has any then.
 ///

@@ -2,10 +2,19 @@
 
 use crate::meta::keys;
 use crate::meta::rows::{Dirent, Void};
-use crate::ops::namespace::make;
+use crate::ops::make;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle, Kind, Name, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    is_step: true,
+    ..OpFacts::new(handler!(|ctx| Crdirent { dir, name, object, kind } => {
+        run(ctx, *dir, name, *object, *kind)
+    }))
+};
 
 /// Enter it.
 ///

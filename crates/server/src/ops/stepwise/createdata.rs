@@ -2,9 +2,17 @@
 
 use crate::meta::keys;
 use crate::meta::rows::New;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    is_step: true,
+    draws: 1,
+    ..OpFacts::new(handler!(|ctx| Createdata { owner } => run(ctx, *owner)))
+};
 
 /// Make it.
 pub fn run(ctx: &mut Ctx<'_>, owner: Handle) -> Result<Answer, Stopped> {

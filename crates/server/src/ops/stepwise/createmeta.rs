@@ -7,9 +7,24 @@
 use crate::meta::inode::{made_in, root};
 use crate::meta::rows::New;
 use crate::meta::{keys, placement};
-use crate::ops::namespace::{make, open};
+use crate::ops::facts::Cost;
+use crate::ops::make;
+use crate::ops::namespace::open;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
-use shoal_proto::{Answer, Handle, Kind, Name, Owner, Rights, Status, Template, limits};
+use shoal_proto::{
+    Answer, ClusterMap, Handle, Kind, Name, Op, Owner, Rights, Roles, Status, Template, limits,
+};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    is_step: true,
+    draws: 1,
+    cost,
+    ..OpFacts::new(handler!(|ctx| Createmeta { dir, name, owner, open, template } => {
+        run(ctx, *dir, name, owner, *open, *template)
+    }))
+};
 
 /// Make it, and open it. The directory's part in it (its group, its template) is in `owner` and `template`
 /// already.
@@ -42,4 +57,52 @@ pub fn run(
     let capability = open::capability(ctx, handle, rights);
     let count = ctx.count_in(&attr);
     Ok(Answer::Made { attr, capability, created: true, count })
+}
+
+fn cost(op: &Op, map: &ClusterMap) -> Cost {
+    let switches = map.switches;
+    match op {
+        Op::Createmeta { template, .. } if switches.precreate && !switches.stuffing => {
+            let all = map.with_roles(Roles::DATA).count() as u64;
+            let taken = if template.width == 0 { all } else { all.min(template.width.into()) };
+            Cost::of(2 + taken)
+        }
+        _ => Cost::of(1 + 2 * u64::from(switches.stuffing)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops;
+    use shoal_proto::{CollectionId, Dist, ServerId, ServerInfo, Switches};
+
+    /// Four servers.
+    fn map(switches: Switches) -> ClusterMap {
+        let server = |id| ServerInfo::new(ServerId(id), Vec::new(), Roles::all());
+        ClusterMap {
+            fs_id: [0; 16],
+            name: "test".into(),
+            collection: CollectionId(1),
+            epoch: 1,
+            template: Template { dist: Dist::Basic, width: 0 },
+            switches,
+            servers: (0..4).map(server).collect::<Vec<_>>().into(),
+        }
+    }
+
+    #[test]
+    fn an_augmented_create_makes_three_objects_and_the_baseline_s_one() {
+        let name = Name::new(b"f").expect("a name");
+        let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+        let (dir, open, template) = (Handle::ROOT, Rights::WRITE, Template::default());
+        let op = Op::Createmeta { dir, name: name.clone(), owner, open, template };
+        let cost = |op: &Op, switches| (ops::of(op).cost)(op, &map(switches));
+        assert_eq!(cost(&op, Switches::BASELINE), Cost::of(1));
+        let precreate = Switches { precreate: true, ..Switches::BASELINE };
+        assert_eq!(cost(&op, precreate), Cost::of(2 + 4), "one of each server's pool");
+        assert_eq!(cost(&op, Switches { stuffing: true, ..precreate }), Cost::of(3));
+        assert_eq!(cost(&Op::Rmdirent { dir, name }, Switches::BASELINE), Cost::removed(1));
+        assert_eq!(cost(&Op::Ping {}, Switches::BASELINE), Cost::of(0));
+    }
 }

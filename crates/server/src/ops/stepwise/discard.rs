@@ -2,9 +2,14 @@
 
 use crate::meta::keys;
 use crate::meta::rows::{Inode, New};
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle};
+
+/// Its facts.
+pub const FACTS: OpFacts =
+    OpFacts { frees: |_| true, ..OpFacts::new(handler!(|ctx| Discard { object } => run(ctx, *object))) };
 
 /// Remove it, if it is still without its place: a rename or link of it since then has shown otherwise.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {

@@ -2,8 +2,15 @@
 
 use crate::meta::keys;
 use crate::meta::rows::New;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Dist, Generation, Handle, Kind, Layout, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    is_step: true,
+    ..OpFacts::new(handler!(|ctx| Laydata { object, datafiles } => run(ctx, *object, datafiles)))
+};
 
 /// Set the layout.
 ///

@@ -1,9 +1,19 @@
 //! removedata: remove a datafile of a metafile that the client has removed. Nothing to remove is done
 //! already.
 
+use crate::ops::facts::Cost;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    is_step: true,
+    frees: |_| true,
+    cost: |_, _| Cost::removed(1),
+    ..OpFacts::new(handler!(|ctx| Removedata { owner, datafile } => run(ctx, *owner, *datafile)))
+};
 
 /// Remove it.
 ///

@@ -6,9 +6,19 @@
 
 use crate::meta::keys;
 use crate::meta::rows::Linked;
+use crate::ops::facts::Cost;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Handle, Kind, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    is_step: true,
+    frees: |_| true,
+    cost: |_, _| Cost::removed(1),
+    ..OpFacts::new(handler!(|ctx| Removemeta { object, held } => run(ctx, *object, *held)))
+};
 
 /// Remove it, or keep it as an orphan of the client.
 ///

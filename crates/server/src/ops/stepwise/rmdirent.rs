@@ -5,9 +5,20 @@
 
 use crate::meta::keys;
 use crate::meta::rows::Unnamed;
+use crate::ops::facts::Cost;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle, Kind, Name, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    is_step: true,
+    draws: 1,
+    frees: |_| true,
+    cost: |_, _| Cost::removed(1),
+    ..OpFacts::new(handler!(|ctx| Rmdirent { dir, name } => run(ctx, *dir, name)))
+};
 
 /// Take it away.
 ///

@@ -2,9 +2,17 @@
 //! once.
 
 use crate::meta::keys;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Blob, Handle, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts {
+    is_step: true,
+    frees: |_| true,
+    ..OpFacts::new(handler!(|ctx| Settle { object, ticket, held } => run(ctx, *object, *ticket, *held)))
+};
 
 /// Settle it; a ticket that is not there was settled before.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, ticket: Handle, held: bool) -> Result<Answer, Stopped> {

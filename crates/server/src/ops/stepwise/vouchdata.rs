@@ -2,9 +2,15 @@
 
 use crate::meta::keys;
 use crate::meta::rows::{Inode, New};
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle, Status, Vouched};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Vouchdata { owner, datafile, refuse } => {
+    run(ctx, *owner, *datafile, *refuse)
+}));
 
 /// Say so; with `refuse` the metafile is taken back, if its client has not laid it out, so that it never
 /// will.

@@ -2,8 +2,14 @@
 
 use crate::meta::keys;
 use crate::meta::rows::Void;
+use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ClientId, Handle, Kind, Name, Status, Vouched};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Vouchentry { dir, name, object, client, refuse } => {
+    run(ctx, *dir, name, *object, *client, *refuse)
+}));
 
 /// Answer so; with `refuse` promise, durably, that an object that was not entered never will be.
 pub fn run(

@@ -14,7 +14,7 @@ use crate::meta::placement::Rotation;
 use crate::meta::rows::{Batch, Pool, Range, RowValue};
 use crate::net::session::Sessions;
 use crate::ops;
-use crate::request::ctx::{Ctx, Fact, FactKey, Facts, Outcome, Stopped};
+use crate::request::ctx::{Ctx, Fact, FactKey, Facts, Outcome, Stopped, Surroundings};
 use crate::request::locks::Locks;
 use crate::shard::Identity;
 use crate::txn::actions;
@@ -39,6 +39,18 @@ pub struct Server {
     pub sessions: Sessions,
     changes: ChangeCounts,
     drawn: Cell<u64>,
+}
+
+impl Server {
+    fn surroundings(&self) -> Surroundings<'_> {
+        Surroundings {
+            identity: &self.identity,
+            locks: &self.locks,
+            pools: &self.pools,
+            sessions: &self.sessions,
+            counts: &self.changes,
+        }
+    }
 }
 
 pub struct Cluster {
@@ -196,20 +208,9 @@ impl Cluster {
         let here = self.server(server);
         loop {
             let view = View::new(&here.store, &loaded);
-            let client = self.client.get();
-            let mut ctx = Ctx::new(
-                view,
-                &here.identity,
-                &here.locks,
-                &facts,
-                &here.pools,
-                &here.sessions,
-                &here.changes,
-                *own,
-                now,
-                client,
-                bulk.clone(),
-            );
+            let mut ctx = Ctx::new(view, here.surroundings(), &facts, now)
+                .for_client(self.client.get(), bulk.clone())
+                .in_transaction(*own);
             let run = run_all(&mut ctx, group).and_then(|answers| Ok((answers, ctx.finish()?)));
             match run {
                 Ok((answers, outcome)) if outcome.local.is_empty() && outcome.remote.is_empty() => {
@@ -341,21 +342,7 @@ impl Cluster {
         let (here, facts, mut loaded) = (self.server(server), Facts::default(), Loaded::default());
         loop {
             let view = View::new(&here.store, &loaded);
-            let client = ClientId::default();
-            let bulk = Bytes::new();
-            let mut ctx = Ctx::new(
-                view,
-                &here.identity,
-                &here.locks,
-                &facts,
-                &here.pools,
-                &here.sessions,
-                &here.changes,
-                Some(tx),
-                self.now(),
-                client,
-                bulk,
-            );
+            let mut ctx = Ctx::new(view, here.surroundings(), &facts, self.now()).in_transaction(Some(tx));
             match work(&mut ctx).and_then(|()| ctx.finish()) {
                 Ok(outcome) => {
                     here.store.apply_over(outcome.changes, &loaded).unwrap();

@@ -16,13 +16,15 @@ mod notice;
 mod reply;
 mod space;
 
-use super::{Wait, direct, objects};
+use super::Wait;
 use crate::counters::add;
 use crate::data::precreated::{self, Touch};
 use crate::meta::lingering;
 use crate::net::session::{Running, Session, Slotless};
+use crate::ops::{self, Alters};
 use crate::request::ctx::{Ctx, Facts, Outcome, Resume, Stopped};
 use crate::request::reply_gate::Target;
+use crate::request::run_loaded::run_loaded;
 use crate::shard::Shard;
 use crate::txn::{Plan, Undecided};
 use bytes::Bytes;
@@ -31,7 +33,7 @@ use notice::Notice;
 pub use reply::{Collected, decode_replies, encode_reply};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, Work};
-use shoal_proto::{Action, Answer, ClientId, Durability, Group, Op, ServerId, SlotUse, Status, Time};
+use shoal_proto::{Action, Answer, ClientId, Durability, Group, Op, ServerId, SlotUse, Status, Time, TxId};
 use shoal_store::{Admission, Loaded, Lsn, Needs, StoreError, Strength, View};
 use space::ask_for;
 use std::rc::Rc;
@@ -45,6 +47,24 @@ pub struct Asker {
     pub peer: Option<ServerId>,
     /// This server itself.
     pub own: bool,
+}
+
+impl Asker {
+    /// The peer server, for operations of which only peers have a part.
+    ///
+    /// # Errors
+    /// `Forbidden`.
+    pub fn must_be_peer(self) -> Result<ServerId, Status> {
+        self.peer.ok_or(Status::Forbidden)
+    }
+
+    /// Only a transaction's coordinator prepares and finishes it.
+    ///
+    /// # Errors
+    /// `Forbidden`.
+    pub fn must_coordinate(self, tx: TxId) -> Result<(), Status> {
+        if self.peer == Some(tx.coordinator()) { Ok(()) } else { Err(Status::Forbidden) }
+    }
 }
 
 /// A compound under way. See the module's page.
@@ -209,7 +229,9 @@ impl Compound {
     /// Whether a client changes nothing but attributes by it: its answer may show what that client changed so
     /// before.
     fn is_of_attributes(&self) -> bool {
-        self.place.is_some() && self.asker.peer.is_none() && self.ops().iter().all(Op::is_of_attributes)
+        self.place.is_some()
+            && self.asker.peer.is_none()
+            && self.ops().iter().all(|op| ops::of(op).alters == Alters::Attributes)
     }
 
     fn group(&mut self) -> Option<Wait> {
@@ -218,9 +240,9 @@ impl Compound {
             for op in self.ops() {
                 self.shard.counters.op(op);
                 self.shard.env.work(Work::Change, u64::from(op.changes()));
-                let (objects, removals) = objects::of(op, &map);
-                self.shard.env.work(Work::Object, objects);
-                self.shard.env.work(Work::Removal, removals);
+                let cost = (ops::of(op).cost)(op, &map);
+                self.shard.env.work(Work::Object, cost.objects);
+                self.shard.env.work(Work::Removal, cost.removals);
             }
             self.shard.env.work(Work::Operation, self.ops().len() as u64);
             if let Err(status) = self.permit() {
@@ -252,7 +274,7 @@ impl Compound {
                         false => (self.shard.collection.applied(), Strength::Weak),
                     };
                     self.depend(seen.others, Some(done));
-                    if !self.ops().iter().any(Op::is_data) {
+                    if !self.ops().iter().any(|op| ops::of(op).alters == Alters::Data) {
                         self.collected.made = made.max(seen.all());
                     }
                     self.next_group();
@@ -263,7 +285,7 @@ impl Compound {
             }
         }
         if let [op] = self.ops()
-            && direct::is_direct(op)
+            && ops::of(op).is_direct()
         {
             return Some(Wait::Direct);
         }
@@ -320,13 +342,8 @@ impl Compound {
     /// Whether this asker may ask this.
     fn permit(&self) -> Result<(), Status> {
         let Asker { peer, own, .. } = self.asker;
-        // A repair may end transactions that no server coordinates; [`super::direct`] ensures that it does no
-        // more.
-        let repairs = |op: &Op| match op {
-            Op::Finish { tx, .. } => super::direct::is_ended_by_repair(&self.shard, *tx),
-            _ => false,
-        };
-        if self.ops().iter().any(|op| op.is_peers() && !repairs(op)) && peer.is_none() && !own {
+        let is_only_peers = |op: &Op| op.is_peers() && !(ops::of(op).is_repair)(&self.shard, op);
+        if self.ops().iter().any(is_only_peers) && peer.is_none() && !own {
             return Err(Status::Forbidden);
         }
         if peer.is_some() && !self.shard.admits() {
@@ -349,23 +366,11 @@ impl Compound {
     /// A group that makes something nearly always takes one handle of this server: have it ready. And a turn
     /// for each directory: however often the group runs, it keeps that.
     fn predraw(&mut self) {
-        let directories = self.ops().iter().filter(|op| matches!(op, Op::Mkdir { .. })).count();
+        let directories = self.ops().iter().filter(|op| ops::of(op).makes_directory).count();
         while self.facts.places.len() < directories {
             self.facts.places.push(self.shard.next_place());
         }
-        let makes = |op: &Op| {
-            matches!(
-                op,
-                Op::Create { .. }
-                    | Op::Mknod { .. }
-                    | Op::Symlink { .. }
-                    | Op::Mkdir { .. }
-                    | Op::Createmeta { .. }
-                    | Op::Createdata { .. }
-                    | Op::Rmdirent { .. }
-            )
-        };
-        let count = self.ops().iter().filter(|op| makes(op)).count();
+        let count: usize = self.ops().iter().map(|op| ops::of(op).draws).sum();
         let own = self.shard.id();
         if count > 0 && self.facts.drawn.get(&own).is_none_or(|drawn| drawn.len() < count) {
             let drawn = self.facts.drawn.entry(own).or_default();
@@ -386,22 +391,9 @@ impl Compound {
             view = view.excusing(&excuse);
         }
         let now = Time(shard.env.wall().0);
-        let own = self.own.as_ref().map(Undecided::tx);
-        let bulk = self.group_bulk();
-        let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
-        let mut ctx = Ctx::new(
-            view,
-            &identity,
-            &shard.locks,
-            facts,
-            lent,
-            &shard.sessions,
-            &shard.changes,
-            own,
-            now,
-            client,
-            bulk,
-        );
+        let mut ctx = Ctx::new(view, shard.surroundings(&identity), &self.facts, now)
+            .for_client(self.asker.client, self.group_bulk())
+            .in_transaction(self.own.as_ref().map(Undecided::tx));
         let mut answers = Vec::with_capacity(self.ops().len());
         let (mut from, mut before) = (0, Lsn(0));
         if let Some(resume) = &self.facts.resume {
@@ -443,45 +435,24 @@ impl Compound {
     /// touched meanwhile, or another's lock is in the way, the handler sees that when it runs again.
     pub(super) async fn touch(&mut self, touch: &Touch) -> Result<(), Status> {
         let shard = self.shard.clone();
-        loop {
-            let identity = shard.identity();
-            let view = View::new(&shard.collection, &self.loaded);
-            let now = Time(shard.env.wall().0);
-            let (facts, lent, client) = (&self.facts, &shard.pools, self.asker.client);
-            let mut ctx = Ctx::new(
-                view,
-                &identity,
-                &shard.locks,
-                facts,
-                lent,
-                &shard.sessions,
-                &shard.changes,
-                None,
-                now,
-                client,
-                Bytes::new(),
-            );
-            let touched = match precreated::is_for(&ctx, touch.datafile, touch.owner) {
-                Ok(true) => ctx.weakly(|ctx| precreated::touch(ctx, touch)),
-                Ok(false) => return Ok(()),
-                Err(halt) => Err(halt),
-            };
-            match touched.and_then(|()| ctx.finish()) {
-                Ok(outcome) => {
-                    let (seen, strength) = (ctx.view().depends_on(), outcome.changes.strength);
-                    let applied = shard.collection.apply_over(outcome.changes, &self.loaded);
-                    let lsn = applied.map_err(crate::data::status_of)?;
-                    self.depend(seen, Some((lsn, strength)));
-                    return Ok(());
-                }
-                Err(Stopped::Miss) => {
-                    let needs = ctx.into_needs();
-                    let loading = shard.collection.load(needs, std::mem::take(&mut self.loaded));
-                    self.loaded = loading.await.map_err(crate::data::status_of)?;
-                }
-                Err(Stopped::Status(status)) => return Err(status),
-                Err(_) => return Ok(()),
+        let touching = run_loaded(&shard, None, &mut self.loaded, |ctx| {
+            if !precreated::is_for(ctx, touch.datafile, touch.owner)? {
+                return Ok(None);
             }
+            ctx.weakly(|ctx| precreated::touch(ctx, touch))?;
+            let changes = ctx.finish()?.changes;
+            Ok(Some((ctx.view().depends_on(), changes)))
+        });
+        match touching.await.map_err(crate::data::status_of)? {
+            Ok(Some((seen, changes))) => {
+                let strength = changes.strength;
+                let applied = shard.collection.apply_over(changes, &self.loaded);
+                let lsn = applied.map_err(crate::data::status_of)?;
+                self.depend(seen, Some((lsn, strength)));
+                Ok(())
+            }
+            Err(Stopped::Status(status)) => Err(status),
+            Ok(None) | Err(_) => Ok(()),
         }
     }
 
@@ -544,7 +515,7 @@ impl Compound {
                 if strength == Strength::Deferred {
                     self.shard.deferred.made(lsn, self.asker.client, seen.others);
                 }
-                if !notice.pools.is_empty() || self.ops().iter().any(Op::is_stepwise) {
+                if !notice.pools.is_empty() || self.ops().iter().any(|op| ops::of(op).is_step) {
                     // Other servers' datafiles are this file's now, or this is a step of a change over
                     // several servers: as durable as the commit of a transaction.
                     let modes = self.shard.collection.sync_modes();
@@ -600,7 +571,7 @@ impl Compound {
 fn run_ops(ctx: &mut Ctx<'_>, ops: &[Op], from: usize, answers: &mut Vec<Answer>) -> Option<Stopped> {
     for (index, op) in ops.iter().enumerate().skip(from) {
         ctx.op_index = index;
-        match crate::ops::run(ctx, op) {
+        match ops::run(ctx, op) {
             Ok(answer) => answers.push(answer),
             Err(halt) => return Some(halt),
         }
@@ -610,10 +581,5 @@ fn run_ops(ctx: &mut Ctx<'_>, ops: &[Op], from: usize, answers: &mut Vec<Answer>
 
 /// Bytes of bulk data that operations say they take.
 fn bulk_of(ops: &[Op]) -> usize {
-    ops.iter()
-        .map(|op| match op {
-            Op::Write { len, .. } | Op::Append { len, .. } => *len as usize,
-            _ => 0,
-        })
-        .sum()
+    ops.iter().map(|op| (ops::of(op).takes_bytes)(op)).sum()
 }

@@ -8,6 +8,7 @@ use crate::data::Work;
 use crate::data::pools;
 use crate::data::precreated::Touch;
 use crate::net::session::Running;
+use crate::ops::{self, RunAs};
 use crate::request::ctx::{Fact, FactKey, Facts};
 use crate::shard::Shard;
 use crate::txn::{self, Plan};
@@ -129,8 +130,8 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
         }
         Wait::Direct => {
             let [op] = compound.ops() else { return Err(Status::NotSupported) };
-            let op = op.clone();
-            let answer = super::direct::run(&shard, compound.asker, op).await?;
+            let RunAs::Direct(run) = ops::of(op).run else { return Err(Status::NotSupported) };
+            let answer = run(&shard, compound.asker, op.clone()).await?;
             compound.end_group(Ok(()), vec![answer], Vec::new());
             Ok(())
         }

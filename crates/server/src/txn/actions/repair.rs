@@ -23,6 +23,11 @@ const REMOVABLE: [Table; 11] = [
     Table::Unnamed,
 ];
 
+/// Whether a repair may remove the row of this key.
+pub fn is_removable(key: &[u8]) -> bool {
+    REMOVABLE.iter().any(|table| key.first() == Some(&(*table as u8)))
+}
+
 fn changed() -> Result<(), Stopped> {
     Err(Stopped::Status(Status::Changed))
 }
@@ -36,7 +41,7 @@ pub fn validate_row_remove(
     if server != ctx.identity.id {
         return Err(Stopped::Status(Status::WrongServer));
     }
-    if !REMOVABLE.iter().any(|table| key.first() == Some(&(*table as u8))) {
+    if !is_removable(key) {
         return Err(Stopped::Status(Status::Invalid));
     }
     ctx.must_be_unlocked(key)?;

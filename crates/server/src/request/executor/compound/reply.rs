@@ -12,13 +12,14 @@ use super::{Compound, Seen};
 use crate::counters::add;
 use crate::meta::keys;
 use crate::meta::rows::{Kept, RowValue};
+use crate::ops;
 use crate::request::reply_gate::{self, Target};
 use bytes::Bytes;
 use shoal_env::Work;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::{Codec, Writer};
 use shoal_proto::message::Loss;
-use shoal_proto::{Answer, Blob, GroupReply, Op, Status, limits};
+use shoal_proto::{Answer, Blob, GroupReply, Status, limits};
 use shoal_store::{Changes, Lsn, Needs, Strength, View};
 
 /// Encoded answer of an operation that writes outside the batch, at most.
@@ -140,7 +141,7 @@ impl Compound {
 
     /// The present group has ended.
     pub(crate) fn end_group(&mut self, result: Result<(), Status>, answers: Vec<Answer>, bulk: Vec<Bytes>) {
-        let asks = self.ops().iter().any(|op| matches!(op, Op::Fsync { .. } | Op::Sync {}));
+        let asks = self.ops().iter().any(|op| ops::of(op).makes_durable);
         self.collected.with_start |= asks;
         self.collected.is_compared |= asks || !self.changes();
         let bulk_bytes: usize = bulk.iter().map(Bytes::len).sum();

@@ -2,10 +2,14 @@
 //! their data may be there.
 
 use crate::meta::lingering;
+use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_env::Instant;
 use shoal_proto::Answer;
 use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Yield { bytes } => Ok(run(shard, bytes).await)));
 
 /// Remove it, until so many bytes are freed.
 pub async fn run(shard: &Rc<Shard>, bytes: u64) -> Answer {

@@ -14,8 +14,11 @@ use crate::meta::rows::{Dirent, Inode};
 use crate::meta::{keys, placement};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
-use shoal_proto::{Action, Attr, Generation, Handle, Kind, Layout, Name, Rights, Status};
+use shoal_proto::{Action, Attr, Generation, Handle, Kind, Layout, Name, Rights, Status, limits};
 use shoal_store::{StreamChange, StreamInfo};
+
+/// Bytes of the journal for a row of each pool that gives a datafile.
+pub const POOL_ROWS_BYTES: u64 = 128 * limits::WIDTH_MAX as u64;
 
 /// The generation with which files begin.
 pub const FIRST_GENERATION: u64 = 1;
