@@ -230,6 +230,7 @@ fn tell(shared: &Shared, at: u64, told: Told) {
         Told::PowerCut(server) => shared.fault(at, server, true, true),
         Told::SyncFails(server) => shared.fault(at, server, true, false),
         Told::DiskFull => shared.may_be_full.set(true),
+        Told::Pause(server, lasts) => shared.pause(at, server, lasts),
     }
 }
 

@@ -48,6 +48,7 @@ use shoal_proto::{Durability, Handle, Name, Roles, Status, Switches};
 use shoal_store::SyncModes;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -93,8 +94,10 @@ pub(crate) struct Shared {
     pub violations: RefCell<Vec<String>>,
     /// Of calls, returns and faults.
     moments: Moments,
-    /// Open files of each object by client, those being opened too.
-    opens: RefCell<BTreeMap<(u16, ObjectId), usize>>,
+    /// Open files of each object by client, those being opened too, and when the first of them was opened.
+    opens: RefCell<BTreeMap<(u16, ObjectId), (usize, u64)>>,
+    /// When which server did not run.
+    pauses: RefCell<Vec<(u16, Range<u64>)>>,
     /// When each life of a client closed an open file of each object last.
     closed: RefCell<BTreeMap<(u64, ObjectId), u64>>,
 }
@@ -147,6 +150,7 @@ impl Shared {
             violations: RefCell::default(),
             moments: Moments::default(),
             opens: RefCell::default(),
+            pauses: RefCell::default(),
             closed: RefCell::default(),
         }
     }
@@ -156,6 +160,11 @@ impl Shared {
         self.now.borrow_mut().add(server, is_cut, is_kill);
         self.ledger.borrow_mut().now = self.now();
         self.faults.borrow_mut().push((self.moments.next(at), server, is_cut));
+    }
+
+    /// This server does not run from then on, for so long.
+    pub fn pause(&self, at: u64, server: u16, lasts: Duration) {
+        self.pauses.borrow_mut().push((server, at..(Instant(at) + lasts).0));
     }
 
     /// The faults so far.
@@ -455,7 +464,7 @@ impl Worker {
     fn wrong_of(&self, words: &str, object: ObjectId, status: Status) {
         let offered_at = self.with_object(object, |object| object.offered_at);
         let may_be_gone = self.shared.ledger.borrow().may_be_gone(object);
-        if !(may_be_gone || self.may_have_been_freed(offered_at))
+        if !(may_be_gone || self.may_have_been_freed(object, offered_at))
             || ![Status::Stale, Status::NotFound].contains(&status)
         {
             self.wrong(words, status);

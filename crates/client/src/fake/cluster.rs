@@ -380,6 +380,14 @@ impl FakeCluster {
                 }
                 Answer::Removed { handle, kind: Kind::File, orphaned }
             }
+            Op::Rmdirent { dir, name } => {
+                let handle = self.names.remove(&(*dir, name.clone())).ok_or(Status::NotFound)?;
+                Answer::Unnamed { handle, kind: Kind::File, ticket: self.draw(server) }
+            }
+            Op::Removemeta { object, .. } => {
+                self.objects.remove(object).ok_or(Status::Stale)?;
+                Answer::Parted { datafiles: Vec::new().into(), orphaned: false, linked: false }
+            }
             Op::Release { object } => {
                 self.orphans.retain(|orphan| orphan != object);
                 self.objects.remove(object);

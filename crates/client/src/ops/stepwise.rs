@@ -234,11 +234,29 @@ impl Core {
             return Err(o.error(Status::BadMessage).from(dir.server()));
         };
         self.lost_a_name(handle);
-        let held = self.held.borrow().to_tell().holds(handle);
-        if !self.remove_apart(o, handle, held).await? {
-            let told = self.ask(o, dir.server(), vec![Op::Settle { object: handle, ticket, held }]).await?;
+        loop {
+            match self.unnamed_apart(o, dir, handle, ticket).await {
+                // The name is gone: this is no refusal of the removal any more. A full disk has room again
+                // after a checkpoint.
+                Err(error) if error.status == Status::NoSpace => self.back_off(o, error).await?,
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Take away the link that an object has too many, and the object if that was the last one.
+    async fn unnamed_apart(
+        self: &Rc<Core>,
+        o: &Operation,
+        dir: Handle,
+        object: Handle,
+        ticket: Handle,
+    ) -> Result<(), Error> {
+        let held = self.held.borrow().to_tell().holds(object);
+        if !self.remove_apart(o, object, held).await? {
+            let told = self.ask(o, dir.server(), vec![Op::Settle { object, ticket, held }]).await?;
             if let Some(Answer::Removed { orphaned: true, .. }) = told.answers.first() {
-                self.orphaned(o, handle).await?;
+                self.orphaned(o, object).await?;
             }
         }
         Ok(())

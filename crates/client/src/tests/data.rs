@@ -93,7 +93,8 @@ fn a_layout_that_another_client_changed_is_fetched_and_the_work_goes_on() {
 
 #[test]
 fn a_layout_that_is_taken_back_before_its_maker_used_it_is_made_anew() {
-    let operations: [fn(&OpenFile) -> LocalBoxFuture<'_, Result<(), Error>>; 3] = [
+    type Change = fn(&OpenFile) -> LocalBoxFuture<'_, Result<(), Error>>;
+    let operations: [Change; 3] = [
         |file| async { file.append(vec![1; 5000].into()).await.map(drop) }.boxed_local(),
         |file| file.write(0, vec![1; 5000].into()).boxed_local(),
         |file| file.allocate(0, 5000, Allocation::Extend).boxed_local(),

@@ -250,3 +250,19 @@ fn a_file_that_is_removed_here_while_it_is_being_opened_by_its_name_lives_until_
         assert!(hand.cluster.borrow().orphans.is_empty(), "creates: {creates}");
     }
 }
+
+#[test]
+fn a_removal_in_steps_whose_name_is_gone_waits_for_room_and_is_not_refused() {
+    let mut cluster = FakeCluster::new(2, STRIP);
+    cluster.map.switches.compound = false;
+    let hand = Hand::new(cluster);
+    let file = made(&hand, 1, Handle::ROOT, "f", Kind::File);
+    let gone = name("f");
+    let mut unlinking = Box::pin(hand.client.unlink(Handle::ROOT, &gone));
+    assert!(hand.look(unlinking.as_mut()).is_pending());
+    assert!(hand.carry(), "the name is taken away");
+    hand.cluster.borrow_mut().refuse_next = vec![Status::NoSpace; 3];
+    hand.run(unlinking).unwrap();
+    assert!(hand.cluster.borrow().refuse_next.is_empty());
+    assert!(!hand.cluster.borrow().objects.contains_key(&file));
+}

@@ -72,8 +72,8 @@ fn a_checkpoint_is_written_through_a_mount_killed_and_looked_at_by_every_tool() 
     // Eight writers of one file, strided.
     let record = 4700;
     let write = |writer: u64| {
-        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false);
-        let file = file.clone().open(scene.at("step")).unwrap();
+        let mut open = fs::OpenOptions::new();
+        let file = open.read(true).write(true).create(true).truncate(false).open(scene.at("step")).unwrap();
         for turn in 0..20 {
             file.write_all_at(&vec![writer as u8 + 1; record as usize], (turn * 8 + writer) * record)
                 .unwrap();

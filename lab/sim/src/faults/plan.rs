@@ -41,6 +41,8 @@ pub(crate) enum Told {
     SyncFails(u16),
     /// A disk may say that it is full.
     DiskFull,
+    /// This server does not run for so long.
+    Pause(u16, Duration),
 }
 
 /// Starts the next life of a client.
@@ -208,10 +210,11 @@ impl Draw<'_> {
     }
 
     fn pause(&self) -> String {
-        let (process, lasts) = (self.target().process, self.lasts);
-        let words = format!("server {} is paused for {lasts:?}", self.server);
+        let (process, server, lasts) = (self.target().process, self.server, self.lasts);
+        let (words, tell) = (format!("server {server} is paused for {lasts:?}"), self.plan.tell.clone());
         self.begin(&words, move |world| {
             if world.is_alive(process) {
+                tell(Told::Pause(server, lasts));
                 world.pause(process, lasts);
             }
         });

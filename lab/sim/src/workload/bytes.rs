@@ -109,14 +109,15 @@ impl Worker {
 
     /// An open file more of an object in this client, or one less.
     fn count_open(&self, object: ObjectId, is_more: bool) {
-        let mut opens = self.shared.opens.borrow_mut();
-        let count = opens.entry((self.client_number(), object)).or_default();
+        let (mut opens, now) = (self.shared.opens.borrow_mut(), self.now());
+        let (count, since) = opens.entry((self.client_number(), object)).or_default();
+        *since = if *count == 0 { now } else { *since };
         *count = if is_more { *count + 1 } else { *count - 1 };
     }
 
     /// Whether any lane of the client has a file open.
     pub(super) fn is_open_here(&self, object: ObjectId) -> bool {
-        self.shared.opens.borrow().get(&(self.client_number(), object)).is_some_and(|count| *count > 0)
+        self.shared.opens.borrow().get(&(self.client_number(), object)).is_some_and(|(count, _)| *count > 0)
     }
 
     pub(super) async fn let_go(&self, held: Opened) -> bool {

@@ -9,6 +9,7 @@ use super::{End, Worker};
 use crate::ledger::{NOBODY, Object, ObjectId, Slot};
 use shoal_env::Instant;
 use shoal_proto::{Kind, Status};
+use std::ops::Range;
 use std::time::Duration;
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
@@ -18,6 +19,20 @@ const LOOKS: usize = 20;
 const USES_MAX: u64 = 4;
 /// A session that is silent for a minute ends, and its open files with it.
 const SESSION_LASTS: Duration = Duration::from_secs(50);
+
+/// A client reports within this time that it has a file open.
+const REPORTED: Duration = Duration::from_millis(5_100);
+/// An open that was not reported counts for so long.
+const OPEN_COUNTS: Duration = Duration::from_secs(10);
+/// A report counts for a lease, and the next one may come 25 s after it: half a lease is certain.
+const REPORT_COUNTS: Duration = Duration::from_secs(30);
+
+/// Whether a server that was paused so may not know of a file that was opened at this moment.
+fn is_forgotten(opened: u64, pause: &Range<u64>) -> bool {
+    let (opened, begun, ended) = (Instant(opened), Instant(pause.start), Instant(pause.end));
+    let is_before_report = begun < opened + REPORTED && ended > opened + OPEN_COUNTS;
+    is_before_report || ended.since(begun.max(opened)) > REPORT_COUNTS
+}
 
 /// A name that another client is to take away from a file.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,10 +66,20 @@ impl Worker {
     }
 
     /// Whether a file that another client may have removed from this moment on may be gone, though it is
-    /// open: its time is over, or space ran short.
-    pub(super) fn may_have_been_freed(&self, since: Option<u64>) -> bool {
+    /// open: its time is over, or space ran short, or its server did not know that it is open here.
+    pub(super) fn may_have_been_freed(&self, object: ObjectId, since: Option<u64>) -> bool {
         let is_over = |since: u64| self.env.now().since(Instant(since)) >= SESSION_LASTS;
-        since.is_some_and(|since| is_over(since) || self.shared.may_be_full.get())
+        since.is_some_and(|since| {
+            is_over(since) || self.shared.may_be_full.get() || self.is_unreported(object)
+        })
+    }
+
+    /// Whether the file's server may not know that this client has it open: it was paused for too long.
+    fn is_unreported(&self, object: ObjectId) -> bool {
+        let opened = self.shared.opens.borrow().get(&(self.client_number(), object)).map(|(_, since)| *since);
+        let (server, pauses) = (self.handle(object).server().0, self.shared.pauses.borrow());
+        let mut pauses = pauses.iter().filter(|(of, _)| *of == server);
+        opened.is_some_and(|opened| pauses.any(|(_, pause)| is_forgotten(opened, pause)))
     }
 
     async fn offer(&mut self) {
@@ -95,7 +120,7 @@ impl Worker {
             let (len, called) = (self.with_contents(object, |contents| contents.reach()) + 10, self.now());
             match self.run("read", &words, &GONE, file.read(0, len as usize)).await {
                 End::Done(content) => self.judge_read(&words, object, called, (0, len), &content),
-                End::Refused(status) if !self.may_have_been_freed(Some(began.0)) => {
+                End::Refused(status) if !self.may_have_been_freed(object, Some(began.0)) => {
                     self.wrong_of(&words, object, status);
                 }
                 End::Refused(_) | End::Unknown(_) => {}
@@ -103,5 +128,23 @@ impl Worker {
         }
         drop(file);
         self.close_removed(object).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_forgets_an_open_that_was_not_reported_for_ten_seconds_and_a_report_after_half_a_lease() {
+        let is_forgotten = |from: u64, until: u64| {
+            let second = 1_000_000_000;
+            is_forgotten(100 * second, &(from * second..until * second))
+        };
+        assert!(is_forgotten(101, 112) && is_forgotten(99, 112));
+        assert!(!is_forgotten(101, 109), "it is reported in time");
+        assert!(!is_forgotten(106, 130), "it was reported");
+        assert!(!is_forgotten(80, 105), "it was opened, or reported, at the end of the pause");
+        assert!(is_forgotten(120, 151));
     }
 }
