@@ -44,7 +44,7 @@ use shoal_proto::{Attr, Handle, Kind, Name, Owner, Status, Time};
 use shoal_vfs::{Connect, Error, Result, Vfs};
 use state::State;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 
@@ -87,8 +87,8 @@ pub(crate) struct Shared<B: Vfs> {
     /// Of containers that were in use; their logs can be continued.
     idle: RefCell<LruCache<Handle, Rc<State<B>>>>,
     bin: Cell<Option<Handle>>,
-    /// Removals under way.
-    removing: Cell<u32>,
+    /// Containers whose removal is under way: nothing leads to them any more.
+    removing: RefCell<HashSet<Handle>>,
     removed: Notify,
 }
 
@@ -110,7 +110,7 @@ impl<B: Vfs> Container<B> {
             states: RefCell::default(),
             idle: RefCell::new(LruCache::new(some(IDLE_STATES_MAX))),
             bin: Cell::new(None),
-            removing: Cell::new(0),
+            removing: RefCell::default(),
             removed: Notify::default(),
         }))
     }
@@ -126,6 +126,9 @@ impl<B: Vfs> Shared<B> {
     pub(crate) async fn is_container(&self, attr: &Attr) -> Result<bool> {
         if attr.kind != Kind::Directory || attr.handle == Handle::ROOT {
             return Ok(false);
+        }
+        if self.removing.borrow().contains(&attr.handle) {
+            return Err(Error::new(Status::Stale, "look up").of(attr.handle));
         }
         if let Some((born, known)) = self.kinds.borrow_mut().get(&attr.handle)
             && *born == attr.btime
@@ -151,6 +154,16 @@ impl<B: Vfs> Shared<B> {
         Ok(self.is_container(&attr).await?.then_some(attr))
     }
 
+    /// A container is no directory for its users. Handles come from look-ups here, so one that is not known as a
+    /// container is none.
+    pub(crate) async fn is_directory(&self, dir: Handle, op: &'static str) -> Result<()> {
+        let is_known = self.kinds.borrow().peek(&dir).is_some_and(|(_, is_container)| *is_container);
+        if is_known && self.container(dir).await?.is_some() {
+            return Err(Error::new(Status::NotDirectory, op).of(dir));
+        }
+        Ok(())
+    }
+
     /// The state of a container, whose directory has these attributes.
     pub(crate) fn state(self: &Rc<Self>, dir: &Attr) -> Rc<State<B>> {
         let is_same = |state: &Rc<State<B>>| state.born == dir.btime;
@@ -165,14 +178,14 @@ impl<B: Vfs> Shared<B> {
 
     /// The state of a container that is in use.
     pub(crate) fn state_in_use(&self, object: Handle) -> Option<Rc<State<B>>> {
-        self.states.borrow().get(&object).filter(|state| state.opens.get() > 0).cloned()
+        self.states.borrow().get(&object).filter(|state| state.is_in_use()).cloned()
     }
 
     /// The last user is gone.
     pub(crate) fn is_idle(&self, state: &State<B>) {
         let mut states = self.states.borrow_mut();
         let is_it = states.get(&state.object).is_some_and(|known| known.born == state.born);
-        if state.opens.get() == 0
+        if !state.is_in_use()
             && is_it
             && let Some(state) = states.remove(&state.object)
             && !state.is_removed.get()

@@ -83,6 +83,8 @@ pub trait VfsFile: Clone + 'static {
         if pattern.len() != data.len() as u64 {
             return Err(crate::error::unequal(pattern.len(), data.len()));
         }
+        // Refused before a byte is written.
+        pattern.bounds().map_or(Ok(0), |(first, _)| crate::error::offset(first))?;
         for region in pattern.regions() {
             self.write(crate::error::offset(region.offset)?, data.split_to(region.len as usize)).await?;
         }

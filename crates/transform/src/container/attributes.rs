@@ -1,29 +1,13 @@
 //! Attributes of a container.
 //!
-//! Mode, owner and times are those of the access record's inode. A file that its owner may not read has a
-//! record that its owner may read, with the sticky bit, which means nothing on a file: this program reads its
-//! own records. Size and space come from the index, where the file is in use here; else from the droppings;
-//! and where a writer is open, or ended without one, from the logs.
+//! Mode, owner and times are those of the access record's inode; its text is never read. Size and space come
+//! from the index, where the file is in use here; else from the droppings; and where a writer is open, or ended
+//! without one, from the logs.
 
 use super::{Shared, load, names};
 use shoal_proto::{Attr, Handle, Kind, Owner, SetAttr};
 use shoal_vfs::{Result, Vfs};
 use std::rc::Rc;
-
-/// The owner's right to read.
-const OWNER_READS: u32 = 0o400;
-/// On a record: the owner may not read the file.
-const UNREADABLE: u32 = 0o1000;
-
-/// The mode of the access record of a file with this mode.
-pub(super) fn record_mode(mode: u32) -> u32 {
-    let mode = mode & !UNREADABLE;
-    if mode & OWNER_READS == 0 { mode | OWNER_READS | UNREADABLE } else { mode }
-}
-
-fn file_mode(record: u32) -> u32 {
-    if record & UNREADABLE == 0 { record } else { record & !(UNREADABLE | OWNER_READS) }
-}
 
 /// The mode of a folder of a file with this mode: whoever may use the file may use its folders.
 pub(super) fn folder_mode(mode: u32) -> u32 {
@@ -48,8 +32,7 @@ pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr) -> Result<Att
     let record = shared.over.lookup(object, &names::record()).await?;
     // A rename, and a write, change the directory.
     let ctime = record.ctime.max(dir.ctime);
-    let mode = file_mode(record.mode);
-    let mut attr = Attr { handle: object, kind: Kind::File, mode, nlink: 1, ctime, ..record };
+    let mut attr = Attr { handle: object, kind: Kind::File, nlink: 1, ctime, ..record };
     if let Some(state) = shared.state_in_use(object) {
         (attr.size, attr.space) = (state.size(), state.index.borrow().stored());
         if let Some(written) = state.wrote_at() {
@@ -74,11 +57,10 @@ pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr) -> Result<Att
 }
 
 /// Change attributes of a container.
-pub(super) async fn set<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr, mut set: SetAttr) -> Result<Attr> {
+pub(super) async fn set<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr, set: SetAttr) -> Result<Attr> {
     let object = dir.handle;
     let record = shared.over.lookup(object, &names::record()).await?;
     let sets_time = set.mtime.is_some();
-    set.mode = set.mode.map(record_mode);
     shared.over.setattr(record.handle, set).await?;
     if sets_time && let Some(state) = shared.state_in_use(object) {
         state.times_were_set();
@@ -91,11 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_survives_the_way_through_a_record_that_its_owner_can_read() {
-        for mode in [0o644, 0o000, 0o200, 0o4755, 0o444, 0o077] {
-            assert_eq!(file_mode(record_mode(mode)), mode);
-            assert_ne!(record_mode(mode) & 0o400, 0);
-        }
+    fn those_that_may_use_a_file_may_use_its_folders() {
         assert_eq!(folder_mode(0o644), 0o755);
         assert_eq!(folder_mode(0o600), 0o700);
         assert_eq!(folder_mode(0o666), 0o777);

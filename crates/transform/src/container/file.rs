@@ -82,12 +82,12 @@ impl<B: Vfs> Opened<B> {
 async fn close<B: Vfs>(state: Rc<State<B>>, writer: Option<Rc<Writer<B>>>) -> Result<()> {
     let mut closed = Ok(());
     if let Some(writer) = writer {
-        // A reader counts as one until the writer's facts are in its name.
-        state.opens.set(state.opens.get() + 1);
+        // The state stays in use until the writer's facts are in a name.
+        state.closing.set(state.closing.get() + 1);
         closed = state.release(&writer).await;
-        state.opens.set(state.opens.get() - 1);
+        state.closing.set(state.closing.get() - 1);
     }
-    if state.opens.get() == 0 {
+    if !state.is_in_use() {
         state.drop_readers();
         let shared: Rc<Shared<B>> = state.shared.clone();
         shared.is_idle(&state);

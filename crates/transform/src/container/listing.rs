@@ -22,6 +22,7 @@ impl<B: Vfs> ContainerListing<B> {
 impl<B: Vfs> Listing for ContainerListing<B> {
     async fn next(&mut self, plus: bool) -> Result<Option<Listed>> {
         let shared = &self.container.0;
+        shared.is_directory(self.dir, "list").await?;
         loop {
             let Some(mut listed) = self.listing.next(plus).await? else { return Ok(None) };
             let entry = &mut listed.entry;
@@ -41,7 +42,10 @@ impl<B: Vfs> Listing for ContainerListing<B> {
                 Err(error) if error.status == Status::Stale => continue,
                 Err(error) => return Err(error),
             };
-            let is_container = shared.is_container(&dir).await?;
+            let is_container = match shared.is_container(&dir).await {
+                Err(error) if error.status == Status::Stale => continue,
+                is_container => is_container?,
+            };
             if !is_container {
                 entry.attr = plus.then_some(dir);
                 return Ok(Some(listed));
@@ -49,6 +53,10 @@ impl<B: Vfs> Listing for ContainerListing<B> {
             entry.kind = Kind::File;
             if plus {
                 let attr = attributes::of(shared, &dir).await;
+                if attr.as_ref().is_err_and(|error| matches!(error.status, Status::Stale | Status::NotFound))
+                {
+                    continue;
+                }
                 listed.is_unknown = attr.is_err();
                 entry.attr = attr.ok();
             }

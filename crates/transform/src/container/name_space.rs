@@ -8,6 +8,8 @@ use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
 use shoal_vfs::{Error, Opened, RenameFlags, Result, Space, Vfs};
 use std::time::Duration;
 
+const SET_GROUP_ID: u32 = 0o2000;
+
 impl<B: Vfs> Container<B> {
     /// An object below, as it is seen here.
     async fn seen(&self, attr: Attr) -> Result<Attr> {
@@ -17,7 +19,8 @@ impl<B: Vfs> Container<B> {
         }
     }
 
-    fn check_name(&self, dir: Handle, name: &Name) -> Result<()> {
+    async fn check_name(&self, dir: Handle, name: &Name) -> Result<()> {
+        self.0.is_directory(dir, "look up").await?;
         if dir == Handle::ROOT && *name == names::bin() {
             let words = "`.shoal` at the root is this program's own";
             return Err(Error::new(Status::NotPermitted, "create").of(dir).because(words));
@@ -27,6 +30,7 @@ impl<B: Vfs> Container<B> {
 
     /// The container of a name, if it is one.
     async fn container_of(&self, dir: Handle, name: &Name) -> Result<(Attr, bool)> {
+        self.0.is_directory(dir, "lookup").await?;
         let attr = self.0.over.lookup(dir, name).await?;
         let is_container = self.0.is_container(&attr).await?;
         Ok((attr, is_container))
@@ -35,19 +39,24 @@ impl<B: Vfs> Container<B> {
     /// Make a container aside, and give it its name.
     async fn make(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr> {
         let shared = &self.0;
+        let parent = shared.over.getattr(dir).await?;
+        // It is made elsewhere: a set-group-id directory's group is given to it here.
+        let gid = if parent.mode & SET_GROUP_ID != 0 { parent.gid } else { owner.gid };
+        let owner = Owner { gid, ..owner };
         let (bin, aside) = (shared.bin().await?, shared.draw_name("new")?);
         let folder = Owner { mode: attributes::folder_mode(owner.mode), ..owner };
         let made = shared.over.mkdir(bin, &aside, folder).await?;
-        let record = Owner { mode: attributes::record_mode(owner.mode), ..owner };
         let text = Bytes::from_static(names::RECORD_TEXT.as_bytes());
         let no_replace = RenameFlags { no_replace: true, exchange: false };
         let named = async {
-            shared.put(made.handle, &names::record(), record, text).await?;
+            shared.put(made.handle, &names::record(), owner, text).await?;
             shared.over.rename(bin, &aside, dir, name, no_replace).await
         };
         if let Err(error) = named.await {
             shared.take_back(&aside, made.handle).await;
-            return Err(error);
+            // A rename into a directory that is gone has many errors.
+            let is_gone = shared.over.getattr(dir).await.map_or(true, |attr| attr.nlink == 0);
+            return Err(if is_gone { Error::new(Status::Stale, "create").of(dir) } else { error });
         }
         shared.knows(&made, true);
         Ok(made)
@@ -102,6 +111,7 @@ impl<B: Vfs> Vfs for Container<B> {
         if dir == Handle::ROOT && *name == names::bin() {
             return Err(Error::new(Status::NotFound, "lookup").of(dir));
         }
+        self.0.is_directory(dir, "lookup").await?;
         let attr = self.0.over.lookup(dir, name).await?;
         self.seen(attr).await
     }
@@ -150,7 +160,7 @@ impl<B: Vfs> Vfs for Container<B> {
         exclusive: bool,
         rights: Rights,
     ) -> Result<(Attr, bool, ContainerFile<B>)> {
-        self.check_name(dir, name)?;
+        self.check_name(dir, name).await?;
         loop {
             match self.make_open(dir, name, owner, rights).await {
                 Ok(made) => return Ok(made),
@@ -178,7 +188,7 @@ impl<B: Vfs> Vfs for Container<B> {
     }
 
     async fn mknod(&self, dir: Handle, name: &Name, owner: Owner, kind: Kind, device: u64) -> Result<Attr> {
-        self.check_name(dir, name)?;
+        self.check_name(dir, name).await?;
         if kind != Kind::File {
             return self.0.over.mknod(dir, name, owner, kind, device).await;
         }
@@ -187,19 +197,19 @@ impl<B: Vfs> Vfs for Container<B> {
     }
 
     async fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr> {
-        self.check_name(dir, name)?;
+        self.check_name(dir, name).await?;
         let attr = self.0.over.mkdir(dir, name, owner).await?;
         self.0.knows(&attr, false);
         Ok(attr)
     }
 
     async fn symlink(&self, dir: Handle, name: &Name, owner: Owner, target: &[u8]) -> Result<Attr> {
-        self.check_name(dir, name)?;
+        self.check_name(dir, name).await?;
         self.0.over.symlink(dir, name, owner, target).await
     }
 
     async fn link(&self, object: Handle, dir: Handle, name: &Name) -> Result<Attr> {
-        self.check_name(dir, name)?;
+        self.check_name(dir, name).await?;
         if self.0.container(object).await?.is_some() {
             let words = "a container has one name: hard links of files are not offered here";
             return Err(Error::new(Status::NotPermitted, "link").of(object).because(words));
@@ -216,7 +226,7 @@ impl<B: Vfs> Vfs for Container<B> {
     }
 
     async fn rmdir(&self, dir: Handle, name: &Name) -> Result<()> {
-        self.check_name(dir, name)?;
+        self.check_name(dir, name).await?;
         let (attr, is_container) = self.container_of(dir, name).await?;
         if is_container {
             return Err(Error::new(Status::NotDirectory, "rmdir").of(attr.handle));
@@ -232,8 +242,8 @@ impl<B: Vfs> Vfs for Container<B> {
         to_name: &Name,
         flags: RenameFlags,
     ) -> Result<()> {
-        self.check_name(from, from_name)?;
-        self.check_name(to, to_name)?;
+        self.check_name(from, from_name).await?;
+        self.check_name(to, to_name).await?;
         let over = &self.0.over;
         let target = match self.container_of(to, to_name).await {
             Ok(found) => Some(found),
@@ -289,7 +299,7 @@ impl<B: Vfs> Vfs for Container<B> {
     }
 
     fn has_open(&self, object: Handle) -> bool {
-        self.0.state_in_use(object).is_some()
+        self.0.state_in_use(object).is_some_and(|state| state.opens.get() > 0)
     }
 
     fn opendir(&self, dir: Handle, patience: Duration) -> ContainerListing<B> {
@@ -320,6 +330,7 @@ impl<B: Vfs> Vfs for Container<B> {
     }
 
     async fn fsync_directory(&self, dir: Handle) -> Result<()> {
+        self.0.is_directory(dir, "fsync").await?;
         self.0.over.fsync_directory(dir).await
     }
 

@@ -22,12 +22,12 @@ impl<B: Vfs> Shared<B> {
     /// Delete a removed container in the background.
     pub(super) fn delete_later(self: &Rc<Self>, object: Handle) {
         let shared = self.clone();
-        self.removing.set(self.removing.get() + 1);
+        self.removing.borrow_mut().insert(object);
         self.env.spawn("remove a container", async move {
             if let Err(error) = shared.delete(object).await {
                 tracing::warn!("a removed container stays in `.shoal`: {error}");
             }
-            shared.removing.set(shared.removing.get() - 1);
+            shared.removing.borrow_mut().remove(&object);
             shared.removed.wake_all();
         });
     }
@@ -36,7 +36,7 @@ impl<B: Vfs> Shared<B> {
     pub(super) async fn removals_ended(&self) {
         loop {
             let ended = self.removed.wait();
-            if self.removing.get() == 0 {
+            if self.removing.borrow().is_empty() {
                 return;
             }
             ended.await;

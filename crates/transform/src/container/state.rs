@@ -33,6 +33,8 @@ pub(crate) struct State<B: Vfs> {
     pub(crate) born: Time,
     /// Open files.
     pub(crate) opens: Cell<u64>,
+    /// Closes under way.
+    pub(crate) closing: Cell<u64>,
     /// Its name was removed.
     pub(crate) is_removed: Cell<bool>,
     pub(crate) index: RefCell<Index>,
@@ -58,6 +60,7 @@ impl<B: Vfs> State<B> {
             object: dir.handle,
             born: dir.btime,
             opens: Cell::new(0),
+            closing: Cell::new(0),
             is_removed: Cell::new(false),
             index: RefCell::default(),
             read_at: RefCell::default(),
@@ -68,6 +71,11 @@ impl<B: Vfs> State<B> {
             reserved: Cell::new(0),
             wrote_at: Cell::new(None),
         })
+    }
+
+    /// Whether files are open, or being closed.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.opens.get() + self.closing.get() > 0
     }
 
     /// It was just made: there is nothing to read.
