@@ -1,8 +1,13 @@
 //! Users' files of a simulated machine: a tree in memory, with Linux's semantics and errors.
 //!
 //! Each machine has one tree. Every directory that [`HostFiles::root`] is asked for is there, and empty at
-//! first. A call takes no time, and fails only as Linux would for root: permissions are not checked. **The
-//! tree survives crashes and power cuts as it is**: nothing that was not synced is lost.
+//! first. A call takes no time, and fails only as Linux would for root: permissions are not checked.
+//!
+//! **A power cut loses everything that was not synced**, as a journalling file system may: a sync of any object
+//! makes all changes of names and attributes until then durable, and of data that of the synced file. So a
+//! file that was renamed may be found without its bytes. A crash loses nothing. Where a test says so
+//! ([`World::lose_host_writes`](super::World::lose_host_writes)) the next sync through each descriptor that is
+//! open reports a lost write, once, as on Linux.
 //!
 //! An object is there while it has a name or a descriptor. Numbers are not used again. An entry keeps its
 //! place in its directory, and places rise in the order in which entries are made.
@@ -55,11 +60,15 @@ pub(crate) struct SimDescriptor {
     access: HostAccess,
     /// The place of a listing.
     place: AtomicU64,
+    /// Losses of its file that were reported through it.
+    reported: AtomicU64,
+    /// Of the tree, when it was opened.
+    epoch: u64,
 }
 
 impl Drop for SimDescriptor {
     fn drop(&mut self) {
-        lock(&self.tree).release(self.ino);
+        lock(&self.tree).release(self.ino, self.epoch);
     }
 }
 
@@ -89,8 +98,9 @@ impl SimHost {
 
     fn descriptor(&self, tree: &mut Tree, ino: u64, access: HostAccess) -> Descriptor {
         tree.hold(ino);
+        let (reported, epoch) = (AtomicU64::new(tree.inode(ino).losses), tree.epoch);
         let (tree, place) = (self.tree.clone(), AtomicU64::new(0));
-        Descriptor::Sim(Arc::new(SimDescriptor { tree, ino, access, place }))
+        Descriptor::Sim(Arc::new(SimDescriptor { tree, ino, access, place, reported, epoch }))
     }
 
     fn node(&self, tree: &mut Tree, ino: u64) -> (HostNode, HostFacts) {
@@ -150,7 +160,9 @@ impl HostFiles for SimHost {
             at = match tree.find(at, name.as_bytes()) {
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
                     let owner = HostOwner { mode: 0o755, uid: 0, gid: 0 };
-                    tree.make(at, name.as_bytes(), owner, libc::S_IFDIR, Body::directory())?
+                    let made = tree.make(at, name.as_bytes(), owner, libc::S_IFDIR, Body::directory())?;
+                    tree.commit(|_| false);
+                    made
                 }
                 found => found?,
             };
@@ -195,7 +207,7 @@ impl HostFiles for SimHost {
         access: HostAccess,
     ) -> io::Result<(HostFile, HostFacts)> {
         let mut tree = self.tree();
-        let made = tree.make(ino(dir)?, name, owner, libc::S_IFREG, Body::File(Vec::new()))?;
+        let made = tree.make(ino(dir)?, name, owner, libc::S_IFREG, Body::File(Arc::default()))?;
         let file = HostFile(self.descriptor(&mut tree, made, access));
         let facts = tree.facts(made);
         Ok((file, facts))
@@ -303,9 +315,11 @@ impl HostFiles for SimHost {
         Ok(len)
     }
 
-    fn write(&self, file: &HostFile, offset: u64, data: &[u8], _durable: bool) -> io::Result<()> {
+    fn write(&self, file: &HostFile, offset: u64, data: &[u8], durable: bool) -> io::Result<()> {
         let mut tree = self.tree();
-        put(self.writer(&mut tree, file)?, offset, data)
+        put(self.writer(&mut tree, file)?, offset, data)?;
+        drop(tree);
+        if durable { self.sync(file) } else { Ok(()) }
     }
 
     fn append(&self, file: &HostFile, data: &[u8]) -> io::Result<u64> {
@@ -335,11 +349,20 @@ impl HostFiles for SimHost {
     }
 
     fn sync(&self, file: &HostFile) -> io::Result<()> {
-        sim(&file.0).map(drop)
+        let (open, mut tree) = (sim(&file.0)?, self.tree());
+        tree.commit(|ino| ino == open.ino);
+        let losses = tree.inode(open.ino).losses;
+        match open.reported.swap(losses, Relaxed) == losses {
+            true => Ok(()),
+            false => Err(fails(libc::EIO)),
+        }
     }
 
     fn sync_dir(&self, dir: &HostNode) -> io::Result<()> {
-        self.tree().directory(ino(dir)?).map(drop)
+        let mut tree = self.tree();
+        tree.directory(ino(dir)?)?;
+        tree.commit(|_| false);
+        Ok(())
     }
 
     fn getxattr(&self, node: &HostNode, name: &[u8]) -> io::Result<Vec<u8>> {
@@ -405,7 +428,10 @@ impl HostFiles for SimHost {
     }
 
     fn sync_all(&self, dir: &HostNode) -> io::Result<()> {
-        self.sync_dir(dir)
+        let mut tree = self.tree();
+        tree.directory(ino(dir)?)?;
+        tree.commit(|_| true);
+        Ok(())
     }
 
     fn descriptors_max(&self) -> u64 {

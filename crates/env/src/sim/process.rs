@@ -10,7 +10,7 @@ use super::trace::Kind;
 use crate::Counters;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A machine: one disk, one wall clock, one network card.
 pub(super) struct Machine {
@@ -173,6 +173,7 @@ impl Core {
         let mut machines = self.machines.borrow_mut();
         let state = &mut machines[machine];
         state.disk.lose_power(self.now());
+        state.host.lock().unwrap_or_else(PoisonError::into_inner).lose_power();
         let mut boot_id = [0; 16];
         state.rng.fill(&mut boot_id);
         state.boot_id = boot_id;

@@ -1,10 +1,9 @@
-//! The conformance suite, on this disk, in memory, and in a simulated machine.
+//! The conformance suite, on this disk and in memory.
 
 use super::run;
 use crate::skipped::skipped;
-use shoal_env::sim::{Config, World};
+use shoal_vfs::LocalOptions;
 use shoal_vfs::conformance::{Promises, check};
-use shoal_vfs::{Connect, LocalOptions};
 use std::path::Path;
 
 /// The promises of the host's file system that holds a directory.
@@ -52,18 +51,4 @@ fn calls_on_the_worlds_own_thread_conform() {
 #[test]
 fn a_directory_conforms_with_hardly_any_descriptors() {
     conforms(&std::env::temp_dir(), |dir| LocalOptions { descriptors: Some(1), ..LocalOptions::new(dir) });
-}
-
-#[test]
-fn a_directory_of_a_simulated_machine_conforms() {
-    for (inline, descriptors) in [(false, None), (true, None), (false, Some(1))] {
-        let world = World::new(1, Config::default());
-        let machine = world.machine("machine");
-        let process = world.process("process", machine);
-        world.complete(process, move |env| async move {
-            let options = LocalOptions { inline, descriptors, ..LocalOptions::new("/a/directory") };
-            let vfs = options.connect(env).await.unwrap();
-            check(&vfs, Promises::ALL).await;
-        });
-    }
 }

@@ -1,8 +1,9 @@
-//! The tree: inodes by number, and the changes of its names.
+//! The tree: inodes by number, the changes of its names, and its durable state.
 
 use crate::{HostEntry, HostFacts, HostOwner, WallTime};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 /// The number of the root.
 pub(in crate::sim) const ROOT: u64 = 2;
@@ -20,26 +21,24 @@ pub(super) fn fails(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
 
-/// The contents of an object.
+/// The contents of an object. Those of the durable state are shared until they differ.
+#[derive(Clone)]
 pub(super) enum Body {
-    File(Vec<u8>),
-    Directory(Directory),
+    File(Arc<Vec<u8>>),
+    Directory(Arc<Directory>),
     Link(Vec<u8>),
     Device(u64),
 }
 
 impl Body {
     pub(super) fn directory() -> Body {
-        Body::Directory(Directory {
-            parent: ROOT,
-            places: BTreeMap::new(),
-            names: BTreeMap::new(),
-            next: DOTS,
-        })
+        let (places, names) = (BTreeMap::new(), BTreeMap::new());
+        Body::Directory(Arc::new(Directory { parent: ROOT, places, names, next: DOTS }))
     }
 }
 
 /// A directory: each name has a place, and each place an object.
+#[derive(Clone)]
 pub(super) struct Directory {
     pub(super) parent: u64,
     places: BTreeMap<Vec<u8>, u64>,
@@ -68,10 +67,13 @@ impl Directory {
 }
 
 /// An object.
+#[derive(Clone)]
 pub(super) struct Inode {
     pub(super) facts: HostFacts,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) body: Body,
+    /// How often writes of it were lost.
+    pub(super) losses: u64,
     /// Descriptors.
     held: u64,
 }
@@ -80,7 +82,7 @@ impl Inode {
     /// The bytes of a file.
     pub(super) fn bytes(&mut self) -> io::Result<&mut Vec<u8>> {
         match &mut self.body {
-            Body::File(bytes) => Ok(bytes),
+            Body::File(bytes) => Ok(Arc::make_mut(bytes)),
             Body::Directory(_) => Err(fails(libc::EISDIR)),
             Body::Link(_) => Err(fails(libc::ELOOP)),
             Body::Device(_) => Err(fails(libc::ENXIO)),
@@ -91,6 +93,10 @@ impl Inode {
 /// See the module.
 pub(in crate::sim) struct Tree {
     inodes: BTreeMap<u64, Inode>,
+    /// As a power cut leaves them.
+    durable: BTreeMap<u64, Inode>,
+    /// Power cuts so far.
+    pub(super) epoch: u64,
     last: u64,
     /// The time of changes.
     pub(in crate::sim) now: WallTime,
@@ -98,9 +104,11 @@ pub(in crate::sim) struct Tree {
 
 impl Default for Tree {
     fn default() -> Tree {
-        let mut tree = Tree { inodes: BTreeMap::new(), last: ROOT - 1, now: WallTime(0) };
+        let (inodes, durable) = (BTreeMap::new(), BTreeMap::new());
+        let mut tree = Tree { inodes, durable, epoch: 0, last: ROOT - 1, now: WallTime(0) };
         let owner = HostOwner { mode: 0o755, uid: 0, gid: 0 };
         tree.add(owner, libc::S_IFDIR, Body::directory());
+        tree.commit(|_| true);
         tree
     }
 }
@@ -128,7 +136,7 @@ impl Tree {
         let inode = self.inode(ino);
         let Body::Directory(directory) = &mut inode.body else { return Err(fails(libc::ENOTDIR)) };
         (inode.facts.mtime, inode.facts.ctime) = (now, now);
-        Ok(directory)
+        Ok(Arc::make_mut(directory))
     }
 
     /// An object whose attributes are about to be changed.
@@ -151,7 +159,8 @@ impl Tree {
     pub(super) fn facts(&self, ino: u64) -> HostFacts {
         let inode = self.see(ino);
         let size = match &inode.body {
-            Body::File(bytes) | Body::Link(bytes) => bytes.len() as u64,
+            Body::File(bytes) => bytes.len() as u64,
+            Body::Link(target) => target.len() as u64,
             Body::Directory(_) => 4096,
             Body::Device(_) => 0,
         };
@@ -183,7 +192,7 @@ impl Tree {
             ctime: self.now,
             btime: Some(self.now),
         };
-        self.inodes.insert(self.last, Inode { facts, xattrs: BTreeMap::new(), body, held: 0 });
+        self.inodes.insert(self.last, Inode { facts, xattrs: BTreeMap::new(), body, losses: 0, held: 0 });
         self.last
     }
 
@@ -191,15 +200,45 @@ impl Tree {
         self.inode(ino).held += 1;
     }
 
-    pub(super) fn release(&mut self, ino: u64) {
-        self.inode(ino).held -= 1;
-        self.reap(ino);
+    /// A descriptor is closed. Those from before a power cut hold nothing.
+    pub(super) fn release(&mut self, ino: u64, epoch: u64) {
+        if epoch == self.epoch {
+            self.inode(ino).held -= 1;
+            self.reap(ino);
+        }
     }
 
     fn reap(&mut self, ino: u64) {
         if self.inodes.get(&ino).is_some_and(|inode| inode.held == 0 && inode.facts.nlink == 0) {
             self.inodes.remove(&ino);
         }
+    }
+
+    /// Make all names and attributes durable, and the data of some files.
+    pub(super) fn commit(&mut self, has_data: impl Fn(u64) -> bool) {
+        let mut durable = self.inodes.clone();
+        for (ino, inode) in durable.iter_mut().filter(|(ino, _)| !has_data(**ino)) {
+            if let Body::File(bytes) = &mut inode.body {
+                *bytes = match self.durable.get(ino) {
+                    Some(Inode { body: Body::File(before), .. }) => before.clone(),
+                    _ => Arc::default(),
+                };
+            }
+        }
+        self.durable = durable;
+    }
+
+    /// All that is not durable is lost, and no descriptor is left.
+    pub(in crate::sim) fn lose_power(&mut self) {
+        self.epoch += 1;
+        self.inodes = self.durable.clone();
+        self.inodes.values_mut().for_each(|inode| inode.held = 0);
+        self.inodes.retain(|_, inode| inode.facts.nlink > 0);
+    }
+
+    /// Writes of every object are lost. What they wrote is still read, from memory.
+    pub(in crate::sim) fn lose_writes(&mut self) {
+        self.inodes.values_mut().for_each(|inode| inode.losses += 1);
     }
 
     pub(super) fn find(&self, dir: u64, name: &[u8]) -> io::Result<u64> {
@@ -232,7 +271,7 @@ impl Tree {
             owner.mode |= if kind == libc::S_IFDIR { libc::S_ISGID } else { 0 };
         }
         if let Body::Directory(directory) = &mut body {
-            directory.parent = dir;
+            Arc::make_mut(directory).parent = dir;
             self.inode(dir).facts.nlink += 1;
         }
         let made = self.add(owner, kind, body);
@@ -344,7 +383,7 @@ impl Tree {
     fn lead(&mut self, place: (u64, &[u8]), ino: u64, from: u64) -> io::Result<()> {
         self.changed_directory(place.0)?.set(place.1, ino);
         if let Body::Directory(directory) = &mut self.changed(ino).body {
-            directory.parent = place.0;
+            Arc::make_mut(directory).parent = place.0;
             self.inode(from).facts.nlink -= 1;
             self.inode(place.0).facts.nlink += 1;
         }
