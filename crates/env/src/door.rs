@@ -52,9 +52,7 @@ pub trait Door {
     /// Files.
     fn files(&self) -> &dyn FileDoor;
     /// Users' files.
-    fn host(&self) -> io::Result<Arc<dyn HostFiles>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    fn host(&self) -> io::Result<Arc<dyn HostFiles>>;
     /// The counts.
     fn counters(&self) -> &Arc<Counters>;
     /// Keep polling for up to `span` before the thread sleeps (0: sleep at once). Real only where cores are

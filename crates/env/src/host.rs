@@ -19,6 +19,7 @@
 //! **An error has the number that Linux gives** ([`io::Error::raw_os_error`]).
 
 use crate::WallTime;
+use crate::sim::SimDescriptor;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -182,6 +183,7 @@ impl HostListing {
 #[derive(Clone)]
 pub(crate) enum Descriptor {
     Real(Arc<RealDescriptor>),
+    Sim(Arc<SimDescriptor>),
 }
 
 /// A descriptor of the kernel.

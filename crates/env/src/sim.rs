@@ -38,6 +38,7 @@ mod crash_points;
 mod disk;
 mod door;
 mod files;
+mod host;
 mod image;
 mod names;
 mod net;
@@ -52,5 +53,6 @@ mod world;
 
 pub use config::{Arm, Config, Congestion, Cpu, Disk, Link, Machine, Pages, SyncCost, Syncs};
 pub use crash_points::CrashPointCounts;
+pub(crate) use host::SimDescriptor;
 pub use spare::SpareDisk;
 pub use world::{Ended, MachineId, ProcessId, World};

@@ -5,8 +5,8 @@
 //!
 //! **A new object has the wanted owner and mode when its call returns, or is removed again.** Files are
 //! changed through the descriptor that made them. Other kinds have none; a node is looked up after, and its
-//! owner changed only if it is as it was just made: others who may change the directory could have put one
-//! of theirs there.
+//! owner changed only if it is as it was just made: another program could have put an object of its own in
+//! that place.
 
 mod made;
 
@@ -55,8 +55,10 @@ impl RealHost {
 }
 
 fn real(descriptor: &Descriptor) -> &RealDescriptor {
-    let Descriptor::Real(real) = descriptor;
-    real
+    match descriptor {
+        Descriptor::Real(real) => real,
+        Descriptor::Sim(_) => unreachable!("a world's nodes stay in it"),
+    }
 }
 
 fn fd(node: &HostNode) -> &OwnedFd {

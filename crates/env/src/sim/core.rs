@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -145,7 +145,8 @@ pub(super) enum Step {
 pub(super) struct Core {
     pub(super) config: Config,
     pub(super) seed: u64,
-    now: Cell<u64>,
+    /// Shared with what keeps the time of its changes.
+    pub(super) ticks: Arc<AtomicU64>,
     seq: Cell<u64>,
     /// Steps done.
     pub(super) events: Cell<u64>,
@@ -168,7 +169,7 @@ impl Core {
     pub(super) fn new(seed: u64, config: Config) -> Rc<Core> {
         Rc::new(Core {
             seed,
-            now: Cell::new(0),
+            ticks: Arc::default(),
             seq: Cell::new(0),
             events: Cell::new(0),
             heap: RefCell::default(),
@@ -188,21 +189,21 @@ impl Core {
     }
 
     pub(super) fn now(&self) -> u64 {
-        self.now.get()
+        self.ticks.load(Relaxed)
     }
 
     /// Let time pass up to `until` without an event (the caller has checked that there is none).
     pub(super) fn pass_to(&self, until: u64) {
         // The end of time is no moment: nothing could be added to it.
         if until < NEVER {
-            self.now.set(self.now.get().max(until));
+            self.ticks.store(self.now().max(until), Relaxed);
         }
     }
 
     pub(super) fn schedule(&self, at: u64, event: Event) {
         let seq = self.seq.get();
         self.seq.set(seq + 1);
-        self.heap.borrow_mut().push(Reverse(Entry { at: at.max(self.now.get()), seq, event }));
+        self.heap.borrow_mut().push(Reverse(Entry { at: at.max(self.now()), seq, event }));
     }
 
     pub(super) fn set_timer(&self, at: u64, waker: Waker) -> TimerKey {
@@ -351,7 +352,7 @@ impl Core {
             let waker = self.timers.borrow_mut().take(key);
             match waker {
                 Some(waker) => {
-                    self.now.set(at);
+                    self.ticks.store(at, Relaxed);
                     waker.wake();
                 }
                 // A deadline without a waiter: not even time passes for it.
@@ -362,7 +363,7 @@ impl Core {
             }
             return Step::Ran;
         }
-        self.now.set(at);
+        self.ticks.store(at, Relaxed);
         match event {
             Event::Timer(_) => {}
             Event::Run(process) if self.shares_cores(process) => self.turn_on_core(process),

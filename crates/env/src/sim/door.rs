@@ -3,9 +3,12 @@
 use super::connect;
 use super::core::Core;
 use super::files::SimFiles;
+use super::host::SimHost;
 use super::timer::Sleep;
 use crate::crash_point::CrashPoint;
-use crate::{Address, Counters, Door, Env, FileDoor, Instant, Listener, Stream, Task, WallTime, Work};
+use crate::{
+    Address, Counters, Door, Env, FileDoor, HostFiles, Instant, Listener, Stream, Task, WallTime, Work,
+};
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
 use std::io;
@@ -111,6 +114,13 @@ impl Door for SimDoor {
 
     fn files(&self) -> &dyn FileDoor {
         &self.files
+    }
+
+    fn host(&self) -> io::Result<Arc<dyn HostFiles>> {
+        let machine = &self.core.machines.borrow()[self.place.machine];
+        let began = WallTime(self.core.config.wall_start.0.saturating_add(machine.wall_offset_ns));
+        let (tree, ticks) = (machine.host.clone(), self.core.ticks.clone());
+        Ok(Arc::new(SimHost { tree, ticks, began }))
     }
 
     fn counters(&self) -> &Arc<Counters> {

@@ -4,18 +4,21 @@ use super::config::{self, Cpu};
 use super::core::{Core, TaskKey};
 use super::cores::Cores;
 use super::disk::DiskState;
+use super::host::Tree;
 use super::rng::Rng;
 use super::trace::Kind;
 use crate::Counters;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A machine: one disk, one wall clock, one network card.
 pub(super) struct Machine {
     pub(super) name: String,
     pub(super) config: config::Machine,
     pub(super) disk: DiskState,
+    /// Users' files.
+    pub(super) host: Arc<Mutex<Tree>>,
     pub(super) cores: Cores,
     pub(super) boot_id: [u8; 16],
     /// How far its wall clock is from the true one, in nanoseconds.
@@ -30,6 +33,7 @@ impl Machine {
             name: name.to_owned(),
             config,
             disk,
+            host: Arc::default(),
             cores: Cores::new(config.cores),
             boot_id: [0; 16],
             wall_offset_ns: 0,
@@ -169,6 +173,7 @@ impl Core {
         let mut machines = self.machines.borrow_mut();
         let state = &mut machines[machine];
         state.disk.lose_power(self.now());
+        state.host.lock().unwrap_or_else(PoisonError::into_inner).lose_power();
         let mut boot_id = [0; 16];
         state.rng.fill(&mut boot_id);
         state.boot_id = boot_id;

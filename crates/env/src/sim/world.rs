@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// A machine of a world.
@@ -279,6 +279,13 @@ impl World {
     /// are never durable.
     pub fn fail_syncs(&self, machine: MachineId, count: u64) {
         self.core.machines.borrow_mut()[machine.0].disk.failing_syncs = count;
+    }
+
+    /// The machine loses writes of every file of its users: the next sync through each descriptor that is open
+    /// reports it.
+    pub fn lose_host_writes(&self, machine: MachineId) {
+        let host = self.core.machines.borrow()[machine.0].host.clone();
+        host.lock().unwrap_or_else(PoisonError::into_inner).lose_writes();
     }
 
     /// Call `tell` whenever a sync of the machine fails, before anything is lost. It must not touch the

@@ -57,7 +57,7 @@ pub(super) async fn appends_are_whole_and_each_at_its_place<V: Vfs>(ground: &Gro
     let (attr, first) = ground.file("file").await;
     let second = ground.ok(ground.vfs.open(attr.handle, BOTH).await);
     let data: Vec<Bytes> = (0..APPENDS).map(|n| bytes_of(100 + 1000 * (n % 7), n as u64)).collect();
-    let append = |n: usize| if n % 2 == 0 { &first } else { &second }.append(data[n].clone());
+    let append = |n: usize| if n.is_multiple_of(2) { &first } else { &second }.append(data[n].clone());
     let appended = join_all((0..APPENDS).map(append)).await;
     let mut placed: Vec<(u64, usize)> =
         appended.into_iter().enumerate().map(|(n, at)| (ground.ok(at), n)).collect();

@@ -55,9 +55,7 @@ impl Local {
         work: impl FnOnce(&dyn HostFiles) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
         let state = &*self.0;
-        if state.is_closed.get() {
-            return Err(Error::new(Status::Unavailable, op).because("the file system was closed"));
-        }
+        self.check_open(op)?;
         let answer = run(&state.env, &state.host, &state.options, op, work).await;
         answer.map_err(|error| error.of(object))?.map_err(|error| Error::of_kernel(&error, op).of(object))
     }
@@ -97,7 +95,15 @@ impl Local {
     }
 
     fn way(&self, op: &'static str, object: Handle) -> Result<Way> {
+        self.check_open(op)?;
         self.nodes().way(object).ok_or_else(|| Error::new(Status::Stale, op).of(object))
+    }
+
+    fn check_open(&self, op: &'static str) -> Result<()> {
+        match self.0.is_closed.get() {
+            true => Err(Error::new(Status::Unavailable, op).because("the file system was closed")),
+            false => Ok(()),
+        }
     }
 
     /// Refuse a change of a file system that is for reading only.

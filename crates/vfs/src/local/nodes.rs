@@ -58,6 +58,8 @@ pub(super) struct Nodes {
     by_key: HashMap<(u64, u64), Handle>,
     root_dev: u64,
     next_own: u64,
+    /// Answers that kernels have received and not forgotten, of all objects.
+    references: i64,
     /// Those not in use; the last one used last.
     idle: LruCache<Handle, ()>,
     /// Those with descriptors that may be closed; the last one used last.
@@ -75,6 +77,7 @@ impl Nodes {
             by_key: HashMap::from([(identity.key(), Handle::ROOT)]),
             root_dev: facts.dev,
             next_own: FIRST_OWN,
+            references: 0,
             idle: LruCache::unbounded(),
             kept: LruCache::unbounded(),
             idle_max: IDLE_MAX,
@@ -289,6 +292,7 @@ impl Nodes {
 
     /// A kernel received it once more.
     pub(super) fn referred(&mut self, handle: Handle) {
+        self.references += 1;
         if let Some(node) = self.known.get_mut(&handle) {
             node.references += 1;
             self.settle(handle);
@@ -297,6 +301,7 @@ impl Nodes {
 
     /// A kernel has forgotten so many of its answers.
     pub(super) fn forgotten(&mut self, handle: Handle, answers: u64) {
+        self.references = self.references.saturating_sub_unsigned(answers);
         let Some(node) = self.known.get_mut(&handle) else { return };
         node.references = node.references.saturating_sub(answers);
         let is_nowhere = node.place.is_none();
@@ -304,6 +309,10 @@ impl Nodes {
         if is_nowhere {
             self.drop_if_idle(handle);
         }
+    }
+
+    pub(super) fn references(&self) -> i64 {
+        self.references
     }
 
     /// It was opened. The number of the file is new.

@@ -18,6 +18,13 @@ impl Local {
     }
 }
 
+impl Local {
+    /// Answers to names that kernels have received and not forgotten: 0 where no kernel refers to an object.
+    pub fn references(&self) -> i64 {
+        self.nodes().references()
+    }
+}
+
 impl Vfs for Local {
     type File = LocalFile;
     type Listing = LocalListing;

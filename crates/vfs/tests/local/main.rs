@@ -4,6 +4,7 @@ mod conforms;
 mod descriptors;
 mod others;
 mod refused;
+mod simulated;
 #[path = "../../../../tests/skipped.rs"]
 mod skipped;
 
