@@ -50,8 +50,8 @@ struct Unsynced {
 #[derive(Default, Debug)]
 pub(crate) struct Losses {
     unsynced: Vec<Unsynced>,
-    /// Loss ids requested from servers ahead of an append. Those of writes may say more: a write that asked to
-    /// be held in memory only is lost by a kill, an append of the same file is not.
+    /// Loss ids requested from servers ahead of an append. Those of writes may say more: a write that asked
+    /// to be held in memory only is lost by a kill, an append of the same file is not.
     asked: Vec<(ServerId, Loss)>,
     /// Writes acknowledged so far.
     writes: u64,
