@@ -281,8 +281,8 @@ impl World {
         self.core.machines.borrow_mut()[machine.0].disk.failing_syncs = count;
     }
 
-    /// The machine loses writes of every file of its users: the next sync through each descriptor that is open
-    /// reports it.
+    /// The machine loses writes of every file of its users: the next sync through each descriptor that is
+    /// open reports it.
     pub fn lose_host_writes(&self, machine: MachineId) {
         let host = self.core.machines.borrow()[machine.0].host.clone();
         host.lock().unwrap_or_else(PoisonError::into_inner).lose_writes();
