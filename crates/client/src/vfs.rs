@@ -1,15 +1,16 @@
 //! The client under every interface: [`Vfs`] for [`Client`], [`VfsFile`] for [`OpenFile`].
 //!
-//! Each method is the client's own of the same name; none adds a message or a step.
+//! Each method is the client's own of the same name; none adds a message. A read of a pattern gets the zeros
+//! after the end of the file, which the client leaves out.
 
 use crate::ops::StreamCounts;
 use crate::{Client, DirStream, Error, OpenFile, Options};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use shoal_env::{Env, Instant};
 use shoal_pattern::Pattern;
 use shoal_proto::op::XattrName;
 use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr};
-use shoal_vfs::{Connect, Listed, Listing, Opened, RenameFlags, Space, Vfs, VfsFile};
+use shoal_vfs::{Connect, Listed, Listing, Opened, RenameFlags, Space, Vfs, VfsFile, read_len};
 use std::time::Duration;
 
 impl Connect for Options {
@@ -44,6 +45,16 @@ impl Listing for DirStream {
     }
 }
 
+/// The bytes of a pattern of so many, of which those after the end of the file were left out.
+fn padded(read: Bytes, len: usize) -> Bytes {
+    if read.len() == len {
+        return read;
+    }
+    let mut whole = BytesMut::from(read);
+    whole.resize(len, 0);
+    whole.freeze()
+}
+
 impl VfsFile for OpenFile {
     type PageCounts = StreamCounts;
 
@@ -63,8 +74,9 @@ impl VfsFile for OpenFile {
         OpenFile::read(self, offset, len)
     }
 
-    fn read_pattern(&self, pattern: &Pattern) -> impl Future<Output = Result<Bytes, Error>> {
-        OpenFile::read_pattern(self, pattern)
+    async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes, Error> {
+        let len = read_len(pattern)?;
+        Ok(padded(OpenFile::read_pattern(self, pattern).await?, len))
     }
 
     fn write(&self, offset: u64, data: Bytes) -> impl Future<Output = Result<(), Error>> {

@@ -84,6 +84,7 @@ pub async fn check<V: Vfs>(vfs: &V, promises: Promises) {
         patterns::patterns_agree_with_single_bytes,
         patterns::the_later_byte_of_an_overlap_stays,
         patterns::a_pattern_before_the_file_or_of_another_length_is_refused,
+        patterns::more_bytes_than_are_read_at_once_are_refused,
         renames::a_rename_moves_the_object,
         renames::a_rename_replaces_its_target,
         renames::a_rename_without_replacement_is_refused,

@@ -1,5 +1,6 @@
 //! Errors that say which server, which operation, which object, and what to do.
 
+use shoal_pattern::Pattern;
 use shoal_proto::{Handle, ServerId, Status};
 use std::fmt;
 
@@ -73,6 +74,21 @@ pub(crate) fn offset(signed: i64) -> Result<u64> {
     u64::try_from(signed).map_err(|_| {
         Error::new(Status::Invalid, "transfer")
             .because(format!("the pattern reaches before the file, to {signed}"))
+    })
+}
+
+/// Bytes of a pattern that are read at once, at most: they are in memory.
+const READ_BYTES_MAX: u64 = 1 << 32;
+
+/// The packed length of a pattern that is to be read.
+///
+/// # Errors
+/// `OverLimit`: it is too long.
+pub fn read_len(pattern: &Pattern) -> Result<usize> {
+    let len = pattern.len();
+    usize::try_from(len).ok().filter(|_| len <= READ_BYTES_MAX).ok_or_else(|| {
+        let words = format!("the pattern has {len} bytes, and {READ_BYTES_MAX} may be read at once");
+        Error::new(Status::OverLimit, "read").because(words)
     })
 }
 

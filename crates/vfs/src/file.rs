@@ -64,7 +64,7 @@ pub trait VfsFile: Clone + 'static {
     /// # Errors
     /// As [`VfsFile::read`]; `Invalid`: an offset is negative; `OverLimit`: the pattern is too long.
     async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes> {
-        let mut packed = BytesMut::with_capacity(usize::try_from(pattern.len()).unwrap_or(0));
+        let mut packed = BytesMut::with_capacity(crate::read_len(pattern)?);
         for region in pattern.coalesce().regions() {
             let (offset, len) = (crate::error::offset(region.offset)?, region.len as usize);
             let read = self.read(offset, len).await?;

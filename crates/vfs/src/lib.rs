@@ -27,7 +27,7 @@ pub mod local;
 mod name_space;
 mod words;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, read_len};
 pub use file::VfsFile;
 pub use local::{Local, LocalOptions};
 pub use name_space::{Connect, Listing, OpenedOf, Vfs};

@@ -169,8 +169,19 @@ impl Client {
         })?;
         let attr = attr_among(&told.answers).filter(|attr| attr.handle == object);
         let attr = attr.ok_or_else(|| o.error(Status::BadMessage).from(object.server()))?;
+        has_data(attr.kind).map_err(|status| o.error(status).of(object))?;
         let file = OpenFile::held(hold, &attr, rights, capability_among(&told.answers));
         Ok((attr, count_among(&told.answers), file))
+    }
+}
+
+/// Whether objects of a kind have data to be opened.
+fn has_data(kind: Kind) -> Result<(), Status> {
+    match kind {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(Status::IsDirectory),
+        Kind::Symlink => Err(Status::Loop),
+        _ => Err(Status::Invalid),
     }
 }
 

@@ -68,6 +68,12 @@ pub(super) async fn a_pattern_before_the_file_or_of_another_length_is_refused<V:
     assert_eq!(ground.attr(attr.handle).await.size, 0);
 }
 
+pub(super) async fn more_bytes_than_are_read_at_once_are_refused<V: Vfs>(ground: &Ground<'_, V>) {
+    let (_, file) = ground.file("file").await;
+    let long = Pattern::strided(0, 1 << 30, 1 << 31, 1 << 20).expect("a pattern");
+    ground.fails(file.read_pattern(&long).await, Status::OverLimit);
+}
+
 fn places(pattern: &Pattern) -> impl Iterator<Item = usize> {
     pattern.regions().flat_map(|region| (0..region.len).map(move |n| region.offset as usize + n as usize))
 }

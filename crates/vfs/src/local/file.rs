@@ -96,10 +96,6 @@ impl LocalFile {
     }
 }
 
-fn too_long() -> Error {
-    Error::new(Status::OverLimit, "transfer").because("the pattern has more bytes than there is memory for")
-}
-
 /// Refuse a pattern that reaches before the file.
 fn check(pattern: &Pattern) -> Result<()> {
     pattern.bounds().map_or(Ok(()), |(from, _)| error::offset(from).map(drop))
@@ -174,12 +170,10 @@ impl VfsFile for LocalFile {
 
     async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes> {
         check(pattern)?;
-        let len = usize::try_from(pattern.len()).map_err(|_| too_long())?;
+        let len = error::read_len(pattern)?;
         let pattern = pattern.coalesce();
         let work = move |host: &dyn HostFiles, file: &HostFile| {
-            let mut packed = Vec::new();
-            packed.try_reserve_exact(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
-            packed.resize(len, 0);
+            let mut packed = vec![0; len];
             let mut rest = &mut packed[..];
             for region in pattern.regions() {
                 let (now, after) = rest.split_at_mut(region.len as usize);
