@@ -269,8 +269,8 @@ impl Opened {
         self.capability.get().is_some_and(|capability| capability.expires_at <= soon)
     }
 
-    /// Do `work` with a shape that `fit` makes of the file's present one, and a capability that is good; again
-    /// with new ones when a server says that they are old.
+    /// Do `work` with a shape that `fit` makes of the file's present one, and a capability that is good;
+    /// again with new ones when a server says that they are old.
     ///
     /// Operations that were done before that are done again: a write that was not acknowledged may be done
     /// twice.

@@ -26,7 +26,7 @@ use crate::file::Shape;
 use lru::LruCache;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::message::Loss;
-use shoal_proto::{Attr, Durability, Generation, Handle, Layout, ServerId};
+use shoal_proto::{Attr, Generation, Handle, Layout, ServerId};
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -50,9 +50,9 @@ struct Unsynced {
 #[derive(Default, Debug)]
 pub(crate) struct Losses {
     unsynced: Vec<Unsynced>,
-    /// Loss ids requested from servers ahead of an append of this durability. Those of writes may say more: a
-    /// write that asked to be held in memory only is lost by a kill, an append of the same file is not.
-    asked: Vec<(ServerId, Durability, Loss)>,
+    /// Loss ids requested from servers ahead of an append. Those of writes may say more: a write that asked
+    /// to be held in memory only is lost by a kill, an append of the same file is not.
+    asked: Vec<(ServerId, Loss)>,
     /// Writes acknowledged so far.
     writes: u64,
     /// Losses found so far.
@@ -94,7 +94,7 @@ impl Losses {
         }
         self.writes += 1;
         // A request made before a loss tells nothing about writes after it.
-        self.asked.retain(|&(of, _, asked)| of != server || !asked.is_lost(loss));
+        self.asked.retain(|&(of, asked)| of != server || !asked.is_lost(loss));
         let newest = self.writes;
         let unkept = if loss.start == 0 { 0 } else { newest };
         match self.unsynced.iter_mut().find(|unsynced| unsynced.server == server) {
@@ -135,14 +135,12 @@ impl Losses {
         let is_kept =
             |unsynced: &&mut Unsynced| unsynced.newest_unkept <= before.writes && is_synced(unsynced.server);
         self.unsynced.iter_mut().filter(is_kept).for_each(|unsynced| unsynced.loss.start = 0);
-        self.asked.retain(|&(server, ..)| !is_synced(server));
+        self.asked.retain(|&(server, _)| !is_synced(server));
     }
 
-    /// The id of the changes that a change of this durability, requested now, would be lost with, if that is
-    /// known.
-    fn loss_of(&self, server: ServerId, durability: Durability) -> Option<Loss> {
-        let is_it = |(of, held, _): &&(ServerId, Durability, Loss)| *of == server && *held == durability;
-        let asked = self.asked.iter().find(is_it).map(|&(.., loss)| loss);
+    /// The id of the changes that a share of an append, requested now, would be lost with, if that is known.
+    fn loss_of(&self, server: ServerId) -> Option<Loss> {
+        let asked = self.asked.iter().find(|(of, _)| *of == server).map(|&(_, loss)| loss);
         let written =
             self.unsynced.iter().find(|unsynced| unsynced.server == server).map(|unsynced| unsynced.loss);
         asked.or(written.filter(|loss| loss.start == 0))
@@ -213,17 +211,17 @@ impl Inode {
         self.losses.borrow_mut().written_since(server, loss);
     }
 
-    /// The id of the changes that a change of this durability, requested now, would be lost with, if that is
-    /// known since the last sync.
-    pub(crate) fn loss_of(&self, server: ServerId, durability: Durability) -> Option<Loss> {
-        self.losses().loss_of(server, durability)
+    /// The id of the changes that a share of an append, requested now, would be lost with, if that is known
+    /// since the last sync.
+    pub(crate) fn loss_of(&self, server: ServerId) -> Option<Loss> {
+        self.losses().loss_of(server)
     }
 
-    /// The server was asked for its loss id, for a change of this durability.
-    pub(crate) fn asked(&self, server: ServerId, durability: Durability, loss: Loss) {
+    /// The server was asked for its loss id, for a share of an append.
+    pub(crate) fn asked(&self, server: ServerId, loss: Loss) {
         let asked = &mut self.losses.borrow_mut().asked;
-        asked.retain(|&(of, held, _)| (of, held) != (server, durability));
-        asked.push((server, durability, loss));
+        asked.retain(|&(of, _)| of != server);
+        asked.push((server, loss));
     }
 
     /// The writes that a sync that begins now covers.

@@ -34,7 +34,6 @@ mod writer;
 pub use file::ContainerFile;
 pub use listing::ContainerListing;
 
-use crate::clock::Clock;
 use crate::limits::{IDLE_STATES_MAX, KINDS_KNOWN_MAX};
 use bytes::Bytes;
 use lru::LruCache;
@@ -76,7 +75,6 @@ pub struct Container<B: Vfs>(pub(crate) Rc<Shared<B>>);
 pub(crate) struct Shared<B: Vfs> {
     pub(crate) env: Env,
     pub(crate) over: B,
-    pub(crate) clock: Clock,
     /// Host and process, for the heads of logs.
     pub(crate) words: String,
     /// Directories below that are known to be containers (`true`) or not: neither ever becomes the other. With
@@ -86,9 +84,11 @@ pub(crate) struct Shared<B: Vfs> {
     states: RefCell<HashMap<Handle, Rc<State<B>>>>,
     /// Of containers that were in use; their logs can be continued.
     idle: RefCell<LruCache<Handle, Rc<State<B>>>>,
-    bin: Cell<Option<Handle>>,
+    pub(crate) bin: Cell<Option<Handle>>,
     /// Containers whose removal is under way: nothing leads to them any more.
     removing: RefCell<HashSet<Handle>>,
+    /// Closes under way in the background.
+    closes: Cell<u64>,
     removed: Notify,
 }
 
@@ -104,13 +104,13 @@ impl<B: Vfs> Container<B> {
         Container(Rc::new(Shared {
             env,
             over,
-            clock: Clock::default(),
             words,
             kinds: RefCell::new(LruCache::new(some(KINDS_KNOWN_MAX))),
             states: RefCell::default(),
             idle: RefCell::new(LruCache::new(some(IDLE_STATES_MAX))),
             bin: Cell::new(None),
             removing: RefCell::default(),
+            closes: Cell::new(0),
             removed: Notify::default(),
         }))
     }
@@ -137,7 +137,9 @@ impl<B: Vfs> Shared<B> {
         }
         let is = match self.over.lookup(attr.handle, &names::record()).await {
             Ok(_) => true,
-            Err(error) if matches!(error.status, Status::NotFound | Status::AccessDenied) => false,
+            Err(error) if error.status == Status::NotFound => false,
+            // Another user's: it may be given to this one.
+            Err(error) if error.status == Status::AccessDenied => return Ok(false),
             Err(error) => return Err(error),
         };
         self.knows(attr, is);

@@ -19,6 +19,7 @@ mod family;
 mod run;
 mod spans;
 
+use crate::limits::SINGLE_RECORDS_MAX;
 use crate::record::Entry;
 use crate::writer_id::WriterId;
 pub use build::{IndexError, LogFacts};
@@ -61,6 +62,9 @@ pub struct Index {
     /// Bytes of all data logs.
     stored: u64,
     newest: u64,
+    cuts: u64,
+    /// Records that are kept one by one.
+    single: u64,
 }
 
 impl Index {
@@ -84,6 +88,11 @@ impl Index {
     /// The newest stamp.
     pub fn newest(&self) -> u64 {
         self.newest
+    }
+
+    /// Cuts that it knows of.
+    pub fn cuts(&self) -> u64 {
+        self.cuts
     }
 
     /// A further log; its number.
@@ -128,7 +137,7 @@ impl Index {
         }
         let new = || Run::of(log, id, current, 0);
         self.growing[log as usize].get_or_insert_with(new).bytes += len;
-        self.stored += len;
+        self.stored = self.stored.saturating_add(len);
         self.newest = self.newest.max(current.stamp);
     }
 
@@ -138,17 +147,23 @@ impl Index {
             return;
         }
         if run.records() < RUN_RECORDS_MIN {
-            return run.each_record(|logical, len, physical| {
-                self.spans.insert(logical, len, run.log, physical, run.order);
-            });
+            return self.add_singly(run);
         }
         match self.families.iter().position(|family| family.holds(&run)) {
             Some(at) => self.families[at].add(run),
             None if self.families.len() < FAMILIES_MAX => self.families.push(Family::new(run)),
-            None => run.each_record(|logical, len, physical| {
-                self.spans.insert(logical, len, run.log, physical, run.order);
-            }),
+            None => self.add_singly(run),
         }
+    }
+
+    fn add_singly(&mut self, run: Run) {
+        self.single = self.single.saturating_add(run.records());
+        if self.single > SINGLE_RECORDS_MAX {
+            return;
+        }
+        run.each_record(|logical, len, physical| {
+            self.spans.insert(logical, len, run.log, physical, run.order);
+        });
     }
 
     /// The newest byte at a place, if any, and the distance to the next place where a record begins.

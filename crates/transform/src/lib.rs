@@ -11,7 +11,7 @@
 //!
 //!   container/    .shoal-container                     the access record: its inode has mode, owner, times
 //!                 w.ID                                 a writer
-//!                 d.ID.END.BYTES.INDEX.CUTS            its dropping, while it is closed
+//!                 d.ID.END.BYTES.INDEX.CUTS.BOOT       its dropping, while it is closed
 //!                 c.ID.N                               a cut (truncation) in that writer's index log
 //!                 h.0/  data.ID  index.ID              hashed folders of logs
 //! ```

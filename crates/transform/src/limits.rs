@@ -4,6 +4,10 @@
 pub const INDEX_LOG_BYTES_MAX: u64 = 1 << 32;
 /// Logs that a cut names, at most.
 pub const CUT_LOGS_MAX: usize = 1 << 16;
+/// Records that an index keeps one by one, at most.
+pub const SINGLE_RECORDS_MAX: u64 = 1 << 26;
+/// Bytes that one read of a log fetches, at most, where it joins several pieces.
+pub const GROUP_BYTES_MAX: u64 = 4 << 20;
 /// Folders of logs in a container.
 pub const FOLDERS: u32 = 32;
 /// Containers whose state is kept after their last close.

@@ -5,13 +5,18 @@
 //!   entry    logical u64, record u64, stride i64, physical u64, stamp u64
 //!   cut      size u64, stamp u64, logs: [id 16 bytes, data u64, index u64]
 //!   end      size u64, stamp u64
-//!   head     version u16, id 16 bytes, host and process in words
+//!   named    data u64
+//!   head     version u16, id 16 bytes, boot id 16 bytes, host and process in words
 //! ```
 //!
 //! An **entry** says where the bytes of the data log from `physical` on lie in the file, up to the next entry's
 //! `physical` or the end of the data log: records of `record` bytes, each `stride` further. A `stride` of 0: one
 //! record without end, so contiguous. A **cut** is a truncation: it names how far it found each log, and cuts
 //! that and nothing else. An **end** says that the file is at least so long.
+//!
+//! **Named** says that the bytes of the data log below `data` were durable, with their entries, when it was
+//! written. A power cut may take the end of the index log and leave that of the data log: bytes there would be
+//! taken for the last entry's. So the logs of another boot, or host, are believed only as far as they are named.
 //!
 //! All numbers are little endian. **A record whose check sum is wrong ends the log**: a torn tail says nothing,
 //! and nothing after it is believed.
@@ -26,6 +31,8 @@ pub const VERSION: u16 = 1;
 const FRAME_BYTES: usize = 9;
 /// The largest body: a cut of all logs.
 const BODY_BYTES_MAX: usize = 64 + CUT_LOGS_MAX * 32;
+/// The largest record.
+pub(crate) const RECORD_BYTES_MAX: usize = FRAME_BYTES + BODY_BYTES_MAX;
 /// The largest words in a head.
 const WORDS_BYTES_MAX: usize = 256;
 
@@ -75,6 +82,8 @@ pub enum Record {
         version: u16,
         /// Whose log it is.
         id: WriterId,
+        /// The boot of its machine: the page cache of another one is not known.
+        boot: [u8; 16],
         /// Host and process, for people.
         words: String,
     },
@@ -89,6 +98,11 @@ pub enum Record {
         /// When, by the hybrid clock.
         stamp: u64,
     },
+    /// So many bytes of the data log were durable, with their entries.
+    Named {
+        /// Bytes.
+        data: u64,
+    },
 }
 
 impl Record {
@@ -97,10 +111,11 @@ impl Record {
         let mut w = Writer::new();
         let (crc, len) = (w.hold_u32(), w.hold_u32());
         match self {
-            Record::Head { version, id, words } => {
+            Record::Head { version, id, boot, words } => {
                 w.put_u8(0);
                 w.put_u16(*version);
                 w.put_raw(&id.0);
+                w.put_raw(boot);
                 let mut end = words.len().min(WORDS_BYTES_MAX);
                 while !words.is_char_boundary(end) {
                     end -= 1;
@@ -131,6 +146,10 @@ impl Record {
                 w.put_u64(*size);
                 w.put_u64(*stamp);
             }
+            Record::Named { data } => {
+                w.put_u8(4);
+                w.put_u64(*data);
+            }
         }
         let body = w.len() - FRAME_BYTES;
         w.patch_u32(len, body as u32);
@@ -145,6 +164,7 @@ impl Record {
             0 => Record::Head {
                 version: r.get_u16()?,
                 id: WriterId(r.get_array()?),
+                boot: r.get_array()?,
                 words: r.get_str(WORDS_BYTES_MAX)?.to_owned(),
             },
             1 => Record::Entry(Entry {
@@ -168,6 +188,7 @@ impl Record {
                 Record::Cut(Cut { size, stamp, logs })
             }
             3 => Record::End { size: r.get_u64()?, stamp: r.get_u64()? },
+            4 => Record::Named { data: r.get_u64()? },
             _ => return Err(DecodeError::Invalid("kind of an index record")),
         };
         r.finish()?;
@@ -230,7 +251,8 @@ mod tests {
     fn samples() -> Vec<Record> {
         let id = WriterId([7; 16]);
         vec![
-            Record::Head { version: VERSION, id, words: "node1, process 17".into() },
+            Record::Head { version: VERSION, id, boot: [9; 16], words: "node1, process 17".into() },
+            Record::Named { data: 77 },
             Record::Entry(Entry {
                 logical: 5,
                 record: 47_008,
@@ -248,10 +270,10 @@ mod tests {
         let log: Vec<u8> = samples().iter().flat_map(Record::encode).collect();
         let read: Vec<Record> = Records::new(&log).map(|(record, _)| record).collect();
         assert_eq!(read, samples());
-        let last = samples()[3].encode().len();
+        let last = samples()[4].encode().len();
         for torn in 1..last {
             let mut records = Records::new(&log[..log.len() - torn]);
-            assert_eq!(records.by_ref().count(), 3);
+            assert_eq!(records.by_ref().count(), 4);
             assert!(records.is_torn());
             assert_eq!(records.position(), log.len() - last);
         }
@@ -264,12 +286,12 @@ mod tests {
             let mut damaged = log.clone();
             damaged[at] ^= 0x40;
             let read: Vec<Record> = Records::new(&damaged).map(|(record, _)| record).collect();
-            assert!(read.len() < 4 && samples().starts_with(&read), "byte {at}");
+            assert!(read.len() < 5 && samples().starts_with(&read), "byte {at}");
         }
     }
 
     #[test]
     fn an_entry_takes_49_bytes_so_that_irregular_records_cost_little() {
-        assert_eq!(samples()[1].encode().len(), 49);
+        assert_eq!(samples()[2].encode().len(), 49);
     }
 }

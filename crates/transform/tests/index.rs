@@ -86,6 +86,7 @@ impl World {
         let facts = |(writer, log): (usize, &Log)| LogFacts {
             id: id(writer),
             data: log.online.physical(),
+            is_whole: true,
             records: Records::new(&log.index).collect(),
         };
         self.logs.iter().enumerate().map(facts).collect()
@@ -171,6 +172,7 @@ fn a_strided_checkpoint_of_64_writers_is_found_by_arithmetic() {
         LogFacts {
             id: id(writer as usize),
             data: log.online.physical(),
+            is_whole: true,
             records: Records::new(&log.index).collect(),
         }
     };
@@ -193,6 +195,58 @@ fn an_index_that_claims_more_than_its_data_log_has_is_believed_as_far_as_that_re
         physical: 0,
         stamp: 1,
     };
-    let facts = LogFacts { id: id(0), data: 10, records: vec![(Record::Entry(entry), 49)] };
+    let facts = LogFacts { id: id(0), data: 10, is_whole: true, records: vec![(Record::Entry(entry), 49)] };
     assert_eq!(Index::build(&[facts]).unwrap().size(), 10);
+}
+
+/// A log with these entries, and its data log's length.
+fn log(writer: usize, data: u64, is_whole: bool, records: Vec<Record>) -> LogFacts {
+    let mut position = 0;
+    let mut placed = |record: Record| {
+        position += record.encode().len() as u64;
+        (record, position)
+    };
+    LogFacts { id: id(writer), data, is_whole, records: records.into_iter().map(&mut placed).collect() }
+}
+
+fn entry(logical: u64, record: u64, stride: i64, physical: u64, stamp: u64) -> Record {
+    Record::Entry(shoal_transform::record::Entry { logical, record, stride, physical, stamp })
+}
+
+/// The log and place of each byte.
+fn bytes(index: &Index) -> Vec<Option<(u32, u64)>> {
+    let byte = |at| index.locate(at).piece().map(|piece| (piece.object, piece.physical));
+    (0..index.size()).map(byte).collect()
+}
+
+#[test]
+fn a_cut_in_the_middle_of_a_record_leaves_the_bytes_that_come_later() {
+    for stride in [100, -100i64] {
+        for found in 20..30 {
+            let writer = log(0, 40, true, vec![entry(500, 10, stride, 0, 1)]);
+            let logs = vec![Found { id: id(0), data: found, index: 1000 }];
+            let cut = log(1, 0, true, vec![Record::Cut(Cut { size: 0, stamp: 2, logs })]);
+            let index = Index::build(&[writer, cut]).unwrap();
+            let left = bytes(&index).into_iter().flatten().map(|(_, physical)| physical);
+            let mut left: Vec<u64> = left.collect();
+            left.sort_unstable();
+            assert_eq!(left, (found..40).collect::<Vec<_>>(), "stride {stride}, found {found}");
+            assert_eq!(broken_placement_law(&index, index.size() + 3), None);
+        }
+    }
+}
+
+#[test]
+fn after_a_power_cut_bytes_are_believed_as_far_as_they_are_named() {
+    // The record of the last write is lost, its bytes are not.
+    let records = vec![entry(0, 0, 0, 0, 1), entry(0, 0, 0, 300, 2), Record::Named { data: 400 }];
+    let lost = Index::build(&[log(0, 500, false, records.clone())]).unwrap();
+    let at = |index: &Index, byte| index.locate(byte).piece().map(|piece| piece.physical);
+    assert_eq!((at(&lost, 50), at(&lost, 150)), (Some(350), Some(150)));
+    // On the machine that wrote them, the last entry goes on.
+    let same = Index::build(&[log(0, 500, true, records)]).unwrap();
+    assert_eq!(at(&same, 150), Some(450));
+    // Bytes that would lie before the file are not there, and the file can be read.
+    let backwards = vec![entry(100, 10, -100, 0, 1), Record::Named { data: 15 }];
+    assert_eq!(Index::build(&[log(0, 500, false, backwards)]).unwrap().size(), 110);
 }

@@ -35,6 +35,8 @@ pub(crate) struct FakeCluster {
     pub(crate) orphans: Vec<Handle>,
     /// By server: the id of the changes that it would lose together.
     pub(crate) loss: Vec<u64>,
+    /// The starts of the servers in mode *metadata never*; 0 in the other modes.
+    pub(crate) starts: Vec<u64>,
     /// Requests that executed something, in order.
     pub(crate) log: Vec<(ServerId, &'static str)>,
     /// Bytes of entries that listings requested, in order.
@@ -96,6 +98,7 @@ impl FakeCluster {
             shards: BTreeMap::new(),
             orphans: Vec::new(),
             loss: vec![1; usize::from(servers)],
+            starts: vec![0; usize::from(servers)],
             log: Vec::new(),
             listed_bytes: Vec::new(),
             listed: Vec::new(),
@@ -209,7 +212,7 @@ impl FakeCluster {
         let groups: Vec<GroupReply> = groups.collect();
         let loss = match request.durability == Durability::Durable && changes {
             true => Loss::default(),
-            false => Loss { kept: self.loss[usize::from(server.0)], start: 0 },
+            false => Loss { kept: self.loss[usize::from(server.0)], start: self.start_for(server, request) },
         };
         let reply = Reply { loss, map_epoch: self.map.epoch, groups: groups.into() };
         let back = back.freeze();
@@ -217,6 +220,15 @@ impl FakeCluster {
             self.kept.insert(key, (slot.sequence, reply.clone(), back.clone()));
         }
         (reply, back)
+    }
+
+    /// The start of a server in the reply to a request whose changes a kill would take.
+    fn start_for(&self, server: ServerId, request: &Request) -> u64 {
+        let mut ops = request.groups.iter().flat_map(|group| group.ops.iter());
+        match request.durability == Durability::Written && !ops.any(|op| matches!(op, Op::Fsync { .. })) {
+            true => 0,
+            false => self.starts.get(usize::from(server.0)).copied().unwrap_or(0),
+        }
     }
 
     fn group(&mut self, server: ServerId, ops: &[Op], bulk: &mut Bytes, back: &mut BytesMut) -> GroupReply {

@@ -6,7 +6,6 @@ use shoal_proto::Dist;
 
 const FILE: Handle = Handle(7);
 const SERVER: ServerId = ServerId(1);
-const USUAL: Durability = Durability::Usual;
 
 fn open(inodes: &mut Inodes) -> (Rc<Inode>, u64) {
     let inode = inodes.opened(&file_attr(FILE));
@@ -80,13 +79,11 @@ fn a_sync_under_way_covers_what_was_written_before_it_began_and_hides_nothing_fr
     inode.compare(&two, SERVER, kept(2));
     inode.covered(&one);
     assert!(inode.report(&mut first) && inode.report(&mut second));
-    assert!(inode.loss_of(SERVER, USUAL).is_some(), "the later write is not covered");
+    assert!(inode.loss_of(SERVER).is_some(), "the later write is not covered");
     inode.covered(&two);
-    assert!(inode.loss_of(SERVER, USUAL).is_some());
+    assert!(inode.loss_of(SERVER).is_some());
     sync(&inode, 2);
-    assert!(
-        inode.loss_of(SERVER, USUAL).is_none() && !inode.report(&mut first) && !inode.report(&mut second)
-    );
+    assert!(inode.loss_of(SERVER).is_none() && !inode.report(&mut first) && !inode.report(&mut second));
 }
 
 #[test]
@@ -210,9 +207,9 @@ fn what_a_kill_takes_of_a_write_in_memory_is_not_reported_again_for_an_append_th
     let mut inodes = Inodes::default();
     let (inode, mut seen) = open(&mut inodes);
     inode.written(SERVER, unkept(1));
-    assert_eq!(inode.loss_of(SERVER, USUAL), None, "an append may be kept better");
-    inode.asked(SERVER, USUAL, kept(1));
-    let own = inode.loss_of(SERVER, USUAL).unwrap();
+    assert_eq!(inode.loss_of(SERVER), None, "an append may be kept better");
+    inode.asked(SERVER, kept(1));
+    let own = inode.loss_of(SERVER).unwrap();
     assert_eq!(own, kept(1));
     // The server is killed while the append is under way. A sync finds it, and then the append is
     // acknowledged.
@@ -225,5 +222,5 @@ fn what_a_kill_takes_of_a_write_in_memory_is_not_reported_again_for_an_append_th
     inode.compare(&before, SERVER, unkept(2));
     inode.covered(&before);
     assert!(!inode.report(&mut seen));
-    assert_eq!(inode.loss_of(SERVER, USUAL), None, "what was asked before the sync");
+    assert_eq!(inode.loss_of(SERVER), None, "what was asked before the sync");
 }

@@ -88,3 +88,20 @@ fn of_what_is_durable_when_it_is_answered_no_fsync_tells_that_it_is_lost() {
     hand.run(client.fsync_directory(ROOT)).unwrap();
     hand.run(client.sync_all()).unwrap();
 }
+
+#[test]
+fn a_kill_that_takes_the_share_of_an_append_at_another_server_is_found_by_the_next_fsync() {
+    for asks in [Durability::Usual, Durability::Written, Durability::Unheld] {
+        let hand = Hand::new(FakeCluster::new(2, STRIP));
+        hand.cluster.borrow_mut().starts = vec![1; 2];
+        let client = hand.client.with_durability(asks);
+        let made = hand.run(client.create(ROOT, &name("file"), OWNER, true, Rights::WRITE, None));
+        let file = made.unwrap().2;
+        hand.run(file.write(0, vec![1; STRIP as usize + 1].into())).unwrap();
+        hand.run(file.fsync()).unwrap();
+        hand.run(file.append(vec![2; 100].into())).unwrap();
+        hand.cluster.borrow_mut().starts[1] = 2;
+        assert!(io(hand.run(file.fsync())), "{asks:?}");
+        hand.run(file.fsync()).unwrap();
+    }
+}

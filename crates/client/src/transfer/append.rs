@@ -75,19 +75,19 @@ fn without_sync(durability: Durability) -> Durability {
 }
 
 impl Opened {
-    /// The loss ids of all servers but the metafile's that an append may write to, as they are before it.
+    /// The loss ids of all servers but the metafile's that an append may write to, as they are before it. The
+    /// metafile's server has its shares written there as the modes say, whatever the append asks for.
     async fn losses_of_others(&self, o: &Operation, layout: &Layout) -> Result<Vec<(ServerId, Loss)>, Error> {
         let home = self.handle.server();
         let others = layout.datafiles.iter().filter(|stream| stream.server() != home);
-        let durability = without_sync(o.durability);
-        let o = &o.with(durability);
+        let o = &o.with(Durability::Usual);
         let ids = others.map(|&stream| async move {
             let server = stream.server();
-            let loss = match self.inode.loss_of(server, durability) {
+            let loss = match self.inode.loss_of(server) {
                 Some(loss) => loss,
                 None => {
                     let loss = self.client.core.ask(o, server, vec![Op::Streamstat { stream }]).await?.loss;
-                    self.inode.asked(server, durability, loss);
+                    self.inode.asked(server, loss);
                     loss
                 }
             };

@@ -52,25 +52,20 @@ impl Opened {
     async fn read(&self, o: &Operation, pattern: &Pattern) -> Result<Bytes, Error> {
         self.has_forgotten_pages();
         let Some((from, _)) = bounds(o, pattern)? else { return Ok(Bytes::new()) };
-        self.with_shape(
-            o,
-            Rights::READ,
-            async |shape| Ok(shape),
-            async |shape| {
-                let mut window = Window::all(pattern);
-                // A stuffed file holds nothing beyond its first strip: one byte there is enough to learn that it
-                // still is.
-                if shape.layout.is_none() && pattern.is_contiguous() {
-                    window.len = window.len.min(shape.template.stuffed_max().saturating_sub(from).max(1));
-                    if window.len < pattern.len() {
-                        // Pages after the first strip depend on streams that the file does not have yet.
-                        self.client.core.with_pages(|pages| pages.spoil(self.handle));
-                    }
+        let work = async |shape: Shape| {
+            let mut window = Window::all(pattern);
+            // A stuffed file holds nothing beyond its first strip: one byte there is enough to learn that it
+            // still is.
+            if shape.layout.is_none() && pattern.is_contiguous() {
+                window.len = window.len.min(shape.template.stuffed_max().saturating_sub(from).max(1));
+                if window.len < pattern.len() {
+                    // Pages after the first strip depend on streams that the file does not have yet.
+                    self.client.core.with_pages(|pages| pages.spoil(self.handle));
                 }
-                self.read_shaped(o, &shape, pattern, window).await
-            },
-        )
-        .await
+            }
+            self.read_shaped(o, &shape, pattern, window).await
+        };
+        self.with_shape(o, Rights::READ, async |shape| Ok(shape), work).await
     }
 
     async fn read_shaped(

@@ -15,8 +15,8 @@ use shoal_proto::{Handle, Kind, Name, Rights};
 use shoal_transform::container::tools::{self, Facts, Part};
 use shoal_transform::{Container, ContainerOptions, WriterId};
 use shoal_vfs::{Connect, Listing, Local, LocalOptions, Vfs, VfsFile};
-use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -276,21 +276,33 @@ fn recover(args: &One) -> Result<ExitCode> {
 fn extract(args: &Extract) -> Result<ExitCode> {
     let file = args.file.clone();
     let copied = Place::find(&args.path)?.with(async move |container, found| {
-        let mut to =
+        let to =
             std::fs::File::create_new(&file).with_context(|| format!("cannot make {}", file.display()))?;
         let from = container.open(found.object, Rights::READ).await?;
-        let mut at = 0;
-        loop {
-            let bytes = from.read(at, COPY_BYTES).await?;
-            if bytes.is_empty() {
-                break;
+        let (mut parts, mut size) = (Vec::new(), 0);
+        tools::map(container, found.object, |part| {
+            size = part.logical + part.len;
+            parts.extend(part.writer.map(|_| (part.logical, part.len)));
+        })
+        .await?;
+        let failed = || format!("cannot write {}", file.display());
+        // Holes stay holes.
+        to.set_len(size).with_context(failed)?;
+        let mut copied = 0;
+        for (mut at, mut len) in parts {
+            while len > 0 {
+                let bytes = from.read(at, COPY_BYTES.min(len as usize)).await?;
+                if bytes.is_empty() {
+                    bail!("{} ends early", file.display());
+                }
+                to.write_all_at(&bytes, at).with_context(failed)?;
+                (at, len) = (at + bytes.len() as u64, len - bytes.len() as u64);
+                copied += bytes.len() as u64;
             }
-            to.write_all(&bytes).with_context(|| format!("cannot write {}", file.display()))?;
-            at += bytes.len() as u64;
         }
         to.sync_all().with_context(|| format!("cannot write {}", file.display()))?;
         from.close().await?;
-        Ok(at)
+        Ok(copied)
     })?;
     match args.json {
         true => out::json(&json!({ "bytes": copied }))?,

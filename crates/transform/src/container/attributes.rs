@@ -5,7 +5,7 @@
 //! without one, from the logs.
 
 use super::{Shared, load, names};
-use shoal_proto::{Attr, Handle, Kind, Owner, SetAttr};
+use shoal_proto::{Attr, Handle, Kind, Owner, SetAttr, Status};
 use shoal_vfs::{Result, Vfs};
 use std::rc::Rc;
 
@@ -24,6 +24,15 @@ pub(super) fn folder_mode(mode: u32) -> u32 {
 pub(super) async fn owner_of<B: Vfs>(over: &B, object: Handle) -> Result<Owner> {
     let record = over.lookup(object, &names::record()).await?;
     Ok(Owner { mode: (record.mode & 0o666) | 0o600, uid: record.uid, gid: record.gid })
+}
+
+/// Attributes of an object below that is no container. A directory's links do not count its subdirectories
+/// here, as its files are directories too.
+pub(super) fn seen(mut attr: Attr) -> Attr {
+    if attr.kind == Kind::Directory {
+        attr.nlink = attr.nlink.min(1);
+    }
+    attr
 }
 
 /// Attributes of the container in a directory.
@@ -45,12 +54,21 @@ pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr) -> Result<Att
         return Ok(attr);
     }
     let contents = load::contents(&shared.over, object).await?;
-    (attr.size, attr.space) = match contents.facts() {
+    (attr.size, attr.space) = match contents.facts(shared.env.boot_id()) {
         Some(facts) => facts,
         None => {
-            let logs = load::logs(&shared.over, object, &contents).await?;
-            let index = load::index(object, &logs)?;
-            (index.size(), index.stored())
+            let logs = load::logs(shared, object, &contents).await;
+            match logs.and_then(|logs| load::index(object, &logs)) {
+                Ok(index) => (index.size(), index.stored()),
+                // A damaged file is listed, and can be removed; its open says what is wrong.
+                Err(error)
+                    if matches!(error.status, Status::Io | Status::OverLimit) && error.kernel.is_none() =>
+                {
+                    tracing::warn!("{error}");
+                    contents.facts_at_least()
+                }
+                Err(error) => return Err(error),
+            }
         }
     };
     Ok(attr)
@@ -61,8 +79,20 @@ pub(super) async fn set<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr, set: SetAttr
     let object = dir.handle;
     let record = shared.over.lookup(object, &names::record()).await?;
     let sets_time = set.mtime.is_some();
+    if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+        // Those below are to see no more of its bytes than its users.
+        let mode = set.mode.map(folder_mode);
+        let folder = SetAttr { mode, uid: set.uid, gid: set.gid, ..SetAttr::default() };
+        shared.over.setattr(object, folder).await?;
+    }
+    let state = shared.state_in_use(object);
+    // Not between the time of a last write and its publication.
+    let _turn = match &state {
+        Some(state) => Some(state.times.acquire(1).await),
+        None => None,
+    };
     shared.over.setattr(record.handle, set).await?;
-    if sets_time && let Some(state) = shared.state_in_use(object) {
+    if sets_time && let Some(state) = &state {
         state.times_were_set();
     }
     of(shared, dir).await

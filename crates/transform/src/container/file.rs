@@ -26,13 +26,17 @@ struct Opened<B: Vfs> {
     /// One makes the writer.
     making: Semaphore,
     is_closed: Cell<bool>,
+    /// Losses that were reported through it, or were before it was opened.
+    seen: Cell<u64>,
 }
 
 impl<B: Vfs> ContainerFile<B> {
     /// An open of a container.
     pub(super) fn new(state: Rc<State<B>>, rights: Rights) -> ContainerFile<B> {
         state.opens.set(state.opens.get() + 1);
+        let seen = Cell::new(state.losses());
         let opened = Opened {
+            seen,
             state,
             rights,
             writer: RefCell::default(),
@@ -48,13 +52,16 @@ impl<B: Vfs> ContainerFile<B> {
             let words = "the file is not open for that";
             return Err(Error::new(Status::BadCapability, "write").of(self.handle()).because(words));
         }
-        let known = || opened.writer.borrow().clone();
+        let known = || opened.writer.borrow().clone().filter(|writer| !writer.is_broken());
         if let Some(writer) = known() {
             return Ok(writer);
         }
         let _turn = opened.making.acquire(1).await;
         if let Some(writer) = known() {
             return Ok(writer);
+        }
+        if let Some(broken) = opened.writer.take() {
+            opened.state.release(&broken).await?;
         }
         let owner = super::attributes::owner_of(&opened.state.shared.over, self.handle()).await;
         let owner = owner.unwrap_or(Owner { mode: 0o600, uid: 0, gid: 0 });
@@ -65,9 +72,12 @@ impl<B: Vfs> ContainerFile<B> {
     }
 }
 
+/// The rest of a close: of a container, and of the writer of the file that was closed.
+type Todo<B> = (Rc<State<B>>, Option<Rc<Writer<B>>>);
+
 impl<B: Vfs> Opened<B> {
     /// The file is closed: the rest to do, if any. Said once.
-    fn end(&self) -> Option<(Rc<State<B>>, Option<Rc<Writer<B>>>)> {
+    fn end(&self) -> Option<Todo<B>> {
         let state = &self.state;
         if self.is_closed.replace(true) {
             return None;
@@ -75,24 +85,27 @@ impl<B: Vfs> Opened<B> {
         state.opens.set(state.opens.get() - 1);
         let writer = self.writer.take();
         let is_last = state.opens.get() == 0;
-        (writer.is_some() || is_last).then(|| (state.clone(), writer))
+        if writer.is_none() && !is_last {
+            return None;
+        }
+        // The state stays in use until the writer's facts are in a name.
+        state.closing.set(state.closing.get() + 1);
+        Some((state.clone(), writer))
     }
 }
 
 async fn close<B: Vfs>(state: Rc<State<B>>, writer: Option<Rc<Writer<B>>>) -> Result<()> {
     let mut closed = Ok(());
     if let Some(writer) = writer {
-        // The state stays in use until the writer's facts are in a name.
-        state.closing.set(state.closing.get() + 1);
         closed = state.release(&writer).await;
-        state.closing.set(state.closing.get() - 1);
     }
+    state.closing.set(state.closing.get() - 1);
     if !state.is_in_use() {
         state.drop_readers();
         let shared: Rc<Shared<B>> = state.shared.clone();
         shared.is_idle(&state);
-        if state.is_removed.get() {
-            shared.delete_later(state.object);
+        if let Some(gone) = state.gone.take() {
+            shared.delete_later(gone, state.object);
         }
     }
     closed
@@ -102,10 +115,14 @@ impl<B: Vfs> Drop for Opened<B> {
     fn drop(&mut self) {
         let Some((state, writer)) = self.end() else { return };
         let env = state.shared.env.clone();
+        let shared = state.shared.clone();
+        shared.closes.set(shared.closes.get() + 1);
         env.spawn("close a container", async move {
             if let Err(error) = close(state, writer).await {
                 tracing::warn!("{error}");
             }
+            shared.closes.set(shared.closes.get() - 1);
+            shared.removed.wake_all();
         });
     }
 }
@@ -144,7 +161,17 @@ impl<B: Vfs> VfsFile for ContainerFile<B> {
     }
 
     async fn fsync(&self) -> Result<()> {
-        self.0.state.sync().await
+        let (state, seen) = (&self.0.state, &self.0.seen);
+        let synced = state.sync().await;
+        // A loss that another open file met is a loss of this one's bytes too.
+        let is_new = seen.replace(state.losses()) < state.losses();
+        match synced {
+            Ok(()) if is_new => {
+                let words = "an earlier sync of this file failed: what it was to write may be lost";
+                Err(Error::new(Status::Io, "fsync").of(self.handle()).because(words))
+            }
+            synced => synced,
+        }
     }
 
     async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()> {

@@ -39,7 +39,7 @@ impl Flat {
     }
 
     pub(super) fn facts(&self, id: WriterId) -> LogFacts {
-        LogFacts { id, data: self.data, records: Records::new(&self.bytes).collect() }
+        LogFacts { id, data: self.data, is_whole: true, records: Records::new(&self.bytes).collect() }
     }
 }
 
@@ -125,7 +125,7 @@ pub(super) async fn flatten<B: Vfs>(state: &State<B>, only_last: bool) -> Result
     }
     let old = contents.flat.clone();
     contents.writers.retain(|_, dropping| dropping.is_some());
-    let logs = load::logs(over, state.object, &contents).await?;
+    let logs = load::logs(&state.shared, state.object, &contents).await?;
     let length = |id| contents.writers.get(&id).copied().flatten().map_or(0, |dropping| dropping.index);
     let bytes = encode(&logs, length);
     if bytes.len() as u64 > FLAT_BYTES_MAX {
@@ -152,7 +152,12 @@ mod tests {
 
     fn facts(byte: u8) -> LogFacts {
         let entry = Entry { logical: 5, record: 3, stride: 9, physical: 0, stamp: u64::from(byte) };
-        LogFacts { id: WriterId([byte; 16]), data: 30, records: vec![(Record::Entry(entry), 49)] }
+        LogFacts {
+            id: WriterId([byte; 16]),
+            data: 30,
+            is_whole: true,
+            records: vec![(Record::Entry(entry), 49)],
+        }
     }
 
     #[test]

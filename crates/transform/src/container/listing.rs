@@ -47,7 +47,7 @@ impl<B: Vfs> Listing for ContainerListing<B> {
                 is_container => is_container?,
             };
             if !is_container {
-                entry.attr = plus.then_some(dir);
+                entry.attr = plus.then(|| attributes::seen(dir));
                 return Ok(Some(listed));
             }
             entry.kind = Kind::File;

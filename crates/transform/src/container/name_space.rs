@@ -9,13 +9,15 @@ use shoal_vfs::{Error, Opened, RenameFlags, Result, Space, Vfs};
 use std::time::Duration;
 
 const SET_GROUP_ID: u32 = 0o2000;
+/// Tries to make or open a file that others make and remove.
+const TRIES_MAX: u32 = 100;
 
 impl<B: Vfs> Container<B> {
     /// An object below, as it is seen here.
     async fn seen(&self, attr: Attr) -> Result<Attr> {
         match self.0.is_container(&attr).await? {
             true => attributes::of(&self.0, &attr).await,
-            false => Ok(attr),
+            false => Ok(attributes::seen(attr)),
         }
     }
 
@@ -43,19 +45,29 @@ impl<B: Vfs> Container<B> {
         // It is made elsewhere: a set-group-id directory's group is given to it here.
         let gid = if parent.mode & SET_GROUP_ID != 0 { parent.gid } else { owner.gid };
         let owner = Owner { gid, ..owner };
-        let (bin, aside) = (shared.bin().await?, shared.draw_name("new")?);
+        let aside = shared.draw_name("new")?;
         let folder = Owner { mode: attributes::folder_mode(owner.mode), ..owner };
-        let made = shared.over.mkdir(bin, &aside, folder).await?;
+        let made = match shared.over.mkdir(shared.bin().await?, &aside, folder).await {
+            // `.shoal` was removed below: it is made again.
+            Err(error) if matches!(error.status, Status::Stale | Status::NotFound) => {
+                shared.bin.set(None);
+                shared.over.mkdir(shared.bin().await?, &aside, folder).await
+            }
+            made => made,
+        }?;
+        let bin = shared.bin().await?;
         let text = Bytes::from_static(names::RECORD_TEXT.as_bytes());
-        let no_replace = RenameFlags { no_replace: true, exchange: false };
         let named = async {
             shared.put(made.handle, &names::record(), owner, text).await?;
-            shared.over.rename(bin, &aside, dir, name, no_replace).await
+            shared.rename_new(bin, &aside, dir, name).await
         };
         if let Err(error) = named.await {
             shared.take_back(&aside, made.handle).await;
             // A rename into a directory that is gone has many errors.
-            let is_gone = shared.over.getattr(dir).await.map_or(true, |attr| attr.nlink == 0);
+            let is_gone = match shared.over.getattr(dir).await {
+                Ok(attr) => attr.nlink == 0,
+                Err(error) => error.status == Status::Stale,
+            };
             return Err(if is_gone { Error::new(Status::Stale, "create").of(dir) } else { error });
         }
         shared.knows(&made, true);
@@ -88,8 +100,80 @@ impl<B: Vfs> Container<B> {
     }
 
     /// Delete a container in the bin.
-    pub(super) async fn discard(&self, name: &Name, object: Handle) -> Result<()> {
+    pub(super) async fn delete_in_bin(&self, name: &Name, object: Handle) -> Result<()> {
         self.0.delete_named(name, object).await
+    }
+
+    /// Whether a name leads to an object of a kind, as it is seen here.
+    async fn target_is(&self, dir: Handle, name: &Name, kind: Kind) -> bool {
+        match self.container_of(dir, name).await {
+            Ok((attr, is_container)) => attr.kind == kind && !is_container,
+            Err(_) => false,
+        }
+    }
+
+    /// One try to move an entry.
+    async fn rename_once(
+        &self,
+        from: (Handle, &Name),
+        to: (Handle, &Name),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let over = &self.0.over;
+        let target = match self.container_of(to.0, to.1).await {
+            Ok(found) => Some(found),
+            Err(error) if error.status == Status::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let Some((old, old_is_container)) = target.filter(|_| !flags.no_replace && !flags.exchange) else {
+            return over.rename(from.0, from.1, to.0, to.1, flags).await;
+        };
+        let (new, new_is_container) = self.container_of(from.0, from.1).await?;
+        if new.handle == old.handle {
+            return Ok(());
+        }
+        if !old_is_container && !new_is_container {
+            return over.rename(from.0, from.1, to.0, to.1, flags).await;
+        }
+        let is_dir = |attr: &Attr, is_container: bool| attr.kind == Kind::Directory && !is_container;
+        match (is_dir(&new, new_is_container), is_dir(&old, old_is_container)) {
+            (true, false) => return Err(Error::new(Status::NotDirectory, "rename").of(old.handle)),
+            (false, true) => return Err(Error::new(Status::IsDirectory, "rename").of(old.handle)),
+            _ => {}
+        }
+        let exchange = RenameFlags { no_replace: false, exchange: true };
+        match over.rename(from.0, from.1, to.0, to.1, exchange).await {
+            // The old one has the source's name now.
+            Ok(()) if old_is_container => self.0.remove(from.0, from.1, old.handle).await,
+            Ok(()) => over.unlink(from.0, from.1).await,
+            Err(error) if matches!(error.status, Status::Invalid | Status::NotSupported) => {
+                self.replace_in_steps(from, to, old_is_container).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A rename over an entry where there is no exchange below. The target has no name for a moment; it is
+    /// deleted only when the source has it.
+    async fn replace_in_steps(
+        &self,
+        from: (Handle, &Name),
+        to: (Handle, &Name),
+        is_container: bool,
+    ) -> Result<()> {
+        let (shared, over, flags) = (&self.0, &self.0.over, RenameFlags::default());
+        let (bin, gone) = (shared.bin().await?, shared.draw_name("gone")?);
+        over.rename(to.0, to.1, bin, &gone, flags).await?;
+        if let Err(error) = over.rename(from.0, from.1, to.0, to.1, flags).await {
+            shared.rename_new(bin, &gone, to.0, to.1).await?;
+            return Err(error);
+        }
+        if !is_container {
+            return over.unlink(bin, &gone).await;
+        }
+        let moved = over.lookup(bin, &gone).await?;
+        shared.discard(gone, &moved);
+        Ok(())
     }
 
     async fn opened(&self, dir: &Attr, rights: Rights) -> Result<ContainerFile<B>> {
@@ -161,7 +245,7 @@ impl<B: Vfs> Vfs for Container<B> {
         rights: Rights,
     ) -> Result<(Attr, bool, ContainerFile<B>)> {
         self.check_name(dir, name).await?;
-        loop {
+        for _ in 0..TRIES_MAX {
             match self.make_open(dir, name, owner, rights).await {
                 Ok(made) => return Ok(made),
                 Err(error) if error.status == Status::Exists && !exclusive => {}
@@ -185,6 +269,8 @@ impl<B: Vfs> Vfs for Container<B> {
                 Err(error) => return Err(error),
             }
         }
+        let words = "others make and remove it all the time";
+        Err(Error::new(Status::Busy, "create").of(dir).because(words))
     }
 
     async fn mknod(&self, dir: Handle, name: &Name, owner: Owner, kind: Kind, device: u64) -> Result<Attr> {
@@ -244,43 +330,28 @@ impl<B: Vfs> Vfs for Container<B> {
     ) -> Result<()> {
         self.check_name(from, from_name).await?;
         self.check_name(to, to_name).await?;
-        let over = &self.0.over;
-        let target = match self.container_of(to, to_name).await {
-            Ok(found) => Some(found),
-            Err(error) if error.status == Status::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        let Some((old, old_is_container)) = target.filter(|_| !flags.no_replace && !flags.exchange) else {
-            return over.rename(from, from_name, to, to_name, flags).await;
-        };
-        let (new, new_is_container) = self.container_of(from, from_name).await?;
-        if new.handle == old.handle {
-            return Ok(());
-        }
-        if !old_is_container && !new_is_container {
-            return over.rename(from, from_name, to, to_name, flags).await;
-        }
-        let is_dir = |attr: &Attr, is_container: bool| attr.kind == Kind::Directory && !is_container;
-        match (is_dir(&new, new_is_container), is_dir(&old, old_is_container)) {
-            (true, false) => return Err(Error::new(Status::NotDirectory, "rename").of(old.handle)),
-            (false, true) => return Err(Error::new(Status::IsDirectory, "rename").of(old.handle)),
-            _ => {}
-        }
-        let exchange = RenameFlags { no_replace: false, exchange: true };
-        match over.rename(from, from_name, to, to_name, exchange).await {
-            // The old one has the source's name now.
-            Ok(()) if old_is_container => self.0.remove(from, from_name, old.handle).await,
-            Ok(()) => over.unlink(from, from_name).await,
-            // No exchange below: the target has no name for a moment.
-            Err(error) if matches!(error.status, Status::Invalid | Status::NotSupported) => {
-                match old_is_container {
-                    true => self.0.remove(to, to_name, old.handle).await?,
-                    false => over.unlink(to, to_name).await?,
+        for _ in 0..TRIES_MAX {
+            match self.rename_once((from, from_name), (to, to_name), flags).await {
+                // Another process changed the target between the look and the change.
+                Err(error)
+                    if !flags.no_replace
+                        && !flags.exchange
+                        && matches!(
+                            error.status,
+                            Status::NotEmpty | Status::Exists | Status::NotFound | Status::Stale
+                        ) =>
+                {
+                    if self.target_is(to, to_name, Kind::Directory).await {
+                        return Err(error);
+                    }
+                    // A source that is gone stays gone.
+                    self.0.over.lookup(from, from_name).await?;
                 }
-                over.rename(from, from_name, to, to_name, flags).await
+                renamed => return renamed,
             }
-            Err(error) => Err(error),
         }
+        let words = "others change the target all the time";
+        Err(Error::new(Status::Busy, "rename").of(to).because(words))
     }
 
     async fn open_past_pages(&self, object: Handle, rights: Rights) -> Result<Opened<ContainerFile<B>, ()>> {

@@ -44,11 +44,26 @@ pub(super) struct Dropping {
     pub(super) index: u64,
     /// The cuts that it knew of.
     pub(super) cuts: u64,
+    /// The boot of its machine, in short: after a later one its logs may be shorter. 0: they were durable.
+    pub(super) boot: u64,
+}
+
+impl Dropping {
+    /// Whether its logs are as long as it says, in this boot.
+    pub(super) fn holds(&self, boot: u64) -> bool {
+        self.boot == 0 || self.boot == boot
+    }
+}
+
+/// A boot, in short.
+pub(super) fn short_boot(id: [u8; 16]) -> u64 {
+    u64::from(u32::from_le_bytes([id[0], id[1], id[2], id[3]])).max(1)
 }
 
 impl Dropping {
     pub(super) fn name(&self, id: WriterId) -> Result<Name> {
-        name(&format!("d.{id}.{:x}.{:x}.{:x}.{:x}", self.end, self.bytes, self.index, self.cuts))
+        let Dropping { end, bytes, index, cuts, boot } = self;
+        name(&format!("d.{id}.{end:x}.{bytes:x}.{index:x}.{cuts:x}.{boot:x}"))
     }
 }
 
@@ -96,10 +111,9 @@ impl Contents {
         match kind {
             Some("w") => drop(self.writers.entry(id).or_insert(None)),
             Some("d") => {
-                if let (Some(end), Some(bytes), Some(index), Some(cuts)) =
-                    (number(), number(), number(), number())
-                {
-                    self.writers.insert(id, Some(Dropping { end, bytes, index, cuts }));
+                let all = [number(), number(), number(), number(), number()];
+                if let [Some(end), Some(bytes), Some(index), Some(cuts), Some(boot)] = all {
+                    self.writers.insert(id, Some(Dropping { end, bytes, index, cuts, boot }));
                 }
             }
             Some("c") => self.cuts += 1,
@@ -108,10 +122,17 @@ impl Contents {
         }
     }
 
-    /// The size and stored bytes, if every writer is closed and knew of every cut.
-    pub(super) fn facts(&self) -> Option<(u64, u64)> {
+    /// The size and stored bytes that droppings state: at least so many.
+    pub(super) fn facts_at_least(&self) -> (u64, u64) {
+        let closed = self.writers.values().flatten();
+        closed.fold((0, 0), |(end, bytes), known| (known.end.max(end), known.bytes.saturating_add(bytes)))
+    }
+
+    /// The size and stored bytes, if every writer is closed, knew of every cut, and lost nothing since.
+    pub(super) fn facts(&self, boot: [u8; 16]) -> Option<(u64, u64)> {
+        let boot = short_boot(boot);
         self.writers.values().try_fold((0, 0u64), |(end, bytes), dropping| {
-            let known = dropping.filter(|dropping| dropping.cuts == self.cuts)?;
+            let known = dropping.filter(|dropping| dropping.cuts == self.cuts && dropping.holds(boot))?;
             Some((known.end.max(end), bytes.saturating_add(known.bytes)))
         })
     }
@@ -126,15 +147,21 @@ mod tests {
         let (a, b) = (WriterId([1; 16]), WriterId([2; 16]));
         let mut contents = Contents::default();
         let add = |contents: &mut Contents, name: Name| contents.add(name.as_bytes());
-        add(&mut contents, Dropping { end: 100, bytes: 10, index: 1, cuts: 0 }.name(a).unwrap());
-        add(&mut contents, Dropping { end: 50, bytes: 60, index: 1, cuts: 0 }.name(b).unwrap());
-        assert_eq!(contents.facts(), Some((100, 70)));
+        add(
+            &mut contents,
+            Dropping { end: 100, bytes: 10, index: 1, cuts: 0, boot: short_boot([9; 16]) }.name(a).unwrap(),
+        );
+        add(
+            &mut contents,
+            Dropping { end: 50, bytes: 60, index: 1, cuts: 0, boot: short_boot([9; 16]) }.name(b).unwrap(),
+        );
+        assert_eq!(contents.facts([9; 16]), Some((100, 70)));
         let mut cut_later = contents.clone();
         add(&mut cut_later, cut(a, 0).unwrap());
-        assert_eq!(cut_later.facts(), None);
+        assert_eq!(cut_later.facts([9; 16]), None);
         add(&mut contents, writer(a).unwrap());
-        assert_eq!(contents.facts(), Some((100, 70)));
+        assert_eq!(contents.facts([9; 16]), Some((100, 70)));
         add(&mut contents, writer(WriterId([3; 16])).unwrap());
-        assert_eq!(contents.facts(), None);
+        assert_eq!(contents.facts([9; 16]), None);
     }
 }

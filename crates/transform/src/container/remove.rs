@@ -1,50 +1,93 @@
 //! Removal: into the bin by one rename, and out of it in the background.
 
 use super::{Shared, names};
-use shoal_proto::{Handle, Kind, Name, Status};
-use shoal_vfs::{Listing, RenameFlags, Result, Vfs};
+use shoal_proto::{Attr, Handle, Kind, Name, Status};
+use shoal_vfs::{Error, Listing, RenameFlags, Result, Vfs};
 use std::rc::Rc;
 use std::time::Duration;
 
 impl<B: Vfs> Shared<B> {
-    /// Take the name of a container away. Its open files live on.
-    pub(super) async fn remove(self: &Rc<Self>, dir: Handle, name: &Name, object: Handle) -> Result<()> {
-        let (bin, gone) = (self.bin().await?, gone(object)?);
+    /// Take the name of a container away. Its open files live on. `expected`: the object that was looked up.
+    ///
+    /// Another process may have moved it and put another file in its place: so the object is looked at once
+    /// it is in the bin, and one that is no container gets its name back.
+    pub(super) async fn remove(self: &Rc<Self>, dir: Handle, name: &Name, expected: Handle) -> Result<()> {
+        let (bin, gone) = (self.bin().await?, self.draw_name("gone")?);
         self.over.rename(dir, name, bin, &gone, RenameFlags::default()).await?;
-        self.forget(object);
-        match self.state_in_use(object) {
-            Some(state) => state.is_removed.set(true),
-            None => self.delete_later(object),
+        let moved = self.over.lookup(bin, &gone).await?;
+        let is_wanted = moved.handle == expected || self.is_container(&moved).await?;
+        if !is_wanted {
+            self.rename_new(bin, &gone, dir, name).await?;
+            let words = "another object got its name meanwhile";
+            return Err(Error::new(Status::Stale, "remove").of(expected).because(words));
         }
+        self.discard(gone, &moved);
         Ok(())
     }
 
+    /// A container in the bin has no name any more: delete it, now or with its last close.
+    pub(super) fn discard(self: &Rc<Self>, gone: Name, moved: &Attr) {
+        let object = moved.handle;
+        match self.state_in_use(object).filter(|state| state.born == moved.btime) {
+            Some(state) => {
+                state.is_removed.set(true);
+                state.gone.replace(Some(gone));
+            }
+            None => {
+                self.forget(object);
+                self.delete_later(gone, object);
+            }
+        }
+    }
+
+    /// Move an entry to a name that nothing has.
+    pub(super) async fn rename_new(
+        &self,
+        from: Handle,
+        from_name: &Name,
+        to: Handle,
+        to_name: &Name,
+    ) -> Result<()> {
+        let over = &self.over;
+        let no_replace = RenameFlags { no_replace: true, exchange: false };
+        match over.rename(from, from_name, to, to_name, no_replace).await {
+            // NFS has no such rename. A directory replaces nothing but an empty one.
+            Err(error) if matches!(error.status, Status::Invalid | Status::NotSupported) => {
+                match over.lookup(to, to_name).await {
+                    Ok(_) => Err(Error::new(Status::Exists, "create").of(to)),
+                    Err(error) if error.status == Status::NotFound => {
+                        over.rename(from, from_name, to, to_name, RenameFlags::default()).await
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            renamed => renamed,
+        }
+    }
+
     /// Delete a removed container in the background.
-    pub(super) fn delete_later(self: &Rc<Self>, object: Handle) {
+    pub(super) fn delete_later(self: &Rc<Self>, gone: Name, object: Handle) {
         let shared = self.clone();
         self.removing.borrow_mut().insert(object);
         self.env.spawn("remove a container", async move {
-            if let Err(error) = shared.delete(object).await {
+            if let Err(error) = shared.delete_named(&gone, object).await {
                 tracing::warn!("a removed container stays in `.shoal`: {error}");
             }
             shared.removing.borrow_mut().remove(&object);
+            shared.forget(object);
             shared.removed.wake_all();
         });
     }
 
-    /// Wait until no removal is under way.
+    /// Wait until no removal and no close is under way.
     pub(super) async fn removals_ended(&self) {
         loop {
             let ended = self.removed.wait();
-            if self.removing.borrow().is_empty() {
+            if self.removing.borrow().is_empty() && self.closes.get() == 0 {
                 return;
             }
             ended.await;
         }
-    }
-
-    async fn delete(&self, object: Handle) -> Result<()> {
-        self.delete_named(&gone(object)?, object).await
     }
 
     /// Delete a container in the bin.
@@ -68,6 +111,12 @@ impl<B: Vfs> Shared<B> {
     pub(super) async fn take_back(&self, name: &Name, object: Handle) {
         let taken = async {
             let bin = self.bin().await?;
+            // Its rename may have been done though its answer was lost: then it is a file.
+            match self.over.lookup(bin, name).await {
+                Ok(attr) if attr.handle == object => {}
+                Err(error) if error.status != Status::NotFound => return Err(error),
+                _ => return Ok(()),
+            }
             gone_is_fine(self.over.unlink(object, &names::record()).await)?;
             gone_is_fine(self.over.rmdir(bin, name).await)
         };
@@ -75,11 +124,6 @@ impl<B: Vfs> Shared<B> {
             tracing::warn!("a container that was not made stays in `.shoal`: {error}");
         }
     }
-}
-
-/// A removed container's name in the bin.
-fn gone(object: Handle) -> Result<Name> {
-    names::name(&format!("gone.{:x}", object.0))
 }
 
 fn gone_is_fine(result: Result<()>) -> Result<()> {

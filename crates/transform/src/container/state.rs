@@ -5,16 +5,17 @@ use super::load;
 use super::names::Contents;
 use super::writer::{Idle, Writer};
 use super::{Shared, names};
+use crate::clock::Clock;
 use crate::index::Index;
-use crate::limits::{FOLDERS, LOADS_AT_ONCE};
+use crate::limits::{CUT_LOGS_MAX, FOLDERS, GROUP_BYTES_MAX, LOADS_AT_ONCE};
 use crate::record::{Cut, Found};
 use crate::writer_id::WriterId;
 use bytes::{Bytes, BytesMut};
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use shoal_env::local::Semaphore;
 use shoal_pattern::{Deal, Dealt, Pattern, Placement, Window};
-use shoal_proto::{Attr, Handle, Owner, Rights, SetAttr, Status, Time};
+use shoal_proto::{Attr, Handle, Name, Owner, Rights, SetAttr, Status, Time};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -37,12 +38,19 @@ pub(crate) struct State<B: Vfs> {
     pub(crate) closing: Cell<u64>,
     /// Its name was removed.
     pub(crate) is_removed: Cell<bool>,
+    /// Its name in the bin then.
+    pub(crate) gone: RefCell<Option<Name>>,
     pub(crate) index: RefCell<Index>,
     /// The container's names when its logs were read.
     read_at: RefCell<Option<Contents>>,
     /// Writers of this process.
     writers: RefCell<Vec<Rc<Writer<B>>>>,
     idle: RefCell<Vec<Idle>>,
+    /// Closed writers whose bytes are not durable yet.
+    unsynced: RefCell<Vec<Rc<Writer<B>>>>,
+    /// Syncs that failed.
+    losses: Cell<u64>,
+    clock: Clock,
     /// Logs that are open for reading.
     readers: RefCell<HashMap<WriterId, B::File>>,
     /// A write has one turn, a reload all of them.
@@ -51,6 +59,8 @@ pub(crate) struct State<B: Vfs> {
     reserved: Cell<u64>,
     /// The last write, if its time is not in the access record yet.
     wrote_at: Cell<Option<Time>>,
+    /// One sets the times of the access record.
+    pub(crate) times: Semaphore,
 }
 
 impl<B: Vfs> State<B> {
@@ -62,14 +72,19 @@ impl<B: Vfs> State<B> {
             opens: Cell::new(0),
             closing: Cell::new(0),
             is_removed: Cell::new(false),
+            gone: RefCell::default(),
             index: RefCell::default(),
             read_at: RefCell::default(),
             writers: RefCell::default(),
             idle: RefCell::default(),
+            unsynced: RefCell::default(),
+            losses: Cell::new(0),
+            clock: Clock::default(),
             readers: RefCell::default(),
             turns: Semaphore::new(TURNS),
             reserved: Cell::new(0),
             wrote_at: Cell::new(None),
+            times: Semaphore::new(1),
         })
     }
 
@@ -97,9 +112,9 @@ impl<B: Vfs> State<B> {
         if !is_open_elsewhere && self.read_at.borrow().as_ref().is_some_and(|seen| *seen == contents) {
             return Ok(());
         }
-        let logs = load::logs(&self.shared.over, self.object, &contents).await?;
+        let logs = load::logs(&self.shared, self.object, &contents).await?;
         let index = load::index(self.object, &logs)?;
-        self.shared.clock.found(index.newest());
+        self.clock.found(index.newest());
         self.index.replace(index);
         self.reserved.set(0);
         // What is written from now on is newer than all that was found.
@@ -158,8 +173,14 @@ impl<B: Vfs> State<B> {
     pub(super) async fn append(&self, writer: &Writer<B>, data: Bytes) -> Result<u64> {
         let _turn = self.turns.acquire(1).await;
         let place = self.size().max(self.reserved.get());
-        self.reserved.set(place + data.len() as u64);
-        self.write_now(writer, place, data).await?;
+        self.reserved.set(place.saturating_add(data.len() as u64));
+        let end = place.saturating_add(data.len() as u64);
+        let written = self.write_now(writer, place, data).await;
+        if written.is_err() && self.reserved.get() == end {
+            // No other append has a place after it.
+            self.reserved.set(place);
+        }
+        written?;
         Ok(place)
     }
 
@@ -178,7 +199,7 @@ impl<B: Vfs> State<B> {
         {
             writer.end_entry();
         }
-        let stamp = || self.shared.clock.draw(&self.shared.env);
+        let stamp = || self.clock.draw(&self.shared.env);
         let (current, begins) = writer.write(&self.shared.over, logical, data, stamp).await?;
         let mut index = self.index.borrow_mut();
         let log = index.add_log(writer.id);
@@ -194,7 +215,7 @@ impl<B: Vfs> State<B> {
         if self.size() == size {
             return Ok(());
         }
-        let stamp = self.shared.clock.draw(&self.shared.env);
+        let stamp = self.clock.draw(&self.shared.env);
         if size > self.size() {
             writer.extend(size, stamp).await?;
             self.index.borrow_mut().ends_at_least(size, stamp);
@@ -208,6 +229,13 @@ impl<B: Vfs> State<B> {
     async fn cut(&self, writer: &Writer<B>, size: u64, stamp: u64) -> Result<()> {
         let (over, number) = (&self.shared.over, self.read_at.borrow().as_ref().map_or(0, |seen| seen.cuts));
         let logs = self.found().await?;
+        if logs.len() > CUT_LOGS_MAX {
+            let words = format!(
+                "it has {} logs, more than a truncation can name: `shoal container compact`",
+                logs.len()
+            );
+            return Err(Error::new(Status::OverLimit, "truncate").of(self.object).because(words));
+        }
         // From here on no dropping that does not know of it is believed.
         let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
         let owner = super::attributes::owner_of(over, self.object).await.unwrap_or(owner);
@@ -224,7 +252,11 @@ impl<B: Vfs> State<B> {
             let own = self.writers.borrow().iter().find(|writer| writer.id == id).map(|w| w.lengths());
             let (data, index) = match own {
                 Some(lengths) => lengths,
-                None => self.lengths(id).await?,
+                None => match self.lengths(id).await {
+                    // Its writer made its name and nothing else yet.
+                    Err(error) if error.status == Status::NotFound => (0, 0),
+                    lengths => lengths?,
+                },
             };
             Ok::<_, Error>(Found { id, data, index })
         });
@@ -242,13 +274,32 @@ impl<B: Vfs> State<B> {
 
     /// Make all that this process wrote durable.
     pub(super) async fn sync(&self) -> Result<()> {
-        let writers: Vec<Rc<Writer<B>>> = self.writers.borrow().clone();
-        try_join_all(writers.iter().map(|writer| writer.sync(self))).await?;
+        let closed = self.unsynced.borrow().clone();
+        let writers: Vec<Rc<Writer<B>>> = self.writers.borrow().iter().cloned().chain(closed).collect();
+        // All are tried, and a loss is said to each open file once.
+        let synced = join_all(writers.iter().map(|writer| writer.sync(self))).await;
+        for idle in self.idle.borrow_mut().iter_mut() {
+            let is_it = |writer: &&Rc<Writer<B>>| writer.id == idle.id && !writer.is_dirty();
+            if self.unsynced.borrow().iter().any(|writer| is_it(&writer)) {
+                idle.became_durable();
+            }
+        }
+        self.unsynced.borrow_mut().retain(|writer| writer.is_dirty());
+        if let Err(error) = synced.into_iter().collect::<Result<()>>() {
+            self.losses.set(self.losses.get() + 1);
+            return Err(error);
+        }
         self.publish_time().await
+    }
+
+    /// Syncs that failed so far.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.get()
     }
 
     /// Bring the time of the last write into the access record.
     async fn publish_time(&self) -> Result<()> {
+        let _turn = self.times.acquire(1).await;
         let Some(mtime) = self.wrote_at.take() else { return Ok(()) };
         let record = self.shared.over.lookup(self.object, &names::record()).await?;
         let set = SetAttr { mtime: Some(mtime), ..SetAttr::default() };
@@ -266,7 +317,14 @@ impl<B: Vfs> State<B> {
         if self.is_removed.get() {
             return Ok(());
         }
-        let (end, cuts) = (self.size(), self.read_at.borrow().as_ref().map_or(0, |seen| seen.cuts));
+        if writer.is_dirty() {
+            self.unsynced.borrow_mut().push(writer.clone());
+        }
+        if writer.is_broken() {
+            // Its logs are what they are: no dropping says how long.
+            return Ok(());
+        }
+        let (end, cuts) = (self.size(), self.index.borrow().cuts());
         writer.end_entry();
         let owner = super::attributes::owner_of(&self.shared.over, self.object).await?;
         let idle = writer.close(self, owner, end, cuts).await?;
@@ -302,10 +360,7 @@ impl<B: Vfs> State<B> {
             return self.read_log(logs[only.object.unwrap_or(0) as usize], only.place, len).await;
         }
         dealt.sort_unstable_by_key(|run| (run.object, run.place));
-        let groups = dealt.chunk_by(|run, next| {
-            run.object == next.object && next.place.saturating_sub(run.place + run.len) <= GAP_MAX
-        });
-        let reads = groups.map(|group| self.read_group(&logs, group));
+        let reads = grouped(&dealt).into_iter().map(|group| self.read_group(&logs, group));
         let reads: Vec<_> = stream::iter(reads).buffer_unordered(LOADS_AT_ONCE).try_collect().await?;
         let mut packed = BytesMut::zeroed(len as usize);
         for (group, from, bytes) in reads {
@@ -361,4 +416,25 @@ impl<B: Vfs> State<B> {
     pub(super) fn drop_readers(&self) {
         self.readers.borrow_mut().clear();
     }
+}
+
+/// Runs of one log that lie close together, each group to be read at once. The runs come by log and place.
+fn grouped(dealt: &[Dealt]) -> Vec<&[Dealt]> {
+    let (mut groups, mut first) = (Vec::new(), 0);
+    for at in 1..=dealt.len() {
+        let goes_on = dealt.get(at).is_some_and(|next| {
+            let last = &dealt[at - 1];
+            let end = next.place + next.len;
+            // No more is read for nothing than is used.
+            let used: u64 = dealt[first..at].iter().map(|run| run.len).sum();
+            last.object == next.object
+                && next.place.saturating_sub(last.place + last.len) <= GAP_MAX.min(used)
+                && end - dealt[first].place <= GROUP_BYTES_MAX
+        });
+        if !goes_on {
+            groups.extend(dealt.get(first..at).filter(|group| !group.is_empty()));
+            first = at;
+        }
+    }
+    groups
 }

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 20;
+/// Longer than mounts cache names and attributes, unless they were told otherwise.
+const CACHED_MAX: Duration = Duration::from_secs(1);
 
 /// A container in numbers.
 #[derive(Clone, Debug)]
@@ -76,7 +78,7 @@ async fn loaded<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Load
     let over = container.over();
     let dir = directory(container, object).await?;
     let contents = load::contents(over, object).await?;
-    let logs = load::logs(over, object, &contents).await?;
+    let logs = load::logs(&container.0, object, &contents).await?;
     let index = load::index(object, &logs)?;
     Ok(Loaded { dir, contents, logs, index })
 }
@@ -189,7 +191,7 @@ pub async fn check<B: Vfs>(container: &Container<B>, object: Handle) -> Result<V
                 _ => {}
             }
         }
-        let facts = load::log(over, object, folder, *id).await?;
+        let facts = load::log(&container.0, object, folder, *id, *dropping).await?;
         let end = facts.records.last().map_or(0, |(_, end)| *end);
         let size = over.lookup(folder, &index).await.map_or(0, |attr| attr.size);
         if size > end {
@@ -219,6 +221,8 @@ pub async fn flatten<B: Vfs>(container: &Container<B>, object: Handle) -> Result
 /// `Busy`: a writer is open, or ended without closing (then `recover` first); as [`facts`].
 pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name) -> Result<u64> {
     let (shared, over) = (&container.0, container.over());
+    // A directory that is a mount itself may be cached for a moment.
+    shared.env.sleep(CACHED_MAX).await;
     let object = over.lookup(dir, name).await?.handle;
     let Loaded { dir: below, contents, index, .. } = loaded(container, object).await?;
     if contents.writers.values().any(Option::is_none) {
@@ -249,9 +253,14 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
     new.fsync().await?;
     new.close().await?;
     old.close().await?;
+    for name in over.listxattr(object).await.unwrap_or_default() {
+        let value = over.getxattr(object, &name).await?;
+        over.setxattr(made, &name, &value, false, false).await?;
+    }
     let set = SetAttr { atime: Some(attr.atime), mtime: Some(attr.mtime), ..SetAttr::default() };
     let made = over.getattr(made).await?;
     let stored = attributes::set(shared, &made, set).await?.space;
+    shared.env.sleep(CACHED_MAX).await;
     if load::contents(over, object).await? != contents {
         let words = "it was written meanwhile; the old one stays";
         return Err(Error::new(Status::Busy, "compact").of(object).because(words));
@@ -260,7 +269,7 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
     over.rename(bin, &aside, dir, name, exchange).await?;
     shared.forget(object);
     // The old one has the name of the new one, in the bin.
-    container.discard(&aside, object).await?;
+    container.delete_in_bin(&aside, object).await?;
     Ok(index.stored().saturating_sub(stored))
 }
 
@@ -284,15 +293,34 @@ pub async fn recover<B: Vfs>(container: &Container<B>, object: Handle) -> Result
     let mut recovered = Recovered::default();
     for id in contents.writers.iter().filter(|(_, dropping)| dropping.is_none()).map(|(id, _)| *id) {
         let facts = logs.get(&id);
+        if let Some(words) =
+            facts.map(|facts| words_of(facts)).filter(|words| is_running(&container.0.words, words))
+        {
+            let words = format!("its writer runs ({words}): end it first");
+            return Err(Error::new(Status::Busy, "recover").of(object).because(words));
+        }
         let end = facts.and_then(|facts| facts.records.last()).map_or(0, |(_, end)| *end);
         cut_tail(over, object, id, end).await?;
         let bytes = facts.map_or(0, |facts| facts.data);
-        let dropping = names::Dropping { end: index.size(), bytes, index: end, cuts: contents.cuts };
+        let boot = names::short_boot(container.0.env.boot_id());
+        let dropping = names::Dropping { end: index.size(), bytes, index: end, cuts: index.cuts(), boot };
         let owner = attributes::owner_of(over, object).await?;
         container.0.put(object, &dropping.name(id)?, owner, Bytes::new()).await?;
         recovered.closed += 1;
     }
     Ok(recovered)
+}
+
+/// Whether the process of a writer (`host, process N`) runs on this host; `own`: this process's words.
+fn is_running(own: &str, words: &str) -> bool {
+    let host =
+        |words: &str| words.split_once(", process ").map(|(host, pid)| (host.to_owned(), pid.to_owned()));
+    match (host(own), host(words)) {
+        (Some((here, _)), Some((there, pid))) => {
+            here == there && pid.parse::<u32>().is_ok() && std::path::Path::new("/proc").join(pid).exists()
+        }
+        _ => false,
+    }
 }
 
 /// Cut the torn tail of an index log.
@@ -326,8 +354,10 @@ pub async fn empty_bin<B: Vfs>(container: &Container<B>) -> Result<u64> {
     }
     let mut deleted = 0;
     for (name, kind, handle) in entries {
-        if kind == Kind::Directory {
-            container.discard(&name, handle).await?;
+        let is_own =
+            ["gone.", "new.", "compact."].iter().any(|own| name.as_bytes().starts_with(own.as_bytes()));
+        if kind == Kind::Directory && is_own {
+            container.delete_in_bin(&name, handle).await?;
             deleted += 1;
         }
     }

@@ -26,8 +26,16 @@ pub(crate) struct Writer<B: Vfs> {
     index_bytes: Cell<u64>,
     /// One write at a time.
     pub(super) turn: Semaphore,
-    /// Something was written since the last sync.
-    is_dirty: Cell<bool>,
+    /// Writes to its logs.
+    written: Cell<u64>,
+    /// Of those, how many are durable.
+    synced: Cell<u64>,
+    /// One sync at a time: each waits for the one before.
+    syncing: Semaphore,
+    /// A write of a log failed, and may still be done: nothing is appended any more.
+    is_broken: Cell<bool>,
+    /// Its dropping says how long its logs are.
+    is_closed: Cell<bool>,
     /// Its names were not made durable yet.
     is_new: Cell<bool>,
     /// Open files that write with it.
@@ -41,6 +49,8 @@ pub(super) struct Idle {
     data: u64,
     index: u64,
     dropping: names::Dropping,
+    /// All of it is durable, and only its dropping says so.
+    is_durable: bool,
 }
 
 const RIGHTS: Rights = Rights::READ.union(Rights::WRITE);
@@ -58,7 +68,8 @@ impl<B: Vfs> Writer<B> {
             over.create(folder, &data, owner, true, RIGHTS),
         )
         .await?;
-        let head = Record::Head { version: VERSION, id, words: shared.words.clone() }.encode();
+        let (boot, words) = (shared.env.boot_id(), shared.words.clone());
+        let head = Record::Head { version: VERSION, id, boot, words }.encode();
         let index_bytes = head.len() as u64;
         index.write(0, head.into()).await?;
         Ok(Writer {
@@ -69,7 +80,11 @@ impl<B: Vfs> Writer<B> {
             online: RefCell::new(Online::at(0)),
             index_bytes: Cell::new(index_bytes),
             turn: Semaphore::new(1),
-            is_dirty: Cell::new(true),
+            written: Cell::new(1),
+            synced: Cell::new(0),
+            syncing: Semaphore::new(1),
+            is_broken: Cell::new(false),
+            is_closed: Cell::new(false),
             is_new: Cell::new(true),
             users: Cell::new(0),
         })
@@ -85,22 +100,35 @@ impl<B: Vfs> Writer<B> {
         if index.size != idle.index || data.size != idle.data {
             return Ok(None);
         }
+        let opened = try_join(over.open(index.handle, RIGHTS), over.open(data.handle, RIGHTS));
+        let (index, data) = opened.await?;
+        let mut index_bytes = idle.index;
+        if idle.is_durable {
+            // Its dropping made its bytes known after a power cut: from now on this does.
+            let named = Record::Named { data: idle.data }.encode();
+            let len = named.len() as u64;
+            index.write(index_bytes, named.into()).await?;
+            index.fsync().await?;
+            index_bytes += len;
+        }
         // Without its dropping it counts as open.
         match over.unlink(state.object, &idle.dropping.name(idle.id)?).await {
             Err(error) if error.status == Status::NotFound => return Ok(None),
             removed => removed?,
         }
-        let opened = try_join(over.open(index.handle, RIGHTS), over.open(data.handle, RIGHTS));
-        let (index, data) = opened.await?;
         Ok(Some(Writer {
             id: idle.id,
             data,
             index,
             folder,
             online: RefCell::new(Online::at(idle.data)),
-            index_bytes: Cell::new(idle.index),
+            index_bytes: Cell::new(index_bytes),
             turn: Semaphore::new(1),
-            is_dirty: Cell::new(false),
+            written: Cell::new(0),
+            synced: Cell::new(0),
+            syncing: Semaphore::new(1),
+            is_broken: Cell::new(false),
+            is_closed: Cell::new(false),
             is_new: Cell::new(true),
             users: Cell::new(0),
         }))
@@ -123,9 +151,11 @@ impl<B: Vfs> Writer<B> {
 
     async fn record(&self, record: &Record) -> Result<()> {
         let (bytes, at) = (record.encode(), self.index_bytes.get());
-        self.is_dirty.set(true);
+        self.written.set(self.written.get() + 1);
         let len = bytes.len() as u64;
-        self.index.write(at, bytes.into()).await?;
+        let written = self.index.write(at, bytes.into()).await;
+        // It may be there all the same, or come late: bytes below it would be taken for its.
+        written.inspect_err(|_| self.is_broken.set(true))?;
         self.index_bytes.set(at + len);
         Ok(())
     }
@@ -144,10 +174,11 @@ impl<B: Vfs> Writer<B> {
         if let Some(entry) = entry {
             self.record(&Record::Entry(entry)).await?;
         }
-        self.is_dirty.set(true);
+        self.written.set(self.written.get() + 1);
         let physical = self.online.borrow().physical();
         if let Err(error) = self.data.write(physical, data).await {
-            // A part may be there: it is named, and the next bytes go after it.
+            // A part may be there, or come late.
+            self.is_broken.set(true);
             let now = over.getattr(self.data.handle()).await.map_or(physical + len, |attr| attr.size);
             self.online.borrow_mut().failed(now.max(physical));
             return Err(error);
@@ -160,21 +191,46 @@ impl<B: Vfs> Writer<B> {
 
     /// Publish a cut.
     pub(super) async fn cut(&self, cut: Cut) -> Result<()> {
+        let _own = self.turn.acquire(1).await;
         self.end_entry();
+        // Its name is new in the container.
+        self.is_new.set(true);
         self.record(&Record::Cut(cut)).await
     }
 
     /// Say that the file is at least so long.
     pub(super) async fn extend(&self, size: u64, stamp: u64) -> Result<()> {
+        let _own = self.turn.acquire(1).await;
         self.record(&Record::End { size, stamp }).await
     }
 
-    /// Make all that was written durable.
+    /// Whether something is not durable.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.synced.get() < self.written.get() || self.is_new.get()
+    }
+
+    /// A write failed: the next bytes go to another writer's logs.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
+
+    /// Make all durable that was written before this call.
     pub(super) async fn sync(&self, state: &State<B>) -> Result<()> {
-        if self.is_dirty.replace(false) {
-            // Their order does not matter: an entry is believed only as far as its data log reaches.
-            let synced = try_join(self.data.fsync(), self.index.fsync()).await;
-            synced.inspect_err(|_| self.is_dirty.set(true))?;
+        let target = self.written.get();
+        let _turn = self.syncing.acquire(1).await;
+        if self.synced.get() < target {
+            let written = {
+                let _own = self.turn.acquire(1).await;
+                let (written, physical) = (self.written.get(), self.online.borrow().physical());
+                self.data.fsync().await?;
+                if !self.is_broken() && !self.is_closed.get() {
+                    self.record(&Record::Named { data: physical }).await?;
+                }
+                written
+            };
+            self.index.fsync().await?;
+            // The record just written is durable too.
+            self.synced.set(written + u64::from(self.written.get() == written + 1));
         }
         if self.is_new.get() {
             let over = &state.shared.over;
@@ -187,10 +243,16 @@ impl<B: Vfs> Writer<B> {
     /// Close it: a dropping states its facts. Its name in the container stays: a listing that is under way
     /// while a name is replaced may show neither the old one nor the new one.
     pub(super) async fn close(&self, state: &State<B>, owner: Owner, end: u64, cuts: u64) -> Result<Idle> {
+        let _own = self.turn.acquire(1).await;
+        self.is_closed.set(true);
         let (data, index) = self.lengths();
-        let dropping = names::Dropping { end, bytes: data, index, cuts };
+        let is_durable = !self.is_dirty();
+        let boot = if is_durable { 0 } else { names::short_boot(state.shared.env.boot_id()) };
+        let dropping = names::Dropping { end, bytes: data, index, cuts, boot };
         state.shared.put(state.object, &dropping.name(self.id)?, owner, Bytes::new()).await?;
-        Ok(Idle { id: self.id, data, index, dropping })
+        // With the dropping a sync after this makes known how long the logs are.
+        self.is_new.set(true);
+        Ok(Idle { id: self.id, data, index, dropping, is_durable })
     }
 }
 
@@ -214,5 +276,12 @@ impl Idle {
     /// The name that says them.
     pub(super) fn dropping_name(&self) -> Result<Name> {
         self.dropping.name(self.id)
+    }
+}
+
+impl Idle {
+    /// All that it wrote is durable now, with its dropping.
+    pub(super) fn became_durable(&mut self) {
+        self.is_durable = true;
     }
 }

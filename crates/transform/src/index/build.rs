@@ -2,7 +2,8 @@
 
 use super::Index;
 use super::run::Run;
-use crate::record::{Cut, Found, Record};
+use crate::limits::SINGLE_RECORDS_MAX;
+use crate::record::{Cut, Entry, Found, Record};
 use crate::writer_id::WriterId;
 use std::collections::HashMap;
 
@@ -13,6 +14,8 @@ pub struct LogFacts {
     pub id: WriterId,
     /// Bytes of its data log.
     pub data: u64,
+    /// All of the data log is named: its page cache is this machine's, or its writer closed it so.
+    pub is_whole: bool,
     /// Its records, each with the position in the index log after it.
     pub records: Vec<(Record, u64)>,
 }
@@ -28,6 +31,11 @@ pub enum IndexError {
         /// What is wrong.
         words: &'static str,
     },
+    /// There is more than can be kept.
+    #[error(
+        "its index has more than {SINGLE_RECORDS_MAX} records that are not regular: `shoal container compact`"
+    )]
+    TooLarge,
     /// It is of a newer version.
     #[error(
         "the logs of writer {id} have format {version}, and this program knows none above {known}: use a newer program"
@@ -59,11 +67,12 @@ impl Index {
         let mut parts: HashMap<WriterId, Parts> = HashMap::new();
         for facts in logs {
             let log = index.add_log(facts.id);
-            index.stored += facts.data;
+            index.stored = index.stored.saturating_add(facts.data);
             parts.insert(facts.id, read(log, facts)?);
         }
         for cut in cuts(logs) {
             index.newest = index.newest.max(cut.stamp);
+            index.cuts += 1;
             for found in &cut.logs {
                 if let Some(parts) = parts.get_mut(&found.id) {
                     parts.cut(cut.size, found);
@@ -80,6 +89,9 @@ impl Index {
         // Oldest first: a newer record then replaces at once what it covers. And always in one order.
         runs.sort_unstable_by_key(|run| (run.order, run.physical));
         runs.into_iter().for_each(|run| index.add(run));
+        if index.single > SINGLE_RECORDS_MAX {
+            return Err(IndexError::TooLarge);
+        }
         Ok(index)
     }
 }
@@ -94,11 +106,14 @@ fn cuts(logs: &[LogFacts]) -> impl Iterator<Item = &Cut> {
 /// The runs and ends of a log, as if nothing were cut.
 fn read(log: u32, facts: &LogFacts) -> Result<Parts, IndexError> {
     let mut parts = Parts { runs: Vec::new(), ends: Vec::new() };
-    let mut entries = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut named = 0;
+    let damaged = |words| IndexError::Damaged { id: facts.id, words };
     for (record, position) in &facts.records {
         match record {
             Record::Entry(entry) => entries.push(*entry),
             Record::End { size, stamp } => parts.ends.push((*size, *position, *stamp)),
+            Record::Named { data } => named = *data,
             // A cut says too how long the file is.
             Record::Cut(cut) => parts.ends.push((cut.size, *position, cut.stamp)),
             Record::Head { version, .. } if *version > crate::record::VERSION => {
@@ -108,18 +123,27 @@ fn read(log: u32, facts: &LogFacts) -> Result<Parts, IndexError> {
             Record::Head { .. } => {}
         }
     }
-    let damaged = |words| IndexError::Damaged { id: facts.id, words };
+    // Bytes of an entry that another one follows are bounded by that.
+    let bounded = entries.last().map_or(0, |last| last.physical);
+    let data = if facts.is_whole { facts.data } else { facts.data.min(named.max(bounded)) };
+    let latest = parts.ends.iter().map(|(_, _, stamp)| *stamp).chain(entries.iter().map(|entry| entry.stamp));
+    if latest.max().is_some_and(|stamp| i64::try_from(stamp).is_err()) {
+        return Err(damaged("a stamp is beyond all clocks"));
+    }
     for (at, entry) in entries.iter().enumerate() {
-        let next = entries.get(at + 1).map_or(facts.data, |next| next.physical);
+        let next = entries.get(at + 1).map_or(data, |next| next.physical);
         if next < entry.physical && at + 1 < entries.len() {
             return Err(damaged("its entries do not follow each other"));
         }
-        let bytes = next.min(facts.data).saturating_sub(entry.physical);
-        let run = Run::of(log, facts.id, *entry, bytes);
+        let bytes = next.min(data).saturating_sub(entry.physical);
+        let mut run = Run::of(log, facts.id, *entry, bytes);
         if !run.is_sound() {
-            return Err(damaged("an entry names bytes that no file has"));
+            // Bytes after the last entry's own may be another's, whose entry is lost; others are damage.
+            if at + 1 < entries.len() || !run.clip() {
+                return Err(damaged("an entry names bytes that no file has"));
+            }
         }
-        if bytes > 0 {
+        if run.bytes > 0 {
             parts.runs.push(run);
         }
     }

@@ -74,6 +74,20 @@ impl Run {
             && (self.stride == 0 || self.stride.unsigned_abs() >= self.record)
     }
 
+    /// Leave as many bytes as are sound; whether there can be any.
+    pub(super) fn clip(&mut self) -> bool {
+        let (mut sound, mut unsound) = (0, self.bytes);
+        while unsound - sound > 1 {
+            let middle = sound + (unsound - sound) / 2;
+            match (Run { bytes: middle, ..*self }).is_sound() {
+                true => sound = middle,
+                false => unsound = middle,
+            }
+        }
+        self.bytes = sound;
+        sound > 0
+    }
+
     /// The byte at a place.
     pub(super) fn at(&self, at: u64) -> Option<Hit> {
         let turn = match self.stride {
@@ -123,9 +137,6 @@ impl Run {
     /// The rest after a cut to `size`, which found `prefix` bytes of the data log.
     pub(super) fn cut(&self, size: u64, prefix: u64, mut keep: impl FnMut(Run)) {
         let found = prefix.saturating_sub(self.physical).min(self.bytes);
-        // A record of which a part was found was found whole: it was being appended.
-        let turns = if self.stride == 0 { 0 } else { found.div_ceil(self.record) };
-        let found = if self.stride == 0 { found } else { (turns * self.record).min(self.bytes) };
         let cut = Run { bytes: found, ..*self };
         if found == 0 || cut.end() <= size {
             return keep(*self);
@@ -135,9 +146,24 @@ impl Run {
         } else {
             cut.cut_backwards(size, &mut keep);
         }
-        if found < self.bytes {
-            let logical = if self.stride == 0 { self.logical + found } else { self.start(turns) };
-            keep(Run { logical, physical: self.physical + found, bytes: self.bytes - found, ..*self });
+        self.keep_from(found, &mut keep);
+    }
+
+    /// The bytes from one on: the rest of its record, and the records after it.
+    fn keep_from(&self, found: u64, keep: &mut impl FnMut(Run)) {
+        let left = self.bytes - found;
+        if left == 0 {
+            return;
+        }
+        let (turn, inner) = (found / self.record, found % self.record);
+        let rest = if inner == 0 && self.stride != 0 { 0 } else { (self.record - inner).min(left) };
+        if rest > 0 {
+            let (logical, physical) = (self.start(turn) + inner, self.physical + found);
+            keep(Run { logical, physical, bytes: rest, record: u64::MAX, stride: 0, ..*self });
+        }
+        if rest < left {
+            let logical = self.start(turn + u64::from(rest > 0));
+            keep(Run { logical, physical: self.physical + found + rest, bytes: left - rest, ..*self });
         }
     }
 

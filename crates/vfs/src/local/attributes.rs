@@ -35,7 +35,8 @@ pub(super) fn attr_of(facts: &HostFacts, handle: Handle, parent: Handle) -> Attr
         atime: time(facts.atime),
         mtime: time(facts.mtime),
         ctime: time(facts.ctime),
-        btime: time(facts.btime.unwrap_or(facts.ctime)),
+        // Where there is no birth it is the same for all times: it tells objects apart.
+        btime: facts.btime.map_or(Time(0), time),
         generation: Generation(0),
         parent: if facts.is_dir() { parent } else { Handle(0) },
         template: Template::default(),

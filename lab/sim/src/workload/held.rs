@@ -88,8 +88,8 @@ impl Worker {
         self.is_gone_at_last(&words, object).await;
     }
 
-    /// Nobody has the file open here: it is gone at once, unless another client may have it open: then a
-    /// lease later.
+    /// No lane of this client has the file open: it is gone at once, unless another client may have it open:
+    /// then a lease later.
     pub(super) async fn is_gone_at_last(&self, words: &str, object: ObjectId) {
         let (client, handle) = (self.client.clone(), self.handle(object));
         for pause_s in LOOKS_S {

@@ -1,0 +1,139 @@
+//! Kills and power cuts of a simulated machine: what returned is there after a kill, what was synced after a
+//! power cut.
+
+use bytes::Bytes;
+use shoal_env::Env;
+use shoal_env::sim::{Config, World};
+use shoal_proto::{Handle, Name, Owner, Rights};
+use shoal_transform::{Container, ContainerFile, ContainerOptions};
+use shoal_vfs::{Connect, Local, LocalOptions, Vfs, VfsFile};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+const BOTH: Rights = Rights::READ.union(Rights::WRITE);
+const SIZE: u64 = 400;
+
+/// What the file is to hold: bytes as they were last written, and as they were last synced; a byte that was
+/// written after the sync may be either.
+#[derive(Clone, Default)]
+struct Model {
+    now: Vec<u8>,
+    synced: Vec<u8>,
+    is_touched: Vec<bool>,
+}
+
+impl Model {
+    fn write(&mut self, at: usize, data: &[u8]) {
+        self.now.resize(self.now.len().max(at + data.len()), 0);
+        self.now[at..at + data.len()].copy_from_slice(data);
+        self.touch(at, data.len());
+    }
+
+    fn touch(&mut self, at: usize, len: usize) {
+        self.is_touched.resize(self.is_touched.len().max(at + len), false);
+        self.is_touched[at..at + len].fill(true);
+    }
+
+    fn truncate(&mut self, size: usize) {
+        let (from, to) = (size.min(self.now.len()), size.max(self.now.len()));
+        self.touch(from, to - from);
+        self.now.resize(size, 0);
+    }
+
+    fn sync(&mut self) {
+        self.synced = self.now.clone();
+        self.is_touched.clear();
+    }
+}
+
+/// A small generator: a seed repeats its run.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+fn name() -> Name {
+    Name::new(b"file").unwrap()
+}
+
+async fn mount(env: &Env) -> Container<Local> {
+    let over = LocalOptions::new("/a/directory");
+    ContainerOptions { over }.connect(env.clone()).await.unwrap()
+}
+
+async fn work(env: Env, seed: u64, model: Rc<RefCell<Model>>) {
+    let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let vfs = mount(&env).await;
+    let made = vfs.create(Handle::ROOT, &name(), OWNER, true, BOTH).await.unwrap();
+    let object = made.0.handle;
+    let mut files: Vec<ContainerFile<Local>> = vec![made.2];
+    vfs.fsync_directory(Handle::ROOT).await.unwrap();
+    for turn in 0..2 + draw.below(30) {
+        let which = draw.below(files.len() as u64) as usize;
+        match draw.below(10) {
+            0 | 1 => {
+                files[which].fsync().await.unwrap();
+                model.borrow_mut().sync();
+            }
+            2 if files.len() < 3 => files.push(vfs.open(object, BOTH).await.unwrap()),
+            3 if files.len() > 1 => files.remove(which).close().await.unwrap(),
+            4 => {
+                let size = draw.below(SIZE);
+                vfs.truncate(object, size, false).await.unwrap();
+                model.borrow_mut().truncate(size as usize);
+            }
+            _ => {
+                let (mut at, len, stride) =
+                    (draw.below(SIZE), 1 + draw.below(20), draw.below(60) as i64 - 30);
+                for _ in 0..=draw.below(5) {
+                    let data = vec![(turn * 7 % 250) as u8 + 1; len as usize];
+                    files[which].write(at, Bytes::from(data.clone())).await.unwrap();
+                    model.borrow_mut().write(at as usize, &data);
+                    let Some(next) = at.checked_add_signed(stride) else { break };
+                    at = next;
+                }
+            }
+        }
+    }
+    // Nothing is closed: the process ends here.
+    std::mem::forget(files);
+}
+
+async fn contents(env: Env) -> Vec<u8> {
+    let vfs = mount(&env).await;
+    let attr = vfs.lookup(Handle::ROOT, &name()).await.unwrap();
+    let file = vfs.open(attr.handle, Rights::READ).await.unwrap();
+    let read = file.read(0, 10_000).await.unwrap().to_vec();
+    assert_eq!(read.len() as u64, attr.size);
+    read
+}
+
+#[test]
+fn what_returned_is_there_after_a_kill_and_what_was_synced_after_a_power_cut() {
+    let seeds = std::env::var("SHOAL_TRANSFORM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
+    for seed in 1..=seeds {
+        let world = World::new(seed, Config::default());
+        let machine = world.machine("machine");
+        let process = world.process("process", machine);
+        let model = Rc::new(RefCell::new(Model::default()));
+        let own = model.clone();
+        world.complete(process, move |env| work(env, seed, own));
+        world.crash(process);
+        let killed = world.complete(process, contents);
+        let model = model.borrow();
+        assert!(killed == model.now, "seed {seed}: after a kill");
+        world.power_cut(machine);
+        let cut = world.complete(process, contents);
+        for (at, synced) in model.synced.iter().enumerate() {
+            let is_touched = model.is_touched.get(at).is_some_and(|touched| *touched);
+            assert!(is_touched || cut.get(at) == Some(synced), "seed {seed}: byte {at} after a power cut");
+        }
+    }
+}
