@@ -28,9 +28,7 @@ fn an_append_that_fails_leaves_no_hole() {
         let one = mount(&env, dir).await;
         let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
         file.append(Bytes::from(vec![1; 600 << 10])).await.unwrap();
-        unsafe {
-            libc_signal();
-        }
+        ignore_the_signal_of_the_limit();
         let old = rustix::process::getrlimit(rustix::process::Resource::Fsize);
         rustix::process::setrlimit(
             rustix::process::Resource::Fsize,
@@ -44,11 +42,16 @@ fn an_append_that_fails_leaves_no_hole() {
         assert_eq!(at, 600 << 10, "{failed:?}");
     });
 }
-unsafe fn libc_signal() {
+
+/// Then a write beyond the limit is an error.
+fn ignore_the_signal_of_the_limit() {
+    const SIGXFSZ: i32 = 25;
+    const SIG_IGN: usize = 1;
     unsafe extern "C" {
-        fn signal(n: i32, h: usize) -> usize;
+        fn signal(number: i32, handler: usize) -> usize;
     }
+    // SAFETY: it is C's `signal`, with a signal's number and the constant that ignores it.
     unsafe {
-        signal(25, 1);
+        signal(SIGXFSZ, SIG_IGN);
     }
 }

@@ -284,7 +284,7 @@ fn ten_tasks_of_two_mounts_read_their_own_bytes_whatever_the_others_do() {
             }
             Ok(plain)
         };
-        let all = futures_util::future::join_all((0..10).map(|who| task(who))).await;
+        let all = futures_util::future::join_all((0..10).map(task)).await;
         let m = mount(&env, dir).await;
         let f = m.open(find(&m, "f").await, BOTH).await.unwrap();
         for (who, plain) in all.into_iter().enumerate() {

@@ -236,7 +236,7 @@ impl Tree {
         self.inodes.retain(|_, inode| inode.facts.nlink > 0);
     }
 
-    /// Writes of every object are lost. What they wrote is still read, from memory.
+    /// Writes of every object are lost. Their bytes are still read, from memory.
     pub(in crate::sim) fn lose_writes(&mut self) {
         self.inodes.values_mut().for_each(|inode| inode.losses += 1);
     }

@@ -1,13 +1,13 @@
-//! `shoal bench checkpoint`: N writers of one file beside N writers of a file each, the same bytes, in the same
-//! directory and run.
+//! `shoal bench checkpoint`: N writers of one file beside N writers of a file each, the same bytes, in the
+//! same directory and run.
 //!
 //! ```text
 //!   one file    0 1 2 … 7 0 1 2 … 7 …      records of the writers in turn, not aligned to anything
 //!   own files   0 0 0 …   1 1 1 …          the same records, one after the other
 //! ```
 //! Read back by as many readers: each its writer's records (*same*), or an N-th of the file from end to end
-//! (*other*). A round does each once, in turn; figures are medians of rounds, ratios of rounds. Every record is
-//! checked when it is read. Writers are threads with descriptors of their own.
+//! (*other*). A round does each once, in turn; figures are medians of rounds, ratios of rounds. Every
+//! record is checked when it is read. Writers are threads with descriptors of their own.
 
 use crate::bytes_size::human;
 use crate::lab::cli::BenchCheckpoint;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// What is done in a round, in this order.
+/// The phases of a round, in this order.
 const PHASES: [&str; 5] = ["write one", "write own", "read one, same", "read own", "read one, other"];
 
 /// One checkpoint's shape.
