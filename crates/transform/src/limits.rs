@@ -8,6 +8,8 @@ pub const CUT_LOGS_MAX: usize = 1 << 16;
 pub const SINGLE_RECORDS_MAX: u64 = 1 << 26;
 /// Bytes that one read of a log fetches, at most, where it joins several pieces.
 pub const GROUP_BYTES_MAX: u64 = 4 << 20;
+/// Logs of one container that are open for reading at the same time, at most.
+pub const READERS_MAX: usize = 128;
 /// Folders of logs in a container.
 pub const FOLDERS: u32 = 32;
 /// Containers whose state is kept after their last close.
@@ -18,7 +20,7 @@ pub const KINDS_KNOWN_MAX: usize = 65_536;
 pub const LOADS_AT_ONCE: usize = 16;
 /// Bytes read of an index log at once.
 pub const LOAD_BYTES: usize = 1 << 20;
-/// The last writer of so many that closes flattens their index.
+/// The last writer that closes flattens the index, where there are so many logs more than at the last time.
 pub const FLATTEN_LOGS_MIN: usize = 16;
 /// Bytes of a flattened index, at most.
 pub const FLAT_BYTES_MAX: u64 = 64 << 20;

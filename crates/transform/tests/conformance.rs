@@ -14,7 +14,14 @@ fn containers_over_a_directory_conform() {
         let container = options.connect(env).await.unwrap();
         check(
             &container,
-            Promises { links: false, counted_directories: false, xattrs: false, owners, ..Promises::ALL },
+            Promises {
+                links: false,
+                counted_directories: false,
+                many: 1000,
+                xattrs: false,
+                owners,
+                ..Promises::ALL
+            },
         )
         .await;
     });

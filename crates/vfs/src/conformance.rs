@@ -30,12 +30,20 @@ pub struct Promises {
     pub bytes: bool,
     /// Hard links.
     pub links: bool,
+    /// Entries of a large directory: more than a batch of the file system has.
+    pub many: usize,
 }
 
 impl Promises {
     /// All of them.
-    pub const ALL: Promises =
-        Promises { xattrs: true, owners: true, counted_directories: true, bytes: true, links: true };
+    pub const ALL: Promises = Promises {
+        xattrs: true,
+        owners: true,
+        counted_directories: true,
+        bytes: true,
+        links: true,
+        many: 3000,
+    };
 }
 
 /// Run the whole suite in new directories of the root.

@@ -42,6 +42,7 @@ fn containers_over_four_servers_conform() {
     cluster.complete_client(0, |env| async move {
         let client = Client::connect(env.clone(), options).await.unwrap();
         let container = Container::new(env, client);
-        check(&container, Promises { links: false, counted_directories: false, ..Promises::ALL }).await;
+        check(&container, Promises { links: false, counted_directories: false, many: 600, ..Promises::ALL })
+            .await;
     });
 }

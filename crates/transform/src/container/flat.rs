@@ -107,11 +107,14 @@ fn encode(logs: &[LogFacts], lengths: impl Fn(WriterId) -> u64) -> Vec<u8> {
 
 /// A writer closed: flatten if it was the last of many. An error costs the next readers time.
 pub(super) async fn flatten_if_many<B: Vfs>(state: &State<B>) {
-    if state.index.borrow().logs().len() < FLATTEN_LOGS_MIN {
+    let logs = state.index.borrow().logs().len();
+    if logs < state.flattened.get() + FLATTEN_LOGS_MIN {
         return;
     }
-    if let Err(error) = flatten(state, true).await {
-        tracing::debug!("an index was not flattened: {error}");
+    match flatten(state, true).await {
+        Ok(0) => {}
+        Ok(_) => state.flattened.set(logs),
+        Err(error) => tracing::debug!("an index was not flattened: {error}"),
     }
 }
 

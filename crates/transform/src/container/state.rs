@@ -4,21 +4,21 @@ use super::flat;
 use super::load;
 use super::names::Contents;
 use super::writer::{Idle, Writer};
-use super::{Shared, names};
+use super::{Shared, names, some};
 use crate::clock::Clock;
 use crate::index::Index;
-use crate::limits::{CUT_LOGS_MAX, FOLDERS, GROUP_BYTES_MAX, LOADS_AT_ONCE};
+use crate::limits::{CUT_LOGS_MAX, FOLDERS, GROUP_BYTES_MAX, LOADS_AT_ONCE, READERS_MAX};
 use crate::record::{Cut, Found};
 use crate::writer_id::WriterId;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use lru::LruCache;
 use shoal_env::local::Semaphore;
 use shoal_pattern::{Deal, Dealt, Pattern, Placement, Window};
 use shoal_proto::{Attr, Handle, Name, Owner, Rights, SetAttr, Status, Time};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Writes that may be under way at once; a reload takes all turns.
@@ -51,8 +51,10 @@ pub(crate) struct State<B: Vfs> {
     /// Syncs that failed.
     losses: Cell<u64>,
     clock: Clock,
-    /// Logs that are open for reading.
-    readers: RefCell<HashMap<WriterId, B::File>>,
+    /// Logs that are open for reading: some, as a process has only so many descriptors.
+    readers: RefCell<LruCache<WriterId, B::File>>,
+    /// Logs when the index was flattened last.
+    pub(super) flattened: Cell<usize>,
     /// A write has one turn, a reload all of them.
     turns: Semaphore,
     /// Appends have places up to here.
@@ -80,7 +82,8 @@ impl<B: Vfs> State<B> {
             unsynced: RefCell::default(),
             losses: Cell::new(0),
             clock: Clock::default(),
-            readers: RefCell::default(),
+            readers: RefCell::new(LruCache::new(some(READERS_MAX))),
+            flattened: Cell::new(0),
             turns: Semaphore::new(TURNS),
             reserved: Cell::new(0),
             wrote_at: Cell::new(None),
@@ -119,6 +122,9 @@ impl<B: Vfs> State<B> {
         self.reserved.set(0);
         // What is written from now on is newer than all that was found.
         self.writers.borrow().iter().for_each(|writer| writer.end_entry());
+        if self.flattened.get() == 0 && !contents.flat.is_empty() {
+            self.flattened.set(contents.writers.len());
+        }
         self.read_at.replace(Some(contents));
         Ok(())
     }
@@ -155,6 +161,14 @@ impl<B: Vfs> State<B> {
 
     fn adopt(&self, writer: Writer<B>) -> Rc<Writer<B>> {
         let writer = Rc::new(writer);
+        // Continued, it makes durable what it wrote before too.
+        let mut unsynced = self.unsynced.borrow_mut();
+        let before = unsynced.len();
+        unsynced.retain(|closed| closed.id != writer.id);
+        if unsynced.len() < before {
+            writer.was_dirty();
+        }
+        drop(unsynced);
         self.index.borrow_mut().add_log(writer.id);
         if let Some(seen) = self.read_at.borrow_mut().as_mut() {
             seen.writers.insert(writer.id, None);
@@ -401,14 +415,14 @@ impl<B: Vfs> State<B> {
         if let Some(own) = self.writers.borrow().iter().find(|writer| writer.id == id) {
             return Ok(own.data.clone());
         }
-        if let Some(open) = self.readers.borrow().get(&id) {
+        if let Some(open) = self.readers.borrow_mut().get(&id) {
             return Ok(open.clone());
         }
         let over = &self.shared.over;
         let folder = over.lookup(self.object, &names::folder(id.folder(FOLDERS))?).await?;
         let data = over.lookup(folder.handle, &names::data(id)?).await?;
         let file = over.open(data.handle, Rights::READ).await?;
-        self.readers.borrow_mut().insert(id, file.clone());
+        self.readers.borrow_mut().push(id, file.clone());
         Ok(file)
     }
 

@@ -209,6 +209,11 @@ impl<B: Vfs> Writer<B> {
         self.synced.get() < self.written.get() || self.is_new.get()
     }
 
+    /// It was continued, and what it wrote before is not durable.
+    pub(super) fn was_dirty(&self) {
+        self.written.set(self.written.get() + 1);
+    }
+
     /// A write failed: the next bytes go to another writer's logs.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken.get()

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 /// For attributes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Entries of a large directory: more than a batch of any file system has.
-const MANY: usize = 3000;
 
 impl<V: Vfs> Ground<'_, V> {
     /// The next entries of a listing, at most so many.
@@ -39,13 +37,13 @@ fn text(entry: &Entry) -> String {
 }
 
 pub(super) async fn every_entry_comes_once_with_its_attributes<V: Vfs>(ground: &Ground<'_, V>) {
-    ground.make((0..MANY).map(|n| format!("file {n}"))).await;
+    ground.make((0..ground.promises.many).map(|n| format!("file {n}"))).await;
     ground.directory("directory").await;
     ground.ok(ground.vfs.symlink(ground.dir, &name("link"), OWNER, b"x").await);
     for plus in [false, true] {
         let entries = ground.all(ground.dir, plus).await;
         let by_name: BTreeMap<String, &Entry> = entries.iter().map(|entry| (text(entry), entry)).collect();
-        assert_eq!((entries.len(), by_name.len()), (MANY + 2, MANY + 2));
+        assert_eq!((entries.len(), by_name.len()), (ground.promises.many + 2, ground.promises.many + 2));
         let places: BTreeSet<u64> = entries.iter().map(|entry| entry.place).collect();
         assert!(places.len() == entries.len() && places.first() >= Some(&3), "each has a place of its own");
         for (text, kind) in [("file 7", Kind::File), ("directory", Kind::Directory), ("link", Kind::Symlink)]
@@ -69,8 +67,8 @@ pub(super) async fn an_empty_directory_has_no_entries<V: Vfs>(ground: &Ground<'_
 }
 
 pub(super) async fn a_listing_goes_on_over_changes<V: Vfs>(ground: &Ground<'_, V>) {
-    ground.make((0..MANY).map(|n| format!("stays {n}"))).await;
-    ground.make((0..MANY).map(|n| format!("goes {n}"))).await;
+    ground.make((0..ground.promises.many).map(|n| format!("stays {n}"))).await;
+    ground.make((0..ground.promises.many).map(|n| format!("goes {n}"))).await;
     let mut listing = ground.vfs.opendir(ground.dir, PATIENCE);
     let (mut seen, mut round) = (Vec::new(), 0);
     loop {
@@ -79,7 +77,7 @@ pub(super) async fn a_listing_goes_on_over_changes<V: Vfs>(ground: &Ground<'_, V
             break;
         }
         seen.extend(entries.iter().map(text));
-        for n in (round * 400..(round + 1) * 400).filter(|n| *n < MANY) {
+        for n in (round * 400..(round + 1) * 400).filter(|n| *n < ground.promises.many) {
             ground.ok(ground.vfs.unlink(ground.dir, &name(&format!("goes {n}"))).await);
         }
         ground.make((0..100).map(|n| format!("comes {round} {n}"))).await;
@@ -88,21 +86,21 @@ pub(super) async fn a_listing_goes_on_over_changes<V: Vfs>(ground: &Ground<'_, V
     let once: BTreeSet<&String> = seen.iter().collect();
     assert_eq!(once.len(), seen.len(), "no entry comes twice");
     let stayed = seen.iter().filter(|text| text.starts_with("stays")).count();
-    assert_eq!(stayed, MANY, "each that was there all the time comes");
+    assert_eq!(stayed, ground.promises.many, "each that was there all the time comes");
 }
 
 pub(super) async fn a_listing_continues_after_a_place<V: Vfs>(ground: &Ground<'_, V>) {
-    ground.make((0..MANY).map(|n| format!("{n}"))).await;
+    ground.make((0..ground.promises.many).map(|n| format!("{n}"))).await;
     let entries = ground.all(ground.dir, false).await;
     for begins_anew in [false, true] {
         let mut listing = ground.vfs.opendir(ground.dir, PATIENCE);
-        for at in [0, 1, MANY / 2, MANY - 1, 17] {
+        for at in [0, 1, ground.promises.many / 2, ground.promises.many - 1, 17] {
             if begins_anew {
                 listing = ground.vfs.opendir(ground.dir, PATIENCE);
             }
             listing.seek(entries[at].place);
             let rest = ground.next(&mut listing, false, 700).await;
-            let wanted = &entries[at + 1..(at + 701).min(MANY)];
+            let wanted = &entries[at + 1..(at + 701).min(ground.promises.many)];
             assert_eq!(rest, wanted, "after entry {at}");
         }
     }
