@@ -106,6 +106,11 @@ pub trait HostFiles: Send + Sync {
     /// Read bytes from `offset` until `into` is full; fewer only at the end of the file.
     fn read(&self, file: &HostFile, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
+    /// The same without waiting; `None`: not all of it is in memory, or the host does not say.
+    fn read_now(&self, _file: &HostFile, _offset: u64, _into: &mut [u8]) -> io::Result<Option<usize>> {
+        Ok(None)
+    }
+
     /// Write all bytes. `durable`: they are when this returns.
     fn write(&self, file: &HostFile, offset: u64, data: &[u8], durable: bool) -> io::Result<()>;
 

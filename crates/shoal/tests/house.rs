@@ -46,10 +46,10 @@ const ARROWS: &[(&str, &[&str])] = &[
 const LAB: &[&str] = &["model", "bench", "sim", "experiment"];
 
 /// Crates whose code runs in the simulator: all that can differ between two runs enters through `env`.
-const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "client"];
+const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "vfs", "client"];
 
 /// Crates on whose paths nothing may be unwrapped without a reason.
-const CAREFUL: &[&str] = &["server", "client", "store", "fuse"];
+const CAREFUL: &[&str] = &["server", "vfs", "client", "store", "fuse"];
 
 /// Types with an offset and a length that are not a list of regions: one place each.
 const PLACES: &[(&str, &str)] = &[
@@ -74,6 +74,7 @@ const PLAIN: &[&str] = &[
     "env",
     "store",
     "server",
+    "vfs",
     "client",
     "fuse",
     "config",

@@ -30,12 +30,12 @@ pub trait VfsFile: Clone + 'static {
     /// Write all of `data` at `offset`.
     ///
     /// # Errors
-    /// `BadCapability`: it is not open for writing; `NoSpace`, `FileTooBig`; errors of the file system. A part
-    /// may be written.
+    /// `BadCapability`: it is not open for writing; `NoSpace`, `FileTooBig`; errors of the file system. A
+    /// part may be written.
     async fn write(&self, offset: u64, data: Bytes) -> Result<()>;
 
-    /// Append all of `data` at the end of the file, also while others append: whole, and at one place. Returns
-    /// its offset.
+    /// Append all of `data` at the end of the file, also while others append: whole, and at one place.
+    /// Returns its offset.
     ///
     /// # Errors
     /// As [`VfsFile::write`].

@@ -9,8 +9,8 @@
 //! A [`Vfs`] has objects with handles, and names that lead to them; a [`VfsFile`] is a file that is open. An
 //! interface knows these and no layout: where the bytes of a file lie is the matter of the file system.
 //!
-//! **One thread.** A file system belongs to one world of [`shoal_env`], and its futures never leave it. A call
-//! that waits gives the thread away.
+//! **One thread.** A file system belongs to one world of [`shoal_env`], and its futures never leave it. A
+//! call that waits gives the thread away.
 //!
 //! **One error** ([`Error`]): a status, the object, and words that say what to do.
 //!

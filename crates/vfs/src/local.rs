@@ -8,9 +8,9 @@
 //!
 //! **Handles.** The directory is [`Handle::ROOT`](shoal_proto::Handle::ROOT). An object's handle is its inode
 //! number, where it is on the same device; else (a file system mounted below, a number that does not fit, or
-//! one that a former object of this number still has) one from 2^63 upwards ([`nodes`]). A node is known while
-//! a kernel refers to it or has it open, and while a known node lies in it; others are kept until there are
-//! too many.
+//! one that a former object of this number still has) one from 2^63 upwards ([`nodes`]). A node is known
+//! while a kernel refers to it or has it open, and while a known node lies in it; others are kept until there
+//! are too many.
 //!
 //! **Descriptors.** A node's descriptor of `O_PATH` leads to its object whatever happens to the name. A
 //! process may have only so many: beyond a limit a node is found by its parent and its name ([`way`]), and
@@ -24,8 +24,8 @@
 //! mounted below are entered.
 //!
 //! **Calls** of the host block; so a thread of the world's pool makes them, with a deadline for each
-//! ([`calls`]). A host that does not answer keeps that thread. Permissions are the host's, as of this process:
-//! users' are checked by the kernel that a mount serves.
+//! ([`calls`]). A host that does not answer keeps that thread. Permissions are the host's, as of this
+//! process: users' are checked by the kernel that a mount serves.
 
 mod attributes;
 mod calls;

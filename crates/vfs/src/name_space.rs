@@ -16,8 +16,8 @@ pub trait Connect: Send + 'static {
     /// The file system.
     type Vfs: Vfs;
 
-    /// Under a mount the kernel keeps names and attributes: the file system is to keep none beside. `read_only`:
-    /// nothing will be changed.
+    /// Under a mount the kernel keeps names and attributes: the file system is to keep none beside.
+    /// `read_only`: nothing will be changed.
     fn under_a_kernel(&mut self, read_only: bool);
 
     /// Reach it. Its root has been seen when this returns.
@@ -52,7 +52,7 @@ pub trait Vfs: Clone + 'static {
     /// Its listings.
     type Listing: Listing;
 
-    /// Whether it is to hear which objects a kernel refers to ([`Vfs::referred`], [`Vfs::forgotten`]).
+    /// Whether it counts which objects a kernel refers to ([`Vfs::referred`], [`Vfs::forgotten`]).
     const HEARS_REFERENCES: bool = false;
 
     /// The object of a name in a directory. A symbolic link is not followed.
@@ -85,12 +85,12 @@ pub trait Vfs: Clone + 'static {
     /// `Invalid`: it is no link; `Stale`.
     async fn readlink(&self, object: Handle) -> Result<Bytes>;
 
-    /// Make a regular file and open it; without `exclusive`, an existing one is opened. The attributes, whether
-    /// it was made, and the open file.
+    /// Make a regular file and open it; without `exclusive`, an existing one is opened. The attributes,
+    /// whether it was made, and the open file.
     ///
     /// # Errors
-    /// `Exists` (exclusive), `IsDirectory`, `NotDirectory`, `Stale`, `NoSpace`; `Loop`: the name is a symbolic
-    /// link.
+    /// `Exists` (exclusive), `IsDirectory`, `NotDirectory`, `Stale`, `NoSpace`; `Loop`: the name is a
+    /// symbolic link.
     async fn create(
         &self,
         dir: Handle,
@@ -139,8 +139,8 @@ pub trait Vfs: Clone + 'static {
     /// Move an entry; by default it replaces its target.
     ///
     /// # Errors
-    /// `NotFound`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Exists` (no replace); `Invalid`: a directory into
-    /// itself.
+    /// `NotFound`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Exists` (no replace); `Invalid`: a directory
+    /// into itself.
     async fn rename(
         &self,
         from: Handle,
@@ -180,7 +180,7 @@ pub trait Vfs: Clone + 'static {
         self.open(object, rights).await
     }
 
-    /// Open the file that a name leads to, whichever it is at that moment.
+    /// Open the file that a name leads to at that moment.
     ///
     /// # Errors
     /// As [`Vfs::lookup`] and [`Vfs::open`]; `Loop`: the name is a symbolic link.
@@ -229,7 +229,8 @@ pub trait Vfs: Clone + 'static {
     /// `NoAttribute`, `NotSupported`, `Stale`.
     async fn removexattr(&self, object: Handle, name: &[u8]) -> Result<()>;
 
-    /// Make a directory durable: its entries, its attributes, and the objects that were made with its entries.
+    /// Make a directory durable: its entries, its attributes, and the objects that were made with its
+    /// entries.
     ///
     /// # Errors
     /// `Stale`; `Io`: some of it was lost.
@@ -253,8 +254,8 @@ pub trait Vfs: Clone + 'static {
     /// The deadline of a request made now.
     fn deadline(&self) -> Instant;
 
-    /// Do `work` as one call of a program, which began now: all requests in it end by one time limit. `thread`:
-    /// the program's, for [`Vfs::hear_interrupts`]; 0 for a call that cannot be interrupted.
+    /// Do `work` as one call of a program, which began now: all requests in it end by one time limit.
+    /// `thread`: the program's, for [`Vfs::hear_interrupts`]; 0 for a call that cannot be interrupted.
     fn call<F: Future<Output = ()> + Unpin + 'static>(
         &self,
         thread: u32,
@@ -274,8 +275,9 @@ pub trait Vfs: Clone + 'static {
     /// Have calls interrupted: `is_interrupted` is asked about the threads of calls that wait long.
     fn hear_interrupts(&self, _is_interrupted: impl Fn(u32) -> bool + 'static) {}
 
-    /// Have the attributes of directories reported after changes of their entries by this file system's callers:
-    /// the directory, the moment at which the change was requested, and the attributes, if they are known.
+    /// Have the attributes of directories reported after changes of their entries by this file system's
+    /// callers: the directory, the moment at which the change was requested, and the attributes, if they are
+    /// known.
     fn hear_directories(&self, _listener: impl Fn(Handle, Instant, Option<&Attr>) + 'static) {}
 
     /// Have objects reported that lost a name by a call here.
@@ -296,7 +298,8 @@ pub trait Vfs: Clone + 'static {
     /// A kernel has forgotten so many of those answers.
     fn forgotten(&self, _object: Handle, _answers: u64) {}
 
-    /// The object of a path from the root, symbolic links on the way followed; the last one with `follow_last`.
+    /// The object of a path from the root, symbolic links on the way followed; the last one with
+    /// `follow_last`.
     ///
     /// # Errors
     /// As [`Vfs::lookup`]; `Loop`: too many links.

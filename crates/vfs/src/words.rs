@@ -1,4 +1,4 @@
-//! What calls take and return beside names, handles and bytes.
+//! Arguments and results of calls beside names, handles and bytes.
 
 use shoal_env::Instant;
 use shoal_proto::Entry;
@@ -26,8 +26,8 @@ pub struct Space {
 /// An entry of a listing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
-    /// The entry. Its place is a position that [`Listing::seek`](crate::Listing::seek) takes, larger than that
-    /// of the entry before it, and at least 3.
+    /// The entry. Its place is a position that [`Listing::seek`](crate::Listing::seek) takes: at least 3, and
+    /// no other entry's. Places rise where the file system orders entries; a host may order them in any way.
     pub entry: Entry,
     /// When it, and its attributes, were requested.
     pub asked_at: Instant,

@@ -9,6 +9,8 @@
 //! that place.
 
 mod made;
+#[cfg(test)]
+mod tests;
 
 use crate::host::{Descriptor, RealDescriptor};
 use crate::{
@@ -20,8 +22,8 @@ use rustix::fs::{
     self, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Statx,
     StatxFlags, StatxTimestamp, Timespec, Timestamps, XattrFlags,
 };
-use rustix::io::{Errno, ReadWriteFlags, pread, pwrite, pwritev2};
-use std::io::{self, IoSlice};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
@@ -202,6 +204,7 @@ impl HostFiles for RealHost {
         access: HostAccess,
     ) -> io::Result<(HostFile, HostFacts)> {
         let flags = access_flags(access) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let name = name_in(name)?;
         let made = retry(|| fs::openat(fd(dir), name, flags, made::mode(owner)))?;
         let file = HostFile(descriptor(made));
         let facts = self.made(dir, &file.node(), owner);
@@ -294,6 +297,22 @@ impl HostFiles for RealHost {
             done += read;
         }
         Ok(done)
+    }
+
+    fn read_now(&self, file: &HostFile, offset: u64, into: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut done = 0;
+        // Beyond, the number would mean the descriptor's own position.
+        while done < into.len() && offset.saturating_add(done as u64) <= i64::MAX as u64 {
+            let (at, rest) = (offset + done as u64, &mut into[done..]);
+            match preadv2(open_fd(file), &mut [IoSliceMut::new(rest)], at, ReadWriteFlags::NOWAIT) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(Errno::INTR) => {}
+                // Not in memory; not every file system knows; a read that waits says what else is wrong.
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(done))
     }
 
     fn write(&self, file: &HostFile, offset: u64, data: &[u8], durable: bool) -> io::Result<()> {

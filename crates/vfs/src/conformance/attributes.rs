@@ -79,7 +79,9 @@ pub(super) async fn privileges_are_cleared_where_it_is_asked_for<V: Vfs>(ground:
     let kill = SetAttr { kill_privileges: true, ..SetAttr::default() };
     for (mode, left) in [(0o6755, 0o755), (0o6745, 0o2745), (0o755, 0o755), (0o1711, 0o1711)] {
         ground.ok(vfs.setattr(file, with_mode(mode)).await);
-        assert_eq!(ground.ok(vfs.truncate(file, 1, false).await).mode, mode);
+        let kept = ground.ok(vfs.truncate(file, 1, false).await).mode;
+        // A host clears them with each cut by another than root.
+        assert!(kept == mode || kept == left && !ground.promises.owners, "{kept:o} instead of {mode:o}");
         assert_eq!(ground.ok(vfs.truncate(file, 2, true).await).mode, left);
         ground.ok(vfs.setattr(file, with_mode(mode)).await);
         assert_eq!(ground.ok(vfs.setattr(file, kill.clone()).await).mode, left);

@@ -99,8 +99,12 @@ impl Local {
         self.nodes().way(object).ok_or_else(|| Error::new(Status::Stale, op).of(object))
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.is_closed.get()
+    }
+
     fn check_open(&self, op: &'static str) -> Result<()> {
-        match self.0.is_closed.get() {
+        match self.is_closed() {
             true => Err(Error::new(Status::Unavailable, op).because("the file system was closed")),
             false => Ok(()),
         }

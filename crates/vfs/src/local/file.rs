@@ -19,6 +19,9 @@ const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 16;
 
+/// The pool makes longer reads: copying them would hold the thread too long.
+const CACHED_BYTES_MAX: usize = 128 << 10;
+
 /// See the module. Clones share it.
 #[derive(Clone)]
 pub struct LocalFile(Rc<Open>);
@@ -91,6 +94,18 @@ impl LocalFile {
         shared.local.run(op, shared.handle, move |host| work(host, &file)).await
     }
 
+    /// Bytes that the host has in memory: a copy is cheaper than another thread.
+    fn cached(&self, offset: u64, len: usize) -> Option<Bytes> {
+        let shared = &self.0.shared;
+        if len > CACHED_BYTES_MAX || !shared.rights.contains(Rights::READ) || shared.local.is_closed() {
+            return None;
+        }
+        let mut data = vec![0; len];
+        let read = shared.local.0.host.read_now(&shared.file, offset, &mut data).ok()??;
+        data.truncate(read);
+        Some(data.into())
+    }
+
     async fn put(&self, offset: u64, data: Bytes, durable: bool) -> Result<()> {
         self.run("write", Rights::WRITE, move |host, file| host.write(file, offset, &data, durable)).await
     }
@@ -117,6 +132,9 @@ impl VfsFile for LocalFile {
     }
 
     async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        if let Some(data) = self.cached(offset, len) {
+            return Ok(data);
+        }
         let work = move |host: &dyn HostFiles, file: &HostFile| {
             let mut data = vec![0; len];
             let read = host.read(file, offset, &mut data)?;

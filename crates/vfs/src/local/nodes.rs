@@ -270,7 +270,8 @@ impl Nodes {
         self.settle(handle);
     }
 
-    /// A known object lost the name of a place. One that is held, or has other names, stays by its descriptor.
+    /// A known object lost the name of a place. One that is held, or has other names, stays by its
+    /// descriptor.
     pub(super) fn lost_name(
         &mut self,
         handle: Handle,
@@ -372,3 +373,6 @@ impl Nodes {
         self.kept.clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ impl Identity {
         Identity { dev: facts.dev, ino: facts.ino, btime: facts.btime }
     }
 
-    /// What a file system tells apart at one moment.
+    /// The part by which a file system distinguishes its objects at one moment.
     pub(super) fn key(&self) -> (u64, u64) {
         (self.dev, self.ino)
     }
