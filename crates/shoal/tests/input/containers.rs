@@ -70,7 +70,7 @@ impl Drop for Scene {
 #[test]
 fn a_checkpoint_is_written_through_a_mount_killed_and_looked_at_by_every_tool() {
     let Some(mut scene) = Scene::mounted() else { return };
-    // Eight writers of one file, strided.
+    // Eight writers of one file, strided; one that begins when another has ended may go on with its log.
     let record = 4700;
     let write = |writer: u64| {
         let mut open = fs::OpenOptions::new();
@@ -86,7 +86,7 @@ fn a_checkpoint_is_written_through_a_mount_killed_and_looked_at_by_every_tool() 
 
     // The kernel says a moment later that a file was closed.
     let step = scene.below("step");
-    let is_closed = || said(&["container", "stat", text(&step)]).contains("writers   8 (0 open");
+    let is_closed = || said(&["container", "stat", text(&step)]).contains(" (0 open");
     let closed = (0..200).any(|_| {
         std::thread::sleep(Duration::from_millis(50));
         is_closed()
@@ -108,7 +108,7 @@ fn a_checkpoint_is_written_through_a_mount_killed_and_looked_at_by_every_tool() 
     assert!(said(&["container", "ls", text(&scene.below(""))]).contains("step"));
     let map = said(&["container", "map", text(&step), "--parts", "2"]);
     assert!(map.contains("more parts"), "{map}");
-    assert!(said(&["container", "flatten", text(&step)]).contains("8 writers"));
+    assert!(said(&["container", "flatten", text(&step)]).contains("are one file"));
     assert!(said(&["container", "compact", text(&step)]).contains("one log"));
     assert!(said(&["container", "stat", text(&step)]).contains("writers   1 "));
     let copy = scene.home.path().join("copy");
