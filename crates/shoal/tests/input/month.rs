@@ -75,16 +75,11 @@ fn servers_with_another_key_than_their_names_are_placed_by_are_refused_and_begin
     let first = std::fs::read_to_string(&key).unwrap();
     let secret = first.parse::<toml::Table>().unwrap()["key"].as_str().unwrap().to_owned();
     std::fs::write(&key, first.replace(&secret, &"5a".repeat(32))).unwrap();
-    // The tables' lock file is written by each start, and the journal's next segment, which holds no record, in
-    // the background.
+    // Each start writes the tables' lock file, and spare segments of the journal, which hold no record.
     let contents = || {
+        let is_segment = |path: &Path| path.extension().is_some_and(|ending| ending == "seg");
         let mut found = listing(&home.path("data/server-0/demo"));
-        let segments = found
-            .iter()
-            .map(|(path, _)| path.clone())
-            .filter(|path| path.extension().is_some_and(|ending| ending == "seg"));
-        let next = segments.max();
-        found.retain(|(path, _)| !path.ends_with("lock.mdb") && Some(path) != next.as_ref());
+        found.retain(|(path, _)| !path.ends_with("lock.mdb") && !is_segment(path));
         found
     };
     let before = contents();
