@@ -1,7 +1,7 @@
 //! A file system whose files are containers over another one's directories.
 //!
-//! Directories, links and devices are those of the file system below; a regular file is a directory there with
-//! an access record. A file's handle is its directory's.
+//! Directories, links and devices are those of the file system below; a regular file is a directory there
+//! with an access record. A file's handle is its directory's.
 //!
 //! ```text
 //!   Vfs over        a name ── lookup ──> a directory ── lookup .shoal-container ──> a file, or a directory
@@ -77,8 +77,8 @@ pub(crate) struct Shared<B: Vfs> {
     pub(crate) over: B,
     /// Host and process, for the heads of logs.
     pub(crate) words: String,
-    /// Directories below that are known to be containers (`true`) or not: neither ever becomes the other. With
-    /// their birth: the handle of one that was removed may be another's.
+    /// Directories below that are known to be containers (`true`) or not: neither ever becomes the other.
+    /// With their birth: the handle of one that was removed may be another's.
     kinds: RefCell<LruCache<Handle, (Time, bool)>>,
     /// Of containers in use.
     states: RefCell<HashMap<Handle, Rc<State<B>>>>,
@@ -156,8 +156,8 @@ impl<B: Vfs> Shared<B> {
         Ok(self.is_container(&attr).await?.then_some(attr))
     }
 
-    /// A container is no directory for its users. Handles come from look-ups here, so one that is not known as a
-    /// container is none.
+    /// A container is no directory for its users. Handles come from look-ups here, so one that is not known
+    /// as a container is none.
     pub(crate) async fn is_directory(&self, dir: Handle, op: &'static str) -> Result<()> {
         let is_known = self.kinds.borrow().peek(&dir).is_some_and(|(_, is_container)| *is_container);
         if is_known && self.container(dir).await?.is_some() {

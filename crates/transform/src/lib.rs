@@ -1,9 +1,10 @@
 //! Containers: N writers of one file write N logs, over any file system.
 //!
-//! From PLFS (Bent et al., "PLFS: A Checkpoint Filesystem for Parallel Applications", SC'09): a checkpoint that
-//! many processes write into one file is slow on every parallel file system, and the same bytes in a file for
-//! each process are fast. So the one file becomes a directory, a **container**, in which each writer appends to
-//! a log of its own, whatever the offset; an index says which bytes of the file lie where.
+//! From PLFS (Bent et al., "PLFS: A Checkpoint Filesystem for Parallel Applications", SC'09): a checkpoint
+//! that many processes write into one file is slow on every parallel file system, and the same bytes in a
+//! file for each process are fast. So the one file becomes a directory, a **container**, in which each
+//! writer appends to a log of its own, whatever the offset; an index says which bytes of the file lie
+//! where.
 //!
 //! ```text
 //!   the file      0         1         2         3         4         5       three writers, strided

@@ -1,9 +1,10 @@
 //! Strides found as they are written.
 //!
-//! A write that goes on where the last one ended extends the current entry. At a jump the last contiguous span
-//! and the distance of the jump are taken for a stride: the new entry says *records of that length, each so far
-//! from the last*, and is true from its first byte on, since a reader believes it only as far as the data log
-//! reaches. A write that does not fit begins a new entry, **before** its bytes are appended.
+//! A write that goes on where the last one ended extends the current entry. At a jump the last contiguous
+//! span and the distance of the jump are taken for a stride: the new entry says *records of that length,
+//! each so far from the last*, and is true from its first byte on, since a reader believes it only as far
+//! as the data log reaches. A write that does not fit begins a new entry, **before** its bytes are
+//! appended.
 //!
 //! ```text
 //!   write   0..10       100..110          200..210  300..310      305..
@@ -60,8 +61,8 @@ impl Online {
         self.current.map(|current| current.entry)
     }
 
-    /// Where a write of `len` bytes at `logical` fits: `None` under the current entry, else the entry to append
-    /// to the index log first. Nothing is changed.
+    /// Where a write of `len` bytes at `logical` fits: `None` under the current entry, else the entry to
+    /// append to the index log first. Nothing is changed.
     pub fn entry_for(&self, logical: u64, len: u64, stamp: impl FnOnce() -> u64) -> Option<Entry> {
         let fits = self.current.and_then(|current| current.next());
         if fits.is_some_and(|(next, room)| next == logical && len <= room) {

@@ -67,8 +67,8 @@ pub(super) async fn logs<B: Vfs>(
     Ok(logs)
 }
 
-/// A closed writer's logs are at least as long as it left them. After another boot they may be shorter: a power
-/// cut takes bytes that were not synced.
+/// A closed writer's logs are at least as long as it left them. After another boot they may be shorter: a
+/// power cut takes bytes that were not synced.
 fn is_long_enough<B: Vfs>(
     shared: &Shared<B>,
     container: Handle,

@@ -1,7 +1,7 @@
 //! A writer: a data log and an index log of its own.
 //!
-//! **An entry is in the index log before the bytes that it names are appended.** Both are written at positions
-//! that the writer keeps, one write at a time; after an error the data log's true length counts.
+//! **An entry is in the index log before the bytes that it names are appended.** Both are written at
+//! positions that the writer keeps, one write at a time; after an error the data log's true length counts.
 
 use super::names;
 use super::state::State;
@@ -160,8 +160,8 @@ impl<B: Vfs> Writer<B> {
         Ok(())
     }
 
-    /// Append bytes of a place, with their entry first if they need one. The entry that names them, and whether
-    /// they are its first. The caller holds the writer's turn.
+    /// Append bytes of a place, with their entry first if they need one. The entry that names them, and
+    /// whether they are its first. The caller holds the writer's turn.
     pub(super) async fn write(
         &self,
         over: &B,

@@ -4,7 +4,8 @@ use super::{Hit, Order};
 use crate::record::Entry;
 use crate::writer_id::WriterId;
 
-/// The bytes of a log that one entry names: contiguous, or records at a stride. The last record may be a part.
+/// The bytes of a log that one entry names: contiguous, or records at a stride. The last record may be a
+/// part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     pub(super) log: u32,
