@@ -276,7 +276,11 @@ operations! {
         /// Write `len` bytes of the request's bulk, in order.
         Write = 31 "write" { transfer: Transfer, len: u32, } => CHANGE.of_current(transfer.stream),
         /// Append `len` bytes of the request's bulk at the end of the file. Sent to the metafile's server.
-        Append = 32 "append" { object: Handle, capability: Option<Capability>, len: u32, } => CHANGE,
+        Append = 32 "append" {
+            object: Handle, capability: Option<Capability>, len: u32,
+            /// The client knows that the file is laid out over servers.
+            laid_out: bool,
+        } => CHANGE,
         /// Set the size. Sent to the metafile's server. Without a capability: by the path (`truncate(2)`),
         /// checked by the caller.
         Truncate = 33 "truncate" { object: Handle, size: u64, kill_privileges: bool, } => CHANGE.of(*object),

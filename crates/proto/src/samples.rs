@@ -153,7 +153,7 @@ pub fn ops() -> Vec<Op> {
         Op::Setlayout { object, template: Template::default() },
         Op::Read { transfer: transfer() },
         Op::Write { transfer: transfer(), len: 400 },
-        Op::Append { object, capability: None, len: 3 },
+        Op::Append { object, capability: None, len: 3, laid_out: true },
         Op::Truncate { object, size: 1 << 40, kill_privileges: true },
         Op::Allocate { stream, generation, capability: None, from: 0, len: 10, mode: Allocation::Punch },
         Op::Fsync { stream, generation: Generation(3) },

@@ -57,14 +57,14 @@ async fn file(client: &mut Raw, at: &str) -> (Handle, Op) {
     let template = Some(Template { dist: Dist::SimpleStripe { strip: STRIP as u64 }, width: 0 });
     let made = client.change(vec![Op::Create { dir, name, owner, exclusive, open, template }]).await;
     let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
-    (attr.handle, Op::Append { object: attr.handle, capability: *capability, len: 0 })
+    (attr.handle, Op::Append { object: attr.handle, capability: *capability, len: 0, laid_out: true })
 }
 
 async fn send_append(client: &mut Raw, append: &Op, data: Bytes) {
     let Op::Append { object, capability, .. } = append.clone() else { unreachable!() };
     client.sequence += 1;
     let slot = slot(0, client.sequence);
-    let op = Op::Append { object, capability, len: data.len() as u32 };
+    let op = Op::Append { object, capability, len: data.len() as u32, laid_out: true };
     client.send(Some(slot), vec![vec![op]], data).await;
 }
 
@@ -137,7 +137,7 @@ fn an_append_whose_bytes_are_there_is_not_done_again_though_its_file_is_locked_a
         let mut client = cluster.client(1).await;
         let made = client.change(vec![create(dir, &name("log"))]).await;
         let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
-        let append = Op::Append { object: attr.handle, capability: *capability, len: 0 };
+        let append = Op::Append { object: attr.handle, capability: *capability, len: 0, laid_out: true };
         let data = Bytes::from(vec![b'a'; 20_000]);
 
         held.stalls.set(1);
@@ -345,11 +345,30 @@ fn an_append_to_a_laid_out_file_behind_what_its_own_group_changed_is_refused_and
         let Op::Append { capability, .. } = append.clone() else { unreachable!() };
         let set = Op::Setattr { object, set: SetAttr { mtime: Some(Time(5)), ..SetAttr::default() } };
         client.sequence += 1;
-        let ops = vec![set, Op::Append { object, capability, len: 4 }];
+        let ops = vec![set, Op::Append { object, capability, len: 4, laid_out: true }];
         client.send(Some(slot(0, client.sequence)), vec![ops], Bytes::from_static(b"four")).await;
         let (_, replies, _) = client.reply().await;
         assert_eq!(replies[0].status, Status::NotSupported);
         // Nothing of it was done, and the turn is free again.
+        send_append(&mut client, &append, Bytes::from_static(b"four")).await;
+        let (_, replies, _) = client.reply().await;
+        assert_eq!(offset_of(&replies[0]), 0);
+    });
+}
+
+#[test]
+fn an_append_of_a_client_that_does_not_know_that_its_file_is_laid_out_is_refused_and_nothing_is_done() {
+    run_simulated(|env| async move {
+        let (cluster, _held) = cluster(&env).await;
+        let mut client = cluster.client(0).await;
+        let (object, append) = file(&mut client, "log").await;
+        client.change(vec![Op::Unstuff { object }]).await;
+        let Op::Append { capability, .. } = append.clone() else { unreachable!() };
+        client.sequence += 1;
+        let blind = Op::Append { object, capability, len: 4, laid_out: false };
+        client.send(Some(slot(0, client.sequence)), vec![vec![blind]], Bytes::from_static(b"four")).await;
+        let (_, replies, _) = client.reply().await;
+        assert_eq!(replies[0].status, Status::StaleLayout);
         send_append(&mut client, &append, Bytes::from_static(b"four")).await;
         let (_, replies, _) = client.reply().await;
         assert_eq!(offset_of(&replies[0]), 0);

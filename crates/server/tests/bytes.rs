@@ -138,7 +138,7 @@ fn an_append_whose_server_is_killed_before_its_answer_may_be_done_twice_but_whol
         let append = |client: &mut Raw| {
             let (object, capability) = (file.attr.handle, file.capability);
             client.sequence = 2;
-            vec![vec![Op::Append { object, capability, len: 30_000 }]]
+            vec![vec![Op::Append { object, capability, len: 30_000, laid_out: true }]]
         };
         held.stalls.set(1);
         let groups = append(&mut client);

@@ -106,10 +106,10 @@ fn every_change_of_bytes_moves_the_count_once_and_for_all_and_a_write_says_from_
             mode,
         };
         let changes = [
-            (Op::Append { object, capability, len: 4 }, Bytes::from_static(b"more")),
+            (Op::Append { object, capability, len: 4, laid_out: true }, Bytes::from_static(b"more")),
             (Op::Truncate { object, size: 50, kill_privileges: false }, Bytes::new()),
             (allocate(Allocation::Punch), Bytes::new()),
-            (Op::Append { object, capability, len: 1 }, Bytes::from_static(b"x")),
+            (Op::Append { object, capability, len: 1, laid_out: true }, Bytes::from_static(b"x")),
         ];
         for (op, bulk) in changes {
             file.change(op, bulk).await;

@@ -425,10 +425,14 @@ impl Contents {
     /// An fsync from `called` to `ended` reported that its client's writes may be lost: a later one through
     /// the same open file does not cover them, nor does one through a file that is opened from now on. For
     /// writes acknowledged since the call, a later one may report the same.
+    ///
+    /// An append under way has the ids that its client knew of its other writes: as those are noted, so is it.
     pub fn lost(&mut self, by: Syncer, called: u64, ended: u64) {
+        let own = self.acts.iter().filter(|act| act.scope == by.scope);
+        let weakest = own.map(|act| act.noted).min().unwrap_or_default();
         for act in self.acts.iter_mut().filter(|act| act.scope == by.scope) {
             if act.kind == "append" && act.returned.is_none_or(|returned| returned > called) {
-                act.compared = Stamp::default();
+                (act.compared, act.noted) = (Stamp::default(), weakest);
             }
             let Some(returned) = act.returned else { continue };
             let (told, until) = match returned <= called {

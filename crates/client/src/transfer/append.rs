@@ -3,7 +3,8 @@
 //! In a file laid out over servers the metafile's server writes the data to the others, whose loss ids its
 //! answer does not hold. So they are known before the append is sent, kept while it is under way, and noted
 //! when it is acknowledged: a sync that begins then finds that one of those servers has lost its memory
-//! since. A sync that ends while the append is under way takes nothing of that away.
+//! since. A client that takes a laid-out file for stuffed is refused, and looks first.
+//! A sync that ends while the append is under way takes nothing of that away.
 
 use crate::core::Operation;
 use crate::file::{Opened, Shape};
@@ -45,15 +46,13 @@ impl OpenFile {
                 // The fsync after it makes the bytes on other servers durable.
                 let apart = o.with(without_sync(o.durability));
                 let o = if shape.layout.is_some() { &apart } else { o };
-                let op = Op::Append { object: file.handle, capability: file.capability(), len };
+                let laid_out = shape.layout.is_some();
+                let op = Op::Append { object: file.handle, capability: file.capability(), len, laid_out };
                 let told = file.client.core.ask_with(o, server, vec![op], vec![data.clone()], 0).await?;
                 file.inode.written(server, told.loss);
                 others.iter().for_each(|&(server, loss)| file.inode.written_since(server, loss));
                 match told.answers.first() {
-                    Some(&Answer::Appended { offset, size }) => {
-                        if shape.layout.is_none() && size > shape.template.stuffed_max() {
-                            file.learn_layout(o).await?;
-                        }
+                    Some(&Answer::Appended { offset, .. }) => {
                         Ok((offset, [&others[..], &[(server, told.loss)]].concat()))
                     }
                     _ => Err(o.error(Status::BadMessage).from(server).because("no offset in its answer")),
@@ -94,15 +93,5 @@ impl Opened {
             Ok((server, loss))
         });
         join_all(ids).await.into_iter().collect()
-    }
-
-    /// Another client laid the file out: a sync has to know where its data is.
-    async fn learn_layout(&self, o: &Operation) -> Result<(), Error> {
-        self.refresh(o).await?;
-        if let Some(layout) = self.shape().layout {
-            let others = self.losses_of_others(o, &layout).await?;
-            others.iter().for_each(|&(server, loss)| self.inode.written_since(server, loss));
-        }
-        Ok(())
     }
 }

@@ -330,3 +330,19 @@ fn short_appends_without_a_place_may_lie_side_by_side_whole_and_each_once() {
     assert!(fits(&[1, 2]) && fits(&[2, 1]) && fits(&[3, 4, 1]));
     assert!(!fits(&[1, 1]) && !fits(&[1, 3]) && !fits(&[1, 9]));
 }
+
+#[test]
+fn an_append_under_way_at_a_reported_loss_may_be_reported_as_the_clients_other_writes_are() {
+    let (kernel, memory) = (Held::Kernel, Held::Memory);
+    let mut kept = Act { scope: BY.scope, noted: kernel, ..append(20, 50) };
+    let other = Act { scope: BY.scope, noted: memory, ..write(10, 12, 0, 50) };
+    let killed = fault(1, false);
+    (kept.held, kept.compared) = (kernel, killed.clone());
+    for (acts, is_excused) in [(vec![other, kept.clone()], true), (vec![kept], false)] {
+        let mut file = contents(&acts);
+        file.lost(BY, 30, 31);
+        let append = file.acts.len() - 1;
+        file.appended(append, 50, (40, killed, kernel), false).expect("it lies behind the write");
+        assert_eq!(file.may_have_lost(BY, killed), is_excused);
+    }
+}

@@ -16,8 +16,8 @@ pub const FACTS: OpFacts = OpFacts {
     journal_bytes: |_| Changes::SMALL_MAX as u64,
     takes_bytes: when!(Append { len, .. } => *len as usize),
     cost: |_, _| Cost::of(0),
-    ..OpFacts::new(handler!(|ctx| Append { object, capability, len } => {
-        run(ctx, *object, capability.as_ref(), *len)
+    ..OpFacts::new(handler!(|ctx| Append { object, capability, len, laid_out } => {
+        run(ctx, *object, capability.as_ref(), *len, *laid_out)
     }))
 };
 
@@ -30,13 +30,18 @@ pub const FACTS: OpFacts = OpFacts {
 /// have to lengthen every file by the places in such records, on all servers of a laid-out one; and each
 /// large append would wait for one more write. Nothing is ever lost or overwritten without it.
 ///
+/// A client that takes the file for stuffed does not know the servers whose loss ids cover its bytes, so it
+/// could not report a loss between the append and its sync. It is refused, and looks first.
+///
 /// # Errors
-/// `StaleLayout` for a stuffed file that would outgrow its first strip: unstuff it first.
+/// `StaleLayout` for a stuffed file that would outgrow its first strip: unstuff it first; for a laid-out one
+/// that the client takes for stuffed: look at it first.
 pub fn run(
     ctx: &mut Ctx<'_>,
     object: Handle,
     capability: Option<&Capability>,
     len: u32,
+    laid_out: bool,
 ) -> Result<Answer, Stopped> {
     let data = ctx.take_bulk(len as usize)?;
     let file = ctx.object(object)?;
@@ -49,6 +54,9 @@ pub fn run(
     }
     data::authorize(ctx, file, capability, Rights::WRITE)?;
     let inode = ctx.inode(file)?;
+    if inode.layout.is_some() && !laid_out {
+        return Err(Stopped::Status(Status::StaleLayout));
+    }
     if inode.layout.is_some() && !ctx.is_unchanged() {
         // It is done before its group has ended, and would wait for a turn that its own group may have.
         return Err(Stopped::Status(Status::NotSupported));
