@@ -5,6 +5,7 @@ use bytes::{Bytes, BytesMut};
 use shoal_config::bytes_size::ByteSize;
 use shoal_config::cluster_file::ClusterFile;
 use shoal_config::secret::KeyFile;
+use shoal_config::server_key::ServerKeyFile;
 use shoal_env::Address;
 use shoal_pattern::codec::{self, Codec};
 use shoal_pattern::{Branch, Compressor, Deal, Pairing, Pattern, Region, View, Window, share_len};
@@ -77,6 +78,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "row_key", run: row_key, seeds: row_keys },
     Target { name: "cluster_file", run: cluster_file, seeds: written::cluster_files },
     Target { name: "key_file", run: key_file, seeds: written::key_files },
+    Target { name: "server_key_file", run: server_key_file, seeds: written::server_key_files },
     Target { name: "address", run: address, seeds: written::addresses },
     Target { name: "size", run: size, seeds: written::sizes },
 ];
@@ -283,6 +285,13 @@ fn key_file(bytes: &[u8]) {
     let Ok(file) = within_room(bytes, TOML_BYTES * bytes.len(), parse) else { return };
     let again = file.text().and_then(|text| KeyFile::parse(&text, Path::new("key")));
     assert!(again.is_ok_and(|again| again.file_system == file.file_system));
+}
+
+fn server_key_file(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let parse = || ServerKeyFile::parse(text, Path::new("key.server"));
+    let Ok(file) = within_room(bytes, TOML_BYTES * bytes.len(), parse) else { return };
+    assert!(file.text().and_then(|text| ServerKeyFile::parse(&text, Path::new("key.server"))).is_ok());
 }
 
 fn address(bytes: &[u8]) {
@@ -579,6 +588,7 @@ mod tests {
             }
             "cluster_file" => ClusterFile::parse(text(bytes), Path::new("x")).is_ok(),
             "key_file" => KeyFile::parse(text(bytes), Path::new("x")).is_ok(),
+            "server_key_file" => ServerKeyFile::parse(text(bytes), Path::new("x")).is_ok(),
             "address" => text(bytes).parse::<Address>().is_ok(),
             "size" => text(bytes).parse::<ByteSize>().is_ok(),
             name => rows(name, bytes),

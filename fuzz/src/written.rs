@@ -58,6 +58,13 @@ collection = 1
     bytes([text])
 }
 
+pub(crate) fn server_key_files() -> Vec<Vec<u8>> {
+    let text = r#"server = "71a683b2fd98e396229a9d371f99e551c54e886aeb3b7d2e5bd1f8e0867ce9fc"
+place = "0ca683b2fd98e396229a9d371f99e551c54e886aeb3b7d2e5bd1f8e0867ce9fc"
+"#;
+    bytes([text])
+}
+
 pub(crate) fn addresses() -> Vec<Vec<u8>> {
     bytes(["tcp:127.0.0.1:7441", "[::1]:7441", "unix:/run/shoal.socket", "local:name"])
 }

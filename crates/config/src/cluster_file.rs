@@ -44,8 +44,11 @@ pub const FILE_NAME: &str = "cluster.toml";
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
-    /// File of the secret.
+    /// File of the mount key.
     pub key: PathBuf,
+    /// File of the servers' keys. `None`: the file system was made when one key had all roles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_key: Option<PathBuf>,
     /// The servers; their order gives their ids.
     #[serde(default)]
     pub server: Vec<ServerEntry>,

@@ -3,6 +3,7 @@
 //! ```text
 //!   shoal-data/cluster.toml ─▶ cluster_file ─┬▶ address: shoal://HOST:PORT/NAME, a path on a mount, a folder
 //!   shoal-data/key          ─▶ secret ───────┘
+//!   shoal-data/key.server   ─▶ server_key: what only servers have
 //!   shoal-data/store-N.toml ─▶ store_record: which store the folder of server N held
 //! ```
 //! **Invariant: a reader returns a value that has been checked, or an error that names the file, the place
@@ -13,4 +14,5 @@ pub mod bytes_size;
 pub mod cluster_file;
 pub mod numbers;
 pub mod secret;
+pub mod server_key;
 pub mod store_record;

@@ -74,15 +74,12 @@ impl KeyFile {
     /// # Errors
     /// When it is missing, others may read it, or it is no key file.
     pub fn load(path: &Path) -> Result<KeyFile> {
-        let meta = std::fs::metadata(path).with_context(|| {
+        check_private(path).with_context(|| {
             format!(
                 "cannot read the key {}; the servers' folder has it, copy it here (mode 0600)",
                 path.display()
             )
         })?;
-        if meta.permissions().mode() & 0o077 != 0 {
-            bail!("others may read the key {0}: chmod 600 {0}", path.display());
-        }
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the key {}", path.display()))?;
         KeyFile::parse(&text, path)
@@ -136,6 +133,18 @@ impl KeyFile {
             None => bail!("name the file system in the address: {}", names.join(", ")),
         }
     }
+}
+
+/// A key file is there, and only its owner may read it.
+///
+/// # Errors
+/// When it is not.
+pub(crate) fn check_private(path: &Path) -> Result<()> {
+    let meta = std::fs::metadata(path)?;
+    if meta.permissions().mode() & 0o077 != 0 {
+        bail!("others may read the key {0}: chmod 600 {0}", path.display());
+    }
+    Ok(())
 }
 
 /// Write a whole file under a temporary name and rename it into place, durably.

@@ -207,8 +207,13 @@ mod tests {
     fn a_record_that_could_not_be_written_is_written_the_next_time() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().join("away");
-        let cluster =
-            ClusterFile { key: "key".into(), server: Vec::new(), collection: Vec::new(), base: base.clone() };
+        let cluster = ClusterFile {
+            key: "key".into(),
+            server_key: None,
+            server: Vec::new(),
+            collection: Vec::new(),
+            base: base.clone(),
+        };
         let mut record = StoreRecord::load(&cluster, 3).unwrap();
         let stores = [([7; 16], StoreId(0xab), 5)];
         assert!(record.keep(&stores).is_err());
@@ -222,6 +227,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cluster = ClusterFile {
             key: "key".into(),
+            server_key: None,
             server: Vec::new(),
             collection: Vec::new(),
             base: dir.path().to_path_buf(),

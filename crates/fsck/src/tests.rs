@@ -212,7 +212,7 @@ async fn start(env: &Env, map: &ClusterMap, stores: &[Collection], server: u16) 
             collections: vec![CollectionSetup {
                 store: stores[usize::from(server)].clone(),
                 map: map.clone(),
-                key: Some(KEY),
+                keys: Some(KEY.into()),
                 root: OWNER,
             }],
             settings: Settings::default(),

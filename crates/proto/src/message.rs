@@ -5,9 +5,10 @@
 //! occupies the request's slot: its reply is kept, in the same journal record, until the slot's next
 //! sequence; a retry runs only the groups that were not done.
 
+use crate::codec::Codec;
 use crate::op::{Answer, Op};
 use crate::wire::{Many, Text, wire_struct};
-use crate::{CollectionId, Durability, SessionId, Slot, Status, limits};
+use crate::{CollectionId, Durability, Keys, SecretKey, SessionId, Slot, Status, limits};
 
 wire_struct! {
     /// Operations that succeed or fail together. The first that fails ends the group.
@@ -135,8 +136,10 @@ wire_struct! {
         pub store: crate::StoreId,
         /// Epoch of its map. A server with an older map does not know the stores given up since.
         pub map_epoch: u32,
-        /// The server's proof that it has the key, so that no client talks to an impostor.
+        /// The server's proof to a client, by the mount key: no client talks to an impostor.
         pub proof: [u8; 32],
+        /// Its proof to a peer, by the servers' key, which no client has.
+        pub peer_proof: [u8; 32],
     }
 }
 
@@ -154,10 +157,11 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// The client's proof that it has the key, and the session and collection it attaches to.
+    /// The proof of the side that connects that it has the key of its role, and the session and collection it
+    /// attaches to.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Attach {
-        /// Keyed hash over both nonces.
+        /// A client's is by the mount key, a server's (`peer`) by the servers' key.
         pub proof: [u8; 32],
         /// The collection.
         pub collection: CollectionId,
@@ -206,17 +210,47 @@ wire_struct! {
 
 /// The lowest and highest version of the protocol of this program. In version 2 a server names its store, a
 /// slot's sequence has 64 bits, and an fsync carries the generation that its client knows. In version 3 an append
-/// says whether its client knows the file's layout.
+/// says whether its client knows the file's layout, and servers prove themselves by a key of their own.
 pub const VERSIONS: (u16, u16) = (3, 3);
 
-/// The proof that one side has the key: over both nonces, the version and its role.
-pub fn proof(
-    key: &crate::SecretKey,
-    server_side: bool,
-    version: u16,
-    client_nonce: &[u8; 32],
-    server_nonce: &[u8; 32],
-) -> [u8; 32] {
-    let role: &[u8] = if server_side { b"server" } else { b"client" };
-    key.mac("handshake", &[role, &version.to_le_bytes(), client_nonce, server_nonce])
+/// Both nonces and all fields of both messages stand under each proof, so no proof can be used again, turned
+/// back, or given to other words.
+impl Challenge {
+    /// Prove it with the keys of both roles.
+    pub fn prove(&mut self, keys: &Keys, hello: &Hello) {
+        (self.proof, self.peer_proof) = self.proofs(&keys.mount, &keys.server, hello);
+    }
+
+    /// Whether a server made it that has this mount key: for clients.
+    pub fn is_proven(&self, mount: &SecretKey, hello: &Hello) -> bool {
+        SecretKey::equal(&self.proof, &self.proofs(mount, mount, hello).0)
+    }
+
+    /// Whether a server made it that has this servers' key: for peers.
+    pub fn is_proven_to_peer(&self, server: &SecretKey, hello: &Hello) -> bool {
+        SecretKey::equal(&self.peer_proof, &self.proofs(server, server, hello).1)
+    }
+
+    fn proofs(&self, mount: &SecretKey, server: &SecretKey, hello: &Hello) -> ([u8; 32], [u8; 32]) {
+        let said = Challenge { proof: [0; 32], peer_proof: [0; 32], ..self.clone() };
+        let parts: &[&[u8]] = &[&hello.to_bytes(), &said.to_bytes()];
+        (mount.mac("challenge to a client", parts), server.mac("challenge to a server", parts))
+    }
+}
+
+impl Attach {
+    /// Prove it with the key of its role.
+    pub fn prove(&mut self, key: &SecretKey, hello: &Hello, challenge: &Challenge) {
+        self.proof = self.proof_by(key, hello, challenge);
+    }
+
+    /// Whether it was made with this key, as the answer to this challenge.
+    pub fn is_proven(&self, key: &SecretKey, hello: &Hello, challenge: &Challenge) -> bool {
+        SecretKey::equal(&self.proof, &self.proof_by(key, hello, challenge))
+    }
+
+    fn proof_by(&self, key: &SecretKey, hello: &Hello, challenge: &Challenge) -> [u8; 32] {
+        let said = Attach { proof: [0; 32], ..self.clone() };
+        key.mac("attach", &[&hello.to_bytes(), &challenge.to_bytes(), &said.to_bytes()])
+    }
 }

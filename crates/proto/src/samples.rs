@@ -350,6 +350,7 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         store: StoreId(41),
         map_epoch: 6,
         proof: [4; 32],
+        peer_proof: [8; 32],
     };
     let attach = Attach {
         proof: [5; 32],

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
 use shoal_proto::message::Loss;
-use shoal_proto::{ClusterMap, CollectionId, PlaceKey, Roles, SecretKey, ServerId, Status, StoreId, Time};
+use shoal_proto::{ClusterMap, CollectionId, Keys, PlaceKey, Roles, ServerId, Status, StoreId, Time};
 use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -37,10 +37,9 @@ pub struct Identity {
     pub collection: CollectionId,
     /// The cluster's map.
     pub map: Rc<ClusterMap>,
-    /// The file system's secret.
-    pub key: SecretKey,
-    /// Key of the hash that places names in directories; derived from the secret, so that no user can choose
-    /// names that collide.
+    /// The file system's keys.
+    pub keys: Keys,
+    /// Key of the hash that places names in directories.
     pub place_key: PlaceKey,
     /// How long a capability lasts, in nanoseconds.
     pub capability_ns: i64,
@@ -48,9 +47,10 @@ pub struct Identity {
 
 impl Identity {
     /// A shard's identity.
-    pub fn new(id: ServerId, map: Rc<ClusterMap>, key: SecretKey) -> Identity {
-        let place_key = PlaceKey::new(key.mac("place of a name", &[&map.fs_id]));
-        Identity { id, collection: map.collection, map, key, place_key, capability_ns: 3_600_000_000_000 }
+    pub fn new(id: ServerId, map: Rc<ClusterMap>, keys: impl Into<Keys>) -> Identity {
+        let keys = keys.into();
+        let place_key = keys.place_key(&map.fs_id);
+        Identity { id, collection: map.collection, map, keys, place_key, capability_ns: 3_600_000_000_000 }
     }
 
     /// The place of a name in its directory: a 63-bit keyed hash, never 0 (listings begin after 0).

@@ -3,6 +3,7 @@
 mod raw;
 
 use raw::*;
+use shoal_proto::message::VERSIONS;
 use shoal_proto::op::Owner;
 use shoal_proto::{Answer, CollectionId, Handle, Op, SecretKey, ServerId, SessionId, Status};
 use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, serve};
@@ -31,7 +32,7 @@ fn a_wrong_key_version_file_system_or_collection_is_refused_with_words() {
         assert!(refusal.words.0.contains("key file"), "{}", refusal.words);
         let refusal = refused(Wish { versions: (7, 9), ..Wish::default() }).await;
         assert_eq!(refusal.status, Status::BadVersion);
-        assert!(refusal.words.0.contains("2 to 2"), "{}", refusal.words);
+        assert!(refusal.words.0.contains(&format!("{} to {}", VERSIONS.0, VERSIONS.1)), "{}", refusal.words);
         let refusal = refused(Wish { fs: [0; 16], ..Wish::default() }).await;
         assert_eq!(refusal.status, Status::BadCollection);
         let refusal = refused(Wish { collection: CollectionId(99), ..Wish::default() }).await;
@@ -95,7 +96,7 @@ fn a_server_without_a_key_listens_on_loopback_only() {
             collections: vec![CollectionSetup {
                 store: cluster.stores[0].clone(),
                 map: cluster.map.clone(),
-                key: None,
+                keys: None,
                 root: Owner { mode: 0o755, uid: 0, gid: 0 },
             }],
             settings: Default::default(),

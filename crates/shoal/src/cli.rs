@@ -4,11 +4,13 @@
 mod care;
 mod containers;
 mod files;
+mod keys;
 mod serving;
 
 pub use care::{Fsck, Ping, Status, Sync};
 pub use containers::{Container, Extract, MapContainer, One};
 pub use files::{Cat, Cp, Layout, Ls, Map, Stat};
+pub use keys::{Keys, OneCluster, Rotate};
 pub use serving::{
     AddServer, Init, Mount, MountOptions, MoveServer, NewFileSystem, Serve, Transform, Umount, Up,
 };
@@ -81,6 +83,9 @@ pub enum Command {
     MoveServer(MoveServer),
     /// Change when metadata and data are made durable.
     Sync(Sync),
+    /// Show, separate and replace the keys of a file system.
+    #[command(subcommand, name = "key")]
+    Key(Keys),
     /// Study file systems.
     #[cfg(feature = "lab")]
     #[command(flatten)]

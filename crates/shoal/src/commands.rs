@@ -7,6 +7,7 @@ pub mod container;
 pub mod cp;
 pub mod fsck;
 pub mod init;
+pub mod key;
 pub mod layout;
 pub mod ls;
 pub mod map;
@@ -42,6 +43,7 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::AddServer(args) => add_server::run(args),
         Command::MoveServer(args) => move_server::run(args),
         Command::Sync(args) => sync::run(args),
+        Command::Key(command) => key::run(command),
         Command::Completions { shell } => completions::completions(shell),
         Command::Man { folder, json } => completions::man(&folder, json),
         Command::Ping(args) => ping::run(args),

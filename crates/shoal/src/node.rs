@@ -7,14 +7,13 @@
 use crate::cluster_file::{ClusterFile, CollectionEntry};
 use crate::panics;
 use crate::renewal::{self, Given};
-use crate::secret::KeyFile;
 use crate::stop::Event;
 use crate::store_record::StoreRecord;
 use anyhow::{Context as _, Result, anyhow, bail};
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use shoal_env::{Address, Env, real};
-use shoal_proto::{ClusterMap, Owner, SecretKey, ServerId, Status};
+use shoal_proto::{ClusterMap, Keys, Owner, ServerId, Status};
 use shoal_server::refusing::Refusing;
 use shoal_server::room::Room;
 use shoal_server::stores;
@@ -112,7 +111,7 @@ struct Plan {
     listen: Vec<Address>,
     folder: PathBuf,
     collections: Vec<(CollectionEntry, ClusterMap)>,
-    key: SecretKey,
+    keys: Keys,
     spans: Spans,
     root: Owner,
     connections: u64,
@@ -168,7 +167,7 @@ impl Node {
 
     /// Start servers of a cluster; returns when all serve. One that ends later by itself is an event.
     pub fn start(cluster: &ClusterFile, ids: &[u16], spans: Spans, events: &Sender<Event>) -> Result<Node> {
-        let key = KeyFile::load(&cluster.path(&cluster.key))?.secret()?;
+        let keys = cluster.keys()?;
         // As far as that goes: with fewer there are fewer connections.
         let servers = ids.len().max(1) as u64;
         let open_files = shoal_env::raise_open_files((OPEN_FILES + CONNECTIONS) * servers) / servers;
@@ -176,7 +175,7 @@ impl Node {
         let mut node = Node { servers: Vec::new(), missing: Vec::new() };
         let mut begins = Vec::new();
         for &id in ids {
-            let plan = Plan::new(cluster, id, key.clone(), spans, connections)?;
+            let plan = Plan::new(cluster, id, keys.clone(), spans, connections)?;
             let (stop, stopped) = oneshot::channel();
             let (begun, begin) = std::sync::mpsc::channel();
             let events = events.clone();
@@ -244,7 +243,7 @@ impl Node {
 }
 
 impl Plan {
-    fn new(cluster: &ClusterFile, id: u16, key: SecretKey, spans: Spans, connections: u64) -> Result<Plan> {
+    fn new(cluster: &ClusterFile, id: u16, keys: Keys, spans: Spans, connections: u64) -> Result<Plan> {
         let entry = cluster.server.get(usize::from(id)).with_context(|| {
             format!("there is no server {id} in the cluster file: it has 0 to {}", cluster.server.len() - 1)
         })?;
@@ -260,7 +259,7 @@ impl Plan {
             listen: entry.addresses()?,
             folder: cluster.path(&entry.folder),
             collections,
-            key,
+            keys,
             spans,
             root: Owner {
                 mode: 0o755,
@@ -327,7 +326,7 @@ impl Plan {
     }
 
     async fn begin(self, env: &Env) -> Result<ServerHandle> {
-        let Plan { id, listen, folder, collections, key, spans, root, connections, record } = self;
+        let Plan { id, listen, folder, collections, keys, spans, root, connections, record } = self;
         let explain_all = |error, name: &str| match error {
             StoreError::Missing(why) => Missing::new(id, &folder, name, &why).into(),
             error => cannot_open(error, &folder, name),
@@ -356,7 +355,7 @@ impl Plan {
                 );
                 return Err(explain_all(StoreError::Missing(why), &entry.name));
             }
-            setups.push(CollectionSetup { store, map, key: Some(key.clone()), root });
+            setups.push(CollectionSetup { store, map, keys: Some(keys.clone()), root });
         }
         let settings = Settings {
             connections_max: usize::try_from(connections).unwrap_or(usize::MAX),

@@ -8,7 +8,8 @@ use shoal_env::sim::{Config, MachineId, ProcessId, World};
 use shoal_env::{Address, Env};
 use shoal_proto::op::Owner;
 use shoal_proto::{
-    ClusterMap, CollectionId, Dist, Roles, SecretKey, ServerId, ServerInfo, Switches, Template, Text,
+    ClusterMap, CollectionId, Dist, Keys, PlaceKey, Roles, SecretKey, ServerId, ServerInfo, Switches,
+    Template, Text,
 };
 use shoal_server::pools::Sizes;
 use shoal_server::{CollectionSetup, ServeError, ServerConfig, Settings, Shard, serve};
@@ -69,8 +70,15 @@ const COLLECTION: CollectionId = CollectionId(1);
 /// How a new file system's root looks.
 const ROOT: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 
-fn key() -> SecretKey {
-    SecretKey::new([0x5a; 32])
+/// Each role has a key of its own.
+fn keys() -> Keys {
+    let key = |byte| SecretKey::new([byte; 32]);
+    Keys { mount: key(0x5a), server: key(0x5c), place: key(0x5d) }
+}
+
+/// What the servers place names by.
+pub fn place_key() -> PlaceKey {
+    keys().place_key(&FS_ID)
 }
 
 /// The empty folder where a disk is not mounted.
@@ -232,7 +240,7 @@ impl Cluster {
 
     /// How clients of this cluster connect: strict caches, so that they see the current state.
     pub fn options(&self) -> Options {
-        let mut options = Options::new(self.addresses.clone(), key(), FS_ID, COLLECTION);
+        let mut options = Options::new(self.addresses.clone(), keys().mount, FS_ID, COLLECTION);
         options.name_cache = Duration::ZERO;
         options.attr_cache = Duration::ZERO;
         options
@@ -444,7 +452,7 @@ impl Plan {
         let setup = CollectionSetup {
             store: shoal_store::open(env.clone(), self.store(dir)).await?,
             map,
-            key: Some(key()),
+            keys: Some(keys()),
             root: ROOT,
         };
         let config = ServerConfig {

@@ -1,6 +1,6 @@
 //! A run: a cluster, clients at work, faults at seeded moments, and the judgement at the end.
 
-use crate::cluster::{Cluster, ClusterConfig, connect};
+use crate::cluster::{Cluster, ClusterConfig, connect, place_key};
 use crate::combinations;
 use crate::contents::SERVERS_MAX;
 use crate::faults::{Fault, Faults, Outcome, Plan, Told};
@@ -147,9 +147,8 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     let mut options = cluster.options();
     options.timeout = config.timeout;
     let laid_out = cluster.complete_client(0, |env| async move {
-        let key = options.key.clone();
         let client = connect(&env, options).await?;
-        let laid_out = Scene::lay_out(&client, &key).await;
+        let laid_out = Scene::lay_out(&client, place_key()).await;
         client.close().await;
         laid_out
     });

@@ -10,9 +10,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use shoal_env::{Address, Env, Reader, Stream, Writer};
 use shoal_proto::message::{self, Attach, Attached, Challenge, Hello, Refusal};
-use shoal_proto::{
-    ClientId, Frame, FrameKind, SecretKey, ServerId, SessionId, Status, StoreId, codec::Codec,
-};
+use shoal_proto::{ClientId, Frame, FrameKind, ServerId, SessionId, Status, StoreId, codec::Codec};
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
@@ -242,7 +240,7 @@ async fn try_one(
     let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
     let mut rest = BytesMut::new();
     let key = &identity.options.key;
-    let (nonce, challenge) = challenged(env, identity.options, &mut stream, &mut rest).await?;
+    let (hello, challenge) = challenged(env, identity.options, &mut stream, &mut rest).await?;
     let Stream { mut reader, mut writer, .. } = stream;
     if identity.server.is_some_and(|server| server != challenge.server) {
         let words =
@@ -256,14 +254,15 @@ async fn try_one(
         );
         return Err(Trouble::told(Status::NoStore, words));
     }
-    let attach = Attach {
-        proof: message::proof(key, false, challenge.version, &nonce, &challenge.nonce),
+    let mut attach = Attach {
+        proof: [0; 32],
         collection: identity.options.collection,
         client: identity.client,
         peer: None,
         session: identity.session,
         slots: identity.options.slots.clamp(1, shoal_proto::limits::SLOTS_MAX),
     };
+    attach.prove(key, &hello, &challenge);
     send(&mut writer, FrameKind::Attach, challenge.version, &attach).await?;
     let attached: Attached = expect(&mut reader, &mut rest, FrameKind::Attached).await?;
     let version = challenge.version;
@@ -271,13 +270,13 @@ async fn try_one(
     Ok((challenge.server, Established { reader, writer, rest, attached, version, address }))
 }
 
-/// Say hello; the nonce of this side, and the challenge of a server that has the key.
+/// Say hello; that, and the challenge of a server that has the key.
 async fn challenged(
     env: &Env,
     options: &Options,
     stream: &mut Stream,
     rest: &mut BytesMut,
-) -> Result<([u8; 32], Challenge), Trouble> {
+) -> Result<(Hello, Challenge), Trouble> {
     let Stream { reader, writer, .. } = stream;
     let mut nonce = [0; 32];
     env.random(&mut nonce);
@@ -292,8 +291,7 @@ async fn challenged(
         );
         return Err(Trouble::told(Status::BadVersion, words));
     }
-    let proof = message::proof(&options.key, true, challenge.version, &nonce, &challenge.nonce);
-    if !SecretKey::equal(&proof, &challenge.proof) {
+    if !challenge.is_proven(&options.key, &hello) {
         // So that the server's log has it: it cannot see by itself why this side ends.
         let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
         let _ = send(writer, FrameKind::Refusal, challenge.version, &told).await;
@@ -301,7 +299,7 @@ async fn challenged(
             "the server could not prove that it has the file system's key; is this the right key file?";
         return Err(Trouble::told(Status::BadKey, words));
     }
-    Ok((nonce, challenge))
+    Ok((hello, challenge))
 }
 
 async fn send<T: Codec>(

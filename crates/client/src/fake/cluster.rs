@@ -475,9 +475,12 @@ impl FakeCluster {
                 let moved = Move { from, to: own.count };
                 Answer::Facts { facts: self.facts(stream)?, moves: vec![moved].into() }
             }
-            Op::Append { object, len, .. } => {
+            Op::Append { object, len, laid_out, .. } => {
                 let data = bulk.split_to(*len as usize);
                 let attr = self.attr(*object)?;
+                if attr.layout.is_some() && !laid_out {
+                    return Err(Status::StaleLayout);
+                }
                 if let Some(layout) = &attr.layout {
                     return self.append_laid_out(layout, &data);
                 }

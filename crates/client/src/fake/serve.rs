@@ -4,8 +4,8 @@ use super::{FakeCluster, KEY};
 use bytes::{Bytes, BytesMut};
 use shoal_env::{Env, Listener, Stream};
 use shoal_proto::codec::Codec;
-use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, Request, VERSIONS, proof};
-use shoal_proto::{Frame, FrameKind, SecretKey, ServerId, SessionId, Status, StoreId};
+use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, Request, VERSIONS};
+use shoal_proto::{Frame, FrameKind, Keys, SecretKey, ServerId, SessionId, Status, StoreId};
 use std::cell::RefCell;
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -89,20 +89,19 @@ impl Connection {
             }
             _ => KEY,
         };
-        let own = proof(&key, true, VERSIONS.1, &hello.nonce, &nonce);
-        self.send(
-            FrameKind::Challenge,
-            0,
-            &Challenge { version: VERSIONS.1, nonce, server, store: StoreId::NONE, map_epoch: 0, proof: own },
-            &Bytes::new(),
-        )
-        .await?;
+        let mut challenge = Challenge {
+            version: VERSIONS.1,
+            nonce,
+            server,
+            store: StoreId::NONE,
+            map_epoch: 0,
+            proof: [0; 32],
+            peer_proof: [0; 32],
+        };
+        challenge.prove(&Keys::one(key), &hello);
+        self.send(FrameKind::Challenge, 0, &challenge, &Bytes::new()).await?;
         let attach: Attach = self.next().await?.message().unwrap();
-        assert_eq!(
-            attach.proof,
-            proof(&KEY, false, VERSIONS.1, &hello.nonce, &nonce),
-            "the client has the key"
-        );
+        assert!(attach.is_proven(&KEY, &hello, &challenge), "the client has the key");
         if let Some(Fault::Refuse(status, words)) = script.last().cloned() {
             script.pop();
             return self

@@ -153,7 +153,7 @@ impl Scene {
                 collections: vec![CollectionSetup {
                     store: self.stores[usize::from(server)].clone(),
                     map: self.map.clone(),
-                    key: Some(KEY),
+                    keys: Some(KEY.into()),
                     root: OWNER,
                 }],
                 settings: Settings { lease: Duration::from_millis(900), ..Settings::default() },

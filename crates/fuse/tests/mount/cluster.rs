@@ -151,7 +151,7 @@ fn start_server(map: &ClusterMap, id: ServerId, folder: Option<PathBuf>) -> Runn
         let store = shoal_store::open(env.clone(), config).await.unwrap();
         let listen = map.server(id).unwrap().addresses.iter().map(|text| text.0.parse().unwrap()).collect();
         let root = Owner { mode: 0o777, uid: 0, gid: 0 };
-        let setup = CollectionSetup { store, map, key: Some(key()), root };
+        let setup = CollectionSetup { store, map, keys: Some(key().into()), root };
         let config = ServerConfig {
             id,
             listen,

@@ -219,7 +219,7 @@ impl Append<'_> {
     async fn write(&self, generation: Generation, shares: &mut [Result<u64, Status>]) {
         let identity = &self.engine.identity;
         let expires_at = identity.capability_expiry(shoal_proto::Time(self.at.0));
-        let (key, rights) = (&identity.key, Rights::WRITE);
+        let (key, rights) = (&identity.keys.server, Rights::WRITE);
         let capability = Capability::sign(key, identity.collection, self.file, rights, expires_at);
         let width = self.layout.datafiles.len() as u16;
         let missing = shares.iter_mut().enumerate().filter(|(_, share)| share.is_err());

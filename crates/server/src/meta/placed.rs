@@ -1,11 +1,11 @@
 //! Which key the names of a collection are placed by.
 //!
 //! ```text
-//!   c "placed"   8 bytes of a hash that is keyed with the file system's key
+//!   c "placed"   8 bytes of a hash that is keyed with the place key
 //! ```
 //! The row is written with the map, or by the first start that finds none.
 //!
-//! The key of an entry's row has a hash of its name that is keyed with the file system's key
+//! The key of an entry's row has a hash of its name that is keyed with the place key
 //! ([`crate::shard::Identity::place_of`]). A server with another key would list all names and find none of
 //! them, and would make a second entry of a name beside the first. **So such a start is refused, before
 //! anything is written.** The row shows whether two keys are equal, and nothing else of them.
@@ -29,7 +29,7 @@ fn mark(secret: &SecretKey, fs_id: &[u8; 16]) -> Bytes {
 
 fn present(shard: &Shard) -> Bytes {
     let identity = shard.identity();
-    mark(&identity.key, &identity.map.fs_id)
+    mark(&identity.keys.place, &identity.map.fs_id)
 }
 
 async fn kept(shard: &Shard) -> Result<Option<Bytes>, StoreError> {
@@ -44,8 +44,8 @@ async fn kept(shard: &Shard) -> Result<Option<Bytes>, StoreError> {
 pub async fn check(shard: &Rc<Shard>) -> Result<(), StoreError> {
     match kept(shard).await? {
         Some(kept) if kept != present(shard) => Err(StoreError::Refused(
-            "its names are placed by another key than this one, and would not be found: restore the key file that this file \
-             system was made with (a key is never replaced; with a new one, make a new file system and copy the data)"
+            "its names are placed by another key than this one, and would not be found: restore the key files that this file \
+             system was made with (`key.server` beside `key`, if it had one; with new ones, make a new file system and copy the data)"
                 .into(),
         )),
         _ => Ok(()),

@@ -593,8 +593,8 @@ impl crate::data::Peers for Peers {
 mod tests {
     use super::*;
     use crate::shard::Identity;
-    use shoal_proto::message::{Attach, Challenge, Hello, Refusal, VERSIONS, proof};
-    use shoal_proto::{ClusterMap, Roles, SecretKey, ServerInfo, StoreId, samples};
+    use shoal_proto::message::{Attach, Challenge, Hello, Refusal, VERSIONS};
+    use shoal_proto::{ClusterMap, Keys, Roles, SecretKey, ServerInfo, StoreId, samples};
     use shoal_store::{CollectionConfig, ModuleKind};
     use std::io::IoSlice;
 
@@ -613,6 +613,21 @@ mod tests {
             let read = env.deadline(env.now() + wait, stream.reader.read(&mut some)).await.ok()?;
             buf.extend_from_slice(&some[..read.unwrap()]);
         }
+    }
+
+    /// Server 1's challenge, with a map of that epoch.
+    fn challenge(key: &SecretKey, hello: &Hello, map_epoch: u32) -> Challenge {
+        let mut challenge = Challenge {
+            version: VERSIONS.1,
+            nonce: [5; 32],
+            server: ServerId(1),
+            store: StoreId::NONE,
+            map_epoch,
+            proof: [0; 32],
+            peer_proof: [0; 32],
+        };
+        challenge.prove(&Keys::one(key.clone()), hello);
+        challenge
     }
 
     /// The status of an introduction that a peer with such a map refuses, and whether that counts.
@@ -648,14 +663,7 @@ mod tests {
         let long = Duration::from_secs(20);
         let hello: Hello = heard(env, &mut stream, &mut buf, long).await.unwrap();
         env.sleep(pause).await;
-        let challenge = Challenge {
-            version: VERSIONS.1,
-            nonce: [5; 32],
-            server: ServerId(1),
-            store: StoreId::NONE,
-            map_epoch,
-            proof: proof(&key, true, VERSIONS.1, &hello.nonce, &[5; 32]),
-        };
+        let challenge = challenge(&key, &hello, map_epoch);
         let mut out = Vec::new();
         Frame::put(FrameKind::Challenge, VERSIONS.1, 0, &challenge, 0, &mut out);
         let refusal = Refusal { status, words: "another store".into() };
@@ -720,14 +728,7 @@ mod tests {
             let (soon, long) = (Duration::from_millis(50), Duration::from_secs(20));
             let hello: Hello = heard(&env, &mut first, &mut one, long).await.unwrap();
             assert!(heard::<Hello>(&env, &mut second, &mut two, soon).await.is_none(), "before its turn");
-            let challenge = Challenge {
-                version: VERSIONS.1,
-                nonce: [5; 32],
-                server: ServerId(1),
-                store: StoreId::NONE,
-                map_epoch: 0,
-                proof: proof(&key, true, VERSIONS.1, &hello.nonce, &[5; 32]),
-            };
+            let challenge = challenge(&key, &hello, 0);
             let mut out = Vec::new();
             Frame::put(FrameKind::Challenge, VERSIONS.1, 0, &challenge, 0, &mut out);
             first.writer.write_all(&mut [IoSlice::new(&out)]).await.unwrap();

@@ -19,7 +19,7 @@ use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Listener, Stream, Writer};
 use shoal_proto::message::VERSIONS;
 use shoal_proto::op::Owner;
-use shoal_proto::{ClusterMap, SecretKey, ServerId, Status};
+use shoal_proto::{ClusterMap, Keys, SecretKey, ServerId, Status};
 use shoal_store::{Collection, StoreError};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -41,8 +41,8 @@ pub struct CollectionSetup {
     pub store: Collection,
     /// The cluster's map; a newer one kept in the store wins.
     pub map: ClusterMap,
-    /// The file system's key. `None`: on loopback only, and any local user may claim any identity.
-    pub key: Option<SecretKey>,
+    /// The file system's keys. `None`: on loopback only, and any local user may claim any identity.
+    pub keys: Option<Keys>,
     /// How the root directory of a new file system is to look.
     pub root: Owner,
 }
@@ -167,7 +167,7 @@ fn check(config: &ServerConfig) -> Result<(), ServeError> {
     if seen.is_empty() {
         return Err(ServeError::Setup("no collection to serve".into()));
     }
-    let keyless = config.collections.iter().any(|setup| setup.key.is_none());
+    let keyless = config.collections.iter().any(|setup| setup.keys.is_none());
     match config.listen.iter().find(|address| keyless && !address.is_of_this_machine()) {
         Some(address) => Err(ServeError::NeedsKey(address.clone())),
         None => Ok(()),
@@ -181,8 +181,8 @@ async fn find(
     settings: Settings,
 ) -> Result<Rc<Shard>, StoreError> {
     // Without a key both sides prove that they have none.
-    let key = setup.key.unwrap_or(SecretKey::new([0; 32]));
-    let identity = Identity::new(id, Rc::new(setup.map), key);
+    let keys = setup.keys.unwrap_or(Keys::one(SecretKey::new([0; 32])));
+    let identity = Identity::new(id, Rc::new(setup.map), keys);
     let shard = Shard::new(env.clone(), identity, setup.store, settings);
     recovery::find(&shard).await.map(|()| shard)
 }

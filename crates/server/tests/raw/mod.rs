@@ -6,11 +6,11 @@ pub mod held;
 
 use bytes::{Bytes, BytesMut};
 use shoal_env::{Address, Env, Reader, Writer};
-use shoal_proto::message::{Attach, Attached, Challenge, Hello, Loss, Refusal, VERSIONS, proof};
+use shoal_proto::message::{Attach, Attached, Challenge, Hello, Loss, Refusal, VERSIONS};
 use shoal_proto::op::Owner;
 use shoal_proto::{
     Answer, ClientId, ClusterMap, CollectionId, Durability, Frame, FrameKind, Group, GroupReply, Handle,
-    Name, Op, Reply, Request, Rights, Roles, SecretKey, ServerId, ServerInfo, SessionId, Slot, SlotUse,
+    Keys, Name, Op, Reply, Request, Rights, Roles, SecretKey, ServerId, ServerInfo, SessionId, Slot, SlotUse,
     Status, StoreId, Template,
 };
 use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, serve};
@@ -20,6 +20,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub const KEY: SecretKey = SecretKey::new([7; 32]);
+/// The servers' key.
+pub const SERVER_KEY: SecretKey = SecretKey::new([17; 32]);
+
+/// A server's keys: each role has its own.
+pub fn keys() -> Keys {
+    Keys { mount: KEY, server: SERVER_KEY, place: SecretKey::new([27; 32]) }
+}
 pub const FS: [u8; 16] = *b"a test's cluster";
 pub const COLLECTION: CollectionId = CollectionId(3);
 
@@ -98,7 +105,7 @@ impl Cluster {
                 collections: vec![CollectionSetup {
                     store: self.stores[usize::from(server)].clone(),
                     map: self.map.clone(),
-                    key: Some(KEY),
+                    keys: Some(keys()),
                     root: Owner { mode: 0o755, uid: 0, gid: 0 },
                 }],
                 settings: self.settings,
@@ -150,6 +157,8 @@ pub struct Wish {
     pub collection: CollectionId,
     pub client: ClientId,
     pub peer: Option<ServerId>,
+    /// The key by which a peer proves itself.
+    pub peer_key: SecretKey,
     /// The peer's store, and how far it is durable.
     pub store: (StoreId, u64),
     pub session: Option<SessionId>,
@@ -164,6 +173,7 @@ impl Default for Wish {
             collection: COLLECTION,
             client: ClientId([1; 16]),
             peer: None,
+            peer_key: SERVER_KEY,
             store: (StoreId::NONE, 0),
             session: None,
         }
@@ -215,10 +225,10 @@ impl Raw {
         let challenge: Challenge = attached.expect(FrameKind::Challenge).await?;
         assert_eq!(challenge.server, ServerId(server));
         if wish.key == KEY {
-            assert_eq!(challenge.proof, proof(&KEY, true, challenge.version, &nonce, &challenge.nonce));
+            assert!(challenge.is_proven(&KEY, &hello));
         }
-        let attach = Attach {
-            proof: proof(&wish.key, false, challenge.version, &nonce, &challenge.nonce),
+        let mut attach = Attach {
+            proof: [0; 32],
             collection: wish.collection,
             client: wish.client,
             peer: wish.peer.map(|server| shoal_proto::Peer {
@@ -229,6 +239,8 @@ impl Raw {
             session: wish.session,
             slots: 64,
         };
+        let key = if wish.peer.is_some() { &wish.peer_key } else { &wish.key };
+        attach.prove(key, &hello, &challenge);
         attached.put(FrameKind::Attach, 0, &attach, Bytes::new()).await;
         attached.attached = attached.expect(FrameKind::Attached).await?;
         Ok(attached)

@@ -6,6 +6,7 @@ use crate::out;
 use crate::secret::KeyFile;
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Write them.
@@ -22,12 +23,19 @@ pub fn run(args: Init) -> Result<ExitCode> {
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    out::line(format!("wrote {} and {}", path.display(), cluster.path(&cluster.key).display()))?;
+    let names = std::iter::once(path).chain(key_files(&cluster)).map(|path| path.display().to_string());
+    out::line(format!("wrote {}", names.collect::<Vec<_>>().join(", ")))?;
     out::line(format!(
-        "  next: copy both to each server's machine, and there: shoal serve --config {} --server ID",
+        "  next: copy all to each server's machine, and there: shoal serve --config {} --server ID",
         args.folder.display()
     ))?;
+    out::line("  a client's machine needs `key` alone")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Those that a server needs.
+fn key_files(cluster: &ClusterFile) -> impl Iterator<Item = PathBuf> {
+    std::iter::once(&cluster.key).chain(&cluster.server_key).map(|key| cluster.path(key))
 }
 
 fn new_cluster(args: &Init) -> Result<ClusterFile> {
@@ -40,18 +48,19 @@ fn new_cluster(args: &Init) -> Result<ClusterFile> {
     }
     std::fs::create_dir_all(&args.folder)
         .with_context(|| format!("cannot make {}", args.folder.display()))?;
-    let cluster = ClusterFile {
+    let mut cluster = ClusterFile {
         key: "key".into(),
+        server_key: None,
         server: args.servers.iter().map(|text| server(text)).collect::<Result<_>>()?,
         collection: vec![new_collection(&args.new, 1)?],
         base: args.folder.clone(),
     };
     cluster.check().context("these servers and settings do not go together")?;
-    let key = cluster.path(&cluster.key);
-    if key.exists() {
+    let own = [cluster.path(&cluster.key), cluster.path(&cluster.server_key_beside())];
+    if let Some(key) = own.iter().find(|key| key.exists()) {
         bail!("{} is there already: remove it if it belongs to no file system", key.display());
     }
-    KeyFile::draw(&cluster)?.save(&key)?;
+    cluster.draw_keys()?;
     cluster.save()?;
     Ok(cluster)
 }

@@ -1,6 +1,6 @@
 //! `shoal up`: servers, their data in a folder, and a mount, in this process.
 //!
-//! The folder holds `cluster.toml`, `key`, `lock` (held while it is up) and `server-N/`. Addresses and ports
+//! The folder holds `cluster.toml`, `key`, `key.server`, `lock` (held while it is up) and `server-N/`. Addresses and ports
 //! are chosen when a server is made and kept, because clients know them.
 
 use crate::address::{Place, ShoalAddress};
@@ -11,7 +11,6 @@ use crate::embed::Embedded;
 use crate::node::{Missing, Node, Spans};
 use crate::out;
 use crate::renewal::Given;
-use crate::secret::KeyFile;
 use crate::stop::{self, Event};
 use anyhow::{Context as _, Result, bail};
 use clap::parser::ValueSource;
@@ -139,7 +138,7 @@ fn prepare_folder(given: &Path) -> Result<PathBuf> {
     }
     for name in names {
         if !ours.iter().any(|own| name == *own) {
-            let remedy = match name == *"key" {
+            let remedy = match name == *"key" || name == *"key.server" {
                 true => "remove that key if it belongs to no file system, or give an empty or new folder",
                 false => "give an empty or new folder",
             };
@@ -197,12 +196,13 @@ fn lock(folder: &Path) -> Result<File> {
 fn new(folder: &Path, args: &Up) -> Result<ClusterFile> {
     let mut cluster = ClusterFile {
         key: "key".into(),
+        server_key: None,
         server: Vec::new(),
         collection: vec![new_collection(&args.new, 1)?],
         base: folder.to_path_buf(),
     };
     grow(&mut cluster, args.servers.unwrap_or(SERVERS))?;
-    KeyFile::draw(&cluster)?.save(&cluster.path(&cluster.key))?;
+    cluster.draw_keys()?;
     cluster.save()?;
     ClusterFile::load(folder)
 }

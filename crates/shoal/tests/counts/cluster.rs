@@ -159,7 +159,7 @@ async fn begin(env: Env, map: ClusterMap, id: ServerId, of: CollectionSetupOf<'_
     let store = shoal_store::open(env.clone(), config).await.unwrap();
     let listen = map.server(id).unwrap().addresses.iter().map(|text| text.0.parse().unwrap()).collect();
     let root = Owner { mode: 0o777, uid: 0, gid: 0 };
-    let collections = vec![CollectionSetup { store, map, key: Some(key()), root }];
+    let collections = vec![CollectionSetup { store, map, keys: Some(key().into()), root }];
     let (settings, polling) = (Settings::default(), Duration::ZERO);
     serve(env, ServerConfig { id, listen, collections, settings, polling }).await.unwrap()
 }

@@ -5,7 +5,7 @@ use crate::program::*;
 use bytes::BytesMut;
 use shoal_client::Options;
 use shoal_proto::codec::Codec;
-use shoal_proto::message::{Attach, Attached, Challenge, Group, Hello, Refusal, Request, VERSIONS, proof};
+use shoal_proto::message::{Attach, Attached, Challenge, Group, Hello, Refusal, Request, VERSIONS};
 use shoal_proto::{ClientId, Durability, Frame, FrameKind, Op, Status};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,10 +18,12 @@ fn frame<T: Codec>(kind: FrameKind, version: u16, message: &T) -> Vec<u8> {
     bytes
 }
 
+fn first(options: &Options, (version_min, version_max): (u16, u16)) -> Hello {
+    Hello { version_min, version_max, fs_id: options.fs_id, nonce: [5; 32] }
+}
+
 fn hello(options: &Options, versions: (u16, u16)) -> Vec<u8> {
-    let (version_min, version_max) = versions;
-    let hello = Hello { version_min, version_max, fs_id: options.fs_id, nonce: [5; 32] };
-    frame(FrameKind::Hello, version_max, &hello)
+    frame(FrameKind::Hello, versions.1, &first(options, versions))
 }
 
 fn connect(server: SocketAddr) -> TcpStream {
@@ -61,14 +63,15 @@ fn attached(server: SocketAddr, options: &Options) -> TcpStream {
     let (mut stream, mut buf) = (connect(server), BytesMut::new());
     stream.write_all(&hello(options, VERSIONS)).unwrap();
     let challenge: Challenge = next(&mut stream, &mut buf).expect("a challenge").message().unwrap();
-    let attach = Attach {
-        proof: proof(&options.key, false, challenge.version, &[5; 32], &challenge.nonce),
+    let mut attach = Attach {
+        proof: [0; 32],
         collection: options.collection,
         client: client(),
         peer: None,
         session: None,
         slots: 1,
     };
+    attach.prove(&options.key, &first(options, VERSIONS), &challenge);
     stream.write_all(&frame(FrameKind::Attach, challenge.version, &attach)).unwrap();
     let last = next(&mut stream, &mut buf).expect("an answer");
     assert_eq!(last.kind, FrameKind::Attached, "{:?}", last.message::<Refusal>());

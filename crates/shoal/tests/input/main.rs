@@ -7,6 +7,7 @@ mod coordinator;
 mod folders;
 mod frames;
 mod full;
+mod keys;
 mod lost;
 mod month;
 mod moved;

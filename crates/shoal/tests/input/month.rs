@@ -72,9 +72,10 @@ fn servers_with_another_key_than_their_names_are_placed_by_are_refused_and_begin
     let (file, key) = (format!("{}/file", up.root().trim_end_matches('/')), home.text("data/key"));
     said(&["cp", "--quiet", &home.file("file", b"here"), &file, "--key", &key]);
     up.stop();
-    let first = std::fs::read_to_string(&key).unwrap();
-    let secret = first.parse::<toml::Table>().unwrap()["key"].as_str().unwrap().to_owned();
-    std::fs::write(&key, first.replace(&secret, &"5a".repeat(32))).unwrap();
+    let places = home.text("data/key.server");
+    let first = std::fs::read_to_string(&places).unwrap();
+    let secret = first.parse::<toml::Table>().unwrap()["place"].as_str().unwrap().to_owned();
+    std::fs::write(&places, first.replace(&secret, &"5a".repeat(32))).unwrap();
     // Each start writes the tables' lock file, and spare segments of the journal, which hold no record.
     let contents = || {
         let is_segment = |path: &Path| path.extension().is_some_and(|ending| ending == "seg");
@@ -84,10 +85,10 @@ fn servers_with_another_key_than_their_names_are_placed_by_are_refused_and_begin
     };
     let before = contents();
     for args in [vec!["up", &data], vec!["serve", "--config", &data, "--server", "0"]] {
-        refused(&args, &["server-0/demo", "another key", "restore the key file"]);
+        refused(&args, &["server-0/demo", "another key", "restore the key files"]);
     }
     assert_untouched(&before, &contents());
-    std::fs::write(&key, first).unwrap();
+    std::fs::write(&places, first).unwrap();
     let up = Serving::start(&["up", &data]);
     assert_eq!(said(&["cat", &file, "--key", &key]), "here");
     up.stop();

@@ -116,7 +116,7 @@ impl Plan {
             ..CollectionConfig::new(dir, self.module, identity).with_cache(CollectionConfig::CACHE_BYTES)
         };
         let store = shoal_store::open(env.clone(), store).await.map_err(|error| error.to_string())?;
-        let setup = CollectionSetup { store, map: self.map, key: Some(key()), root: ROOT };
+        let setup = CollectionSetup { store, map: self.map, keys: Some(key().into()), root: ROOT };
         let config = ServerConfig {
             id: self.id,
             listen: vec![address(self.id.0)],

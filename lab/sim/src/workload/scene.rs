@@ -4,7 +4,7 @@ use super::OWNER;
 use crate::ledger::{Ledger, NOBODY, Object, ObjectId, Slot, Splits};
 use crate::losses::{Held, Stamp};
 use shoal_client::{Client, Error};
-use shoal_proto::{Attr, Handle, Kind, Name, PlaceKey, Rights, Roles, SecretKey, Shards};
+use shoal_proto::{Attr, Handle, Kind, Name, PlaceKey, Rights, Roles, Shards};
 
 /// Directories all clients share; the last one is crowded.
 const DIRECTORIES: usize = 5;
@@ -37,7 +37,7 @@ impl Scene {
     ///
     /// # Errors
     /// When a server does not answer.
-    pub async fn lay_out(client: &Client, key: &SecretKey) -> Result<(Scene, Ledger), Error> {
+    pub async fn lay_out(client: &Client, place: PlaceKey) -> Result<(Scene, Ledger), Error> {
         let (mut directories, mut wanderers) = (Vec::new(), Vec::new());
         for index in 0..DIRECTORIES {
             let path = format!("/{}", directory_name(index));
@@ -64,10 +64,8 @@ impl Scene {
         let all_hold_data = map.with_roles(Roles::DATA).count() == map.servers.len();
         // Where there are few entries to a directory, it is split.
         let may_be_split = map.switches.split_entries < SPLIT_FAR && map.switches.compound;
-        ledger.splits = may_be_split.then(|| Splits {
-            key: PlaceKey::new(key.mac("place of a name", &[&map.fs_id])),
-            shards: vec![Shards::over(map.with_roles(Roles::METADATA))],
-        });
+        ledger.splits = may_be_split
+            .then(|| Splits { key: place, shards: vec![Shards::over(map.with_roles(Roles::METADATA))] });
         ledger.now = Stamp::new(map.servers.len() as u16);
         Ok((Scene { directories, wanderers, records, logs, all_hold_data }, ledger))
     }

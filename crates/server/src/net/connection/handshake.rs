@@ -7,8 +7,9 @@
 //!   Attach(proof, collection, client, session) ─────▶  key? collection? session: old connection discarded
 //!              ◀─────   Attached(session, slots, lease, credit)
 //! ```
-//! Each proof is a keyed hash over both nonces, the version and the prover's role, so none can be replayed or
-//! reflected. Until it has attached, a connection may send small frames only, for a bounded time. A refusal
+//! Each proof is a keyed hash over all that both sides said, so none can be replayed, reflected or given to
+//! other words. **A client proves itself by the mount key, a server by the servers' key**: a client cannot say
+//! that it is a server. Until it has attached, a connection may send small frames only, for a bounded time. A refusal
 //! gives the error and the remedy.
 
 use super::{Frames, Line, flush};
@@ -21,10 +22,8 @@ use crate::net::session::Session;
 use crate::shard::{Identity, Shard, apply_own};
 use shoal_env::{Env, Reader, Writer};
 use shoal_proto::codec::Codec;
-use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS, proof};
-use shoal_proto::{
-    ClientId, Frame, FrameKind, Peer, SecretKey, ServerId, SessionId, Status, StoreId, limits,
-};
+use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS};
+use shoal_proto::{ClientId, Frame, FrameKind, Peer, ServerId, SessionId, Status, StoreId, limits};
 use shoal_store::Changes;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -101,19 +100,30 @@ pub async fn greet(
     let mut nonce = [0; 32];
     shard.env.random(&mut nonce);
     let line = Line::new(name.to_owned(), version);
-    let challenge = Challenge {
+    let mut challenge = Challenge {
         version,
         nonce,
         server: identity.id,
         store: shard.store(),
         map_epoch: identity.map.epoch,
-        proof: proof(&identity.key, true, version, &hello.nonce, &nonce),
+        proof: [0; 32],
+        peer_proof: [0; 32],
     };
+    challenge.prove(&identity.keys, &hello);
     line.send(FrameKind::Challenge, 0, &challenge, &[]);
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
     let attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
-    if !SecretKey::equal(&attach.proof, &proof(&identity.key, false, version, &hello.nonce, &nonce)) {
-        let words = "your key is not this file system's: use the key file that was made with it";
+    let (key, words) = match attach.peer {
+        Some(_) => (
+            &identity.keys.server,
+            "you have not the servers' key: copy `key.server` from the folder of the first server, beside `key`",
+        ),
+        None => (
+            &identity.keys.mount,
+            "your key is not this file system's: use the key file that was made with it",
+        ),
+    };
+    if !attach.is_proven(key, &hello, &challenge) {
         return Err(Refused::new(Status::BadKey, words));
     }
     if attach.collection != identity.collection {
@@ -275,9 +285,8 @@ pub async fn introduce(
 ) -> Result<(Rc<Line>, u32), Refused> {
     let (reader, writer, frames) = parts;
     let line = Line::new(name.to_owned(), VERSIONS.1);
-    let (nonce, challenge) =
+    let (hello, challenge) =
         challenged(env, identity, &line, (&mut *reader, &mut *writer, &mut *frames)).await?;
-    let version = challenge.version;
     if challenge.server != server {
         let words = format!("it is server {}, not {server}", challenge.server);
         return Err(Refused::new(Status::WrongServer, words));
@@ -285,14 +294,15 @@ pub async fn introduce(
     // Its verdict counts all the same: it may be this server that has an older copy.
     let fits = stores::check(identity, Peer { server, store: challenge.store, position: 0 })
         .map_err(|unmet| Refused::new(Status::NoStore, unmet.words));
-    let attach = Attach {
-        proof: proof(&identity.key, false, version, &nonce, &challenge.nonce),
+    let mut attach = Attach {
+        proof: [0; 32],
         collection: identity.collection,
         client: own.client,
         peer: Some(own.peer),
         session: None,
         slots: 0,
     };
+    attach.prove(&identity.keys.server, &hello, &challenge);
     line.send(FrameKind::Attach, 0, &attach, &[]);
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
     let attached: Result<Attached, Refused> = expect(reader, frames, FrameKind::Attached).await;
@@ -325,13 +335,13 @@ pub async fn who_listens(
     Ok((challenge.server, challenge.store))
 }
 
-/// Say hello; the nonce of this side, and the challenge of one that has the key.
+/// Say hello; that, and the challenge of one that has the servers' key.
 async fn challenged(
     env: &Env,
     identity: &Identity,
     line: &Rc<Line>,
     (reader, writer, frames): (&mut Reader, &mut Writer, &mut Frames),
-) -> Result<([u8; 32], Challenge), Refused> {
+) -> Result<(Hello, Challenge), Refused> {
     let mut nonce = [0; 32];
     env.random(&mut nonce);
     let hello = Hello { version_min: VERSIONS.0, version_max: VERSIONS.1, fs_id: identity.map.fs_id, nonce };
@@ -344,16 +354,19 @@ async fn challenged(
     if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
         return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
     }
-    let expected = proof(&identity.key, true, version, &nonce, &challenge.nonce);
-    if !SecretKey::equal(&challenge.proof, &expected) {
-        let words = "it has not the file system's key";
+    if !challenge.is_proven_to_peer(&identity.keys.server, &hello) {
+        let words =
+            "it has not the servers' key of this file system (`key.server`, or `key` if that is missing)";
         // So that its log has it too: only one of the two sides has the wrong key.
-        let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
+        let told = Refusal {
+            status: Status::BadKey,
+            words: "your servers' key is not this file system's: copy `key.server`, beside `key`".into(),
+        };
         line.send(FrameKind::Refusal, 0, &told, &[]);
         let _ = flush(line, writer).await;
         return Err(Refused::new(Status::BadKey, words));
     }
-    Ok((nonce, challenge))
+    Ok((hello, challenge))
 }
 
 /// The next frame, which must be of this kind.

@@ -45,7 +45,7 @@ pub fn capability(ctx: &Ctx<'_>, file: Handle, rights: Rights) -> Option<Capabil
     let identity = ctx.identity;
     let expires_at = identity.capability_expiry(ctx.now);
     (!rights.is_empty())
-        .then(|| Capability::sign(&identity.key, identity.collection, file, rights, expires_at))
+        .then(|| Capability::sign(&identity.keys.server, identity.collection, file, rights, expires_at))
 }
 
 /// Whether an object without a name is kept for the client that asks.

@@ -87,7 +87,7 @@ fn a_create_that_is_not_exclusive_opens_what_is_there() {
     assert_eq!((attr, created), (file.clone(), false));
     let identity = &cluster.servers[1].identity;
     assert!(capability.unwrap().allows(
-        &identity.key,
+        &identity.keys.server,
         identity.collection,
         file.handle,
         Rights::WRITE,

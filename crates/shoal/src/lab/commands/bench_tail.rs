@@ -128,8 +128,12 @@ impl Setup {
         begun: std::sync::mpsc::Sender<()>,
     ) -> Result<()> {
         let store = shoal_store::open(env.clone(), self.store).await?;
-        let setup =
-            CollectionSetup { store, map: self.map, key: Some(self.key), root: crate::copy::owner(0o755) };
+        let setup = CollectionSetup {
+            store,
+            map: self.map,
+            keys: Some(self.key.into()),
+            root: crate::copy::owner(0o755),
+        };
         let config = ServerConfig {
             id: SERVER,
             listen: vec![self.address],

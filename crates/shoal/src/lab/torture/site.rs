@@ -11,7 +11,6 @@
 use super::hand::Spec;
 use crate::bytes_size::ByteSize;
 use crate::cluster_file::{ClusterFile, CollectionEntry, Role, ServerEntry};
-use crate::secret::KeyFile;
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions};
@@ -80,15 +79,16 @@ impl Site {
                 _ => format!("server-{id}").into(),
             },
         };
-        let cluster = ClusterFile {
+        let mut cluster = ClusterFile {
             key: "key".into(),
+            server_key: None,
             server: listen.iter().enumerate().map(server).collect(),
             collection: vec![CollectionEntry { strip: ByteSize(STRIP), ..CollectionEntry::new(NAME, 1)? }],
             base: folder.clone(),
         };
         cluster.check()?;
         let key = cluster.path(&cluster.key);
-        KeyFile::draw(&cluster)?.save(&key)?;
+        cluster.draw_keys()?;
         cluster.save()?;
         let hosts: Vec<&str> = listen.iter().map(|at| at.trim_start_matches("tcp:")).collect();
         let address = format!("shoal://{}/{NAME}", hosts.join(","));

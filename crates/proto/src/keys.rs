@@ -1,0 +1,46 @@
+//! The keys of a file system, by role (design §8). **The key that lets a client in signs nothing.**
+//!
+//! | key | who has it | what it does |
+//! |---|---|---|
+//! | mount | clients and servers | lets a client in; a server proves itself to clients with it |
+//! | server | servers | signs capabilities; servers prove themselves to each other with it |
+//! | place | servers | names are placed in directories by a hash that is keyed with it; never replaced |
+//!
+//! A file system made before there were roles has one key for all three ([`Keys::one`]).
+
+use crate::{PlaceKey, SecretKey};
+
+/// What servers have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keys {
+    /// Lets clients in.
+    pub mount: SecretKey,
+    /// Only servers have it.
+    pub server: SecretKey,
+    /// Names are placed by it.
+    pub place: SecretKey,
+}
+
+impl Keys {
+    /// One key in all roles.
+    pub fn one(key: SecretKey) -> Keys {
+        Keys { mount: key.clone(), server: key.clone(), place: key }
+    }
+
+    /// Whether a client's key does what only servers may do.
+    pub fn is_shared(&self) -> bool {
+        self.mount == self.server
+    }
+
+    /// The key of the hash that places names in this file system, so that no user can choose names that
+    /// collide.
+    pub fn place_key(&self, fs_id: &[u8; 16]) -> PlaceKey {
+        PlaceKey::new(self.place.mac("place of a name", &[fs_id]))
+    }
+}
+
+impl From<SecretKey> for Keys {
+    fn from(key: SecretKey) -> Keys {
+        Keys::one(key)
+    }
+}
