@@ -4,6 +4,7 @@
 //! A path on a mounted ShoalFS means the file system mounted there: the mount table names its address, and a
 //! note that the mount leaves in the runtime folder names its key. So `shoal map mnt/big.bin` needs neither.
 
+use crate::runtime;
 use crate::secret::KeyFile;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -88,15 +89,14 @@ impl MountNote {
     /// Leave a note for a mount point.
     pub fn leave(&self, mountpoint: &Path) -> Result<()> {
         let path = note_path(mountpoint)?;
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        }
+        runtime::make(&runtime::folder())?;
         crate::secret::write_whole(&path, toml::to_string(self)?.as_bytes(), 0o600)
     }
 
     /// Read the note of a mount point.
     pub fn read(mountpoint: &Path) -> Result<MountNote> {
         let path = note_path(mountpoint)?;
+        runtime::check(&runtime::folder())?;
         let text = std::fs::read_to_string(&path).with_context(|| {
             format!(
                 "{} was mounted by another user or program: give its address and --key",
@@ -114,23 +114,18 @@ impl MountNote {
     }
 }
 
-/// The user's runtime folder.
-fn runtime_folder() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(folder) => PathBuf::from(folder).join("shoal"),
-        None if rustix::process::geteuid().is_root() => PathBuf::from("/run/shoal"),
-        None => std::env::temp_dir().join(format!("shoal-{}", rustix::process::geteuid().as_raw())),
-    }
-}
-
 fn note_path(mountpoint: &Path) -> Result<PathBuf> {
-    Ok(runtime_folder().join(file_of(mountpoint, "toml")?))
+    Ok(runtime::folder().join(file_of(mountpoint, "toml")?))
 }
 
 /// Where a mount in the background writes its messages: on disk, so that they outlive the machine's next
 /// start.
 pub fn log_path(mountpoint: &Path) -> Result<PathBuf> {
-    Ok(state_folder().join(file_of(mountpoint, "log")?))
+    let folder = state_folder();
+    if folder == runtime::folder() {
+        runtime::make(&folder)?;
+    }
+    Ok(folder.join(file_of(mountpoint, "log")?))
 }
 
 /// The folder of files that are kept but are not needed to continue.
@@ -140,7 +135,7 @@ fn state_folder() -> PathBuf {
         (Some(state), _) => state.join("shoal"),
         (None, _) if rustix::process::geteuid().is_root() => PathBuf::from("/var/log/shoal"),
         (None, Some(home)) => home.join(".local/state/shoal"),
-        (None, None) => runtime_folder(),
+        (None, None) => runtime::folder(),
     }
 }
 

@@ -13,6 +13,7 @@ pub mod address;
 pub mod bytes_size;
 pub mod cluster_file;
 pub mod numbers;
+pub mod runtime;
 pub mod secret;
 pub mod server_key;
 pub mod store_record;
