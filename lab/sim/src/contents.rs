@@ -426,7 +426,8 @@ impl Contents {
     /// the same open file does not cover them, nor does one through a file that is opened from now on. For
     /// writes acknowledged since the call, a later one may report the same.
     ///
-    /// An append under way has the ids that its client knew of its other writes: as those are noted, so is it.
+    /// An append under way has the ids that its client knew of its other writes: as those are noted, so is
+    /// it.
     pub fn lost(&mut self, by: Syncer, called: u64, ended: u64) {
         let own = self.acts.iter().filter(|act| act.scope == by.scope);
         let weakest = own.map(|act| act.noted).min().unwrap_or_default();
