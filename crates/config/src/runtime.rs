@@ -1,7 +1,7 @@
 //! The user's runtime folder: what commands know of the mounts of this machine.
 //!
 //! `$XDG_RUNTIME_DIR/shoal`; without that variable `/run/shoal` for root, else `shoal-UID` in the folder for
-//! temporary files. There anybody may have made a link or a folder of that name before, to have notes
+//! temporary files. There another user may have made a link or a folder of that name before, to have notes
 //! written or read elsewhere. **So it is used only if it is a folder of this user's that others cannot
 //! write.**
 

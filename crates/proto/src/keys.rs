@@ -1,8 +1,8 @@
 //! The keys of a file system, by role (design §8). **The key that lets a client in signs nothing.**
 //!
-//! | key | who has it | what it does |
+//! | key | holders | use |
 //! |---|---|---|
-//! | mount | clients and servers | lets a client in; a server proves itself to clients with it |
+//! | mount | clients and servers | a client is let in; a server proves itself to clients |
 //! | server | servers | signs capabilities; servers prove themselves to each other with it |
 //! | place | servers | names are placed in directories by a hash that is keyed with it; never replaced |
 //!
@@ -10,7 +10,7 @@
 
 use crate::{PlaceKey, SecretKey};
 
-/// What servers have.
+/// A server's keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keys {
     /// Lets clients in.

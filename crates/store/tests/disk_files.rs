@@ -284,3 +284,19 @@ fn a_write_that_a_stop_met_is_there_in_part_at_most_and_touches_nothing_else() {
     }
     assert!(none > 0 && some > 0 && all > 0, "{none} {some} {all}");
 }
+
+#[test]
+fn of_two_fsyncs_of_a_file_at_once_none_succeeds_where_the_one_sync_fails() {
+    let (world, machine, process) = world(11);
+    let control = world.clone();
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config()).await.unwrap();
+        made(&store).await;
+        write(&store, handle(1), 0, bytes(7, 100_000)).await;
+        settle(&store).await.unwrap();
+        // The kernel reports an error of writing back once: to the sync of one of the two.
+        control.fail_syncs(machine, 1);
+        let both = futures_util::future::join(store.fsync(handle(1)), store.fsync(handle(1))).await;
+        assert!(both.0.is_err() && both.1.is_err(), "{both:?}");
+    });
+}

@@ -76,7 +76,7 @@ fn keys() -> Keys {
     Keys { mount: key(0x5a), server: key(0x5c), place: key(0x5d) }
 }
 
-/// What the servers place names by.
+/// The servers place names by it.
 pub fn place_key() -> PlaceKey {
     keys().place_key(&FS_ID)
 }

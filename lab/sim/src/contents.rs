@@ -623,7 +623,8 @@ impl Contents {
         let fills = floating.flat_map(|act| vec![filled(act.tag, 0, act.len as usize); times(act)]);
         let all: Vec<Vec<u8>> = fills.collect();
         let bytes = &read.content[run.clone()];
-        if all.iter().any(|own| own.windows(bytes.len()).any(|window| window == bytes)) {
+        let is_long = bytes.len() >= BEGINNING;
+        if is_long && all.iter().any(|own| own.windows(bytes.len()).any(|window| window == bytes)) {
             return true;
         }
         if are_whole(&all, &mut (0..all.len()).collect(), bytes) {

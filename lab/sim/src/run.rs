@@ -154,8 +154,12 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     });
     let (scene, mut ledger) = laid_out.map_err(|error| format!("before any fault: {error}"))?;
     ledger.may_grow(cluster.growth().count() + report.mix.count(Fault::AddServer) as u16);
-    let made =
-        Made { modes: report.modes, switches: report.switches, draws_modes: config.promised.is_none() };
+    let made = Made {
+        modes: report.modes,
+        switches: report.switches,
+        draws_modes: config.promised.is_none(),
+        is_calm: report.mix.total() == 0,
+    };
     let bounds = (config.timeout, believes_for(seed));
     let shared = Rc::new(Shared::new(seed, scene, ledger, bounds, made));
     let clients = config.cluster.clients;

@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     held: RefCell<Vec<(u64, Held)>>,
     /// The techniques in use.
     switches: Switches,
+    /// No fault is planned.
+    is_calm: bool,
     /// A disk may be full: `NoSpace` is an answer.
     pub may_be_full: Cell<bool>,
     /// Faults that the clients wait for half-way.
@@ -109,6 +111,8 @@ pub(crate) struct Made {
     pub switches: Switches,
     /// The seed draws other modes and the durability of requests.
     pub draws_modes: bool,
+    /// No fault is planned: each operation has an answer.
+    pub is_calm: bool,
 }
 
 /// Counts of a run.
@@ -138,6 +142,7 @@ impl Shared {
             held: RefCell::new(vec![(0, modes.metadata(Durability::Usual))]),
             modes: RefCell::new(modes),
             switches: made.switches,
+            is_calm: made.is_calm,
             may_be_full: Cell::default(),
             operators: Rc::default(),
             done: Cell::default(),
@@ -393,7 +398,12 @@ impl Worker {
             Err(error) if refusals.contains(&error.status) || full == Some(error.status) => {
                 (1, End::Refused(error.status))
             }
-            Err(error) => (2, End::Unknown(error)),
+            Err(error) => {
+                if self.is_inexcusable(error.status) {
+                    self.violation(words, format!("expected an answer, found {error}"));
+                }
+                (2, End::Unknown(error))
+            }
         };
         totals.kinds.entry(kind).or_default()[index] += 1;
         match index {
@@ -402,6 +412,13 @@ impl Worker {
             _ => totals.unknown += 1,
         }
         end
+    }
+
+    /// No fault explains such an end. Losses ([`Status::Io`]) are judged by the operations that report them.
+    fn is_inexcusable(&self, status: Status) -> bool {
+        use Status::{BadMessage, BadSequence, Io, OverLimit, StaleLayout};
+        let is_never = matches!(status, BadMessage | BadSequence | OverLimit | StaleLayout);
+        is_never || self.shared.is_calm && status != Io
     }
 
     /// The operation that was called then has ended in time.

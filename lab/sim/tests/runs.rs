@@ -44,6 +44,18 @@ fn without_faults_every_outcome_is_known() {
     assert_eq!(report.operations, report.acknowledged + report.refused + report.unknown);
 }
 
+/// Bytes that were appended while they were read, and so many changes at once that room of the journal was
+/// short.
+#[test]
+fn without_faults_every_operation_has_an_answer_however_many_run_at_once() {
+    for (seed, clients) in [(5223, 8), (5404, 14), (5303, 12), (5303, 16)] {
+        let cluster = ClusterConfig { clients, ..ClusterConfig::default() };
+        let report = run_with(seed, &RunConfig { cluster, ..with(&[]) });
+        good(&report);
+        assert_eq!(report.unknown, 0, "seed {seed}, {clients} clients");
+    }
+}
+
 #[test]
 fn many_faults_in_one_run_are_stood() {
     let rough = [(Fault::Crash, 3), (Fault::PowerCut, 3), (Fault::Partition, 2), (Fault::Pause, 2)];

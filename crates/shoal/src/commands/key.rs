@@ -61,7 +61,7 @@ fn split(args: &OneCluster) -> Result<ExitCode> {
     let keys = cluster.keys()?;
     let beside = cluster.server_key_beside();
     let path = cluster.path(&beside);
-    // One from a split that was interrupted has the right place key, and was used by nobody.
+    // One from a split that was interrupted has the right place key, and no server has used it.
     ServerKeyFile::split_from(&keys.mount)?.save(&path)?;
     cluster.server_key = Some(beside);
     cluster.save_to(&ClusterFile::path_of(&args.config))?;

@@ -106,7 +106,8 @@ pub(super) async fn segments(collection: Rc<CollectionState>) {
             return;
         }
         let checkpointed = collection.checkpointed.get();
-        let (freed, surplus) = collection.journal.borrow_mut().segments.recycle(checkpointed);
+        let is_short = collection.journal.borrow().room() < collection.ledger.borrow().room_wanted;
+        let (freed, surplus) = collection.journal.borrow_mut().segments.recycle(checkpointed, is_short);
         for path in surplus {
             // If the removal fails, the next start finds the file and uses it.
             drop(collection.env.remove(path).await);

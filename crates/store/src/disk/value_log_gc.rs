@@ -14,6 +14,7 @@ use crate::{StoreError, Strength};
 use bytes::Bytes;
 use shoal_env::crash_point;
 use shoal_proto::Handle;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,13 +24,15 @@ const COPY_BYTES: u64 = 64 << 10;
 const PAUSE: Duration = Duration::from_micros(2500);
 
 pub(super) async fn run(collection: Rc<CollectionState>) {
+    // Left unchanged until the next start, so that the others are collected.
+    let mut failed = BTreeSet::new();
     loop {
         let woken = collection.segment_work.wait();
         if collection.health().is_err() {
             return;
         }
         let checkpointed = collection.checkpointed.get();
-        let poor = collection.journal.borrow().segments.to_clean(checkpointed);
+        let poor = collection.journal.borrow().segments.to_clean(checkpointed, &failed);
         let Some(place) = poor else {
             woken.await;
             continue;
@@ -39,10 +42,9 @@ pub(super) async fn run(collection: Rc<CollectionState>) {
         let collected = collection.collect(place).await;
         collection.env.crash_point(crash_point::CLEANING_COPIED, 0);
         if let Err(error) = collected {
-            // Left unchanged: nothing is lost, no space is gained. A read of the content will report the
-            // error.
+            // Nothing is lost, no space is gained. A read of the content will report the error.
             tracing::error!(%error, segment = place.0, "collecting a segment failed");
-            collection.segment_work.wait().await;
+            failed.insert(place);
         }
         collection.set_cleaning(place, false);
         let all = collection.journal.borrow().applied;
@@ -51,7 +53,7 @@ pub(super) async fn run(collection: Rc<CollectionState>) {
         }
         collection.env.crash_point(crash_point::CLEANING_DONE, 0);
         collection.segment_work.wake_all();
-        if collection.journal.borrow().segments.to_clean(checkpointed) == Some(place) {
+        if collection.journal.borrow().segments.to_clean(checkpointed, &failed) == Some(place) {
             // Some content could not be moved now; wait for the next change.
             collection.room.wait().await;
         }
@@ -72,7 +74,8 @@ impl CollectionState {
         while at + group::BLOCK as u64 <= self.identity.segment_bytes {
             let head = file.read_at(at, group::HEADER).await.map_err(error)?;
             let Found::Header(header) = Header::find(&head) else { break };
-            if (header.segment, header.generation) != place {
+            let is_own = (header.segment, header.generation) == place;
+            if !is_own || header.group_len() as u64 > self.identity.segment_bytes - at {
                 break;
             }
             let group = file.read_at(at, header.group_len()).await.map_err(error)?;

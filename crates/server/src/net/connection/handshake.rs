@@ -220,17 +220,19 @@ async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> R
     let id = std::iter::repeat_with(|| SessionId(shard.env.random_u64()))
         .find(|id| id.0 != 0 && shard.sessions.get(*id).is_none())
         .unwrap_or_default();
-    // Not awaited: all changes of this session come later in the journal, so if one is kept, this row is kept
-    // too.
-    let mut changes = Changes::default();
-    let row = rows::Session { client: attach.client, peer: None, slots };
-    changes.put(keys::session(id), row.to_row());
-    apply_own(&shard.collection, changes)
-        .await
-        .map_err(|error| Refused::new(crate::data::status_of(error), "no session could be begun"))?;
+    // Counted before anything is awaited: many connections of one client at once get no more sessions.
     let session = Rc::new(Session::new(id, attach.client, None, slots, true, shard.env.now()));
     session.line.replace(Some(line.clone()));
     shard.sessions.add(session.clone());
+    // Its durability is not awaited: all changes of this session come later in the journal, so if one is
+    // kept, this row is kept too.
+    let mut changes = Changes::default();
+    let row = rows::Session { client: attach.client, peer: None, slots };
+    changes.put(keys::session(id), row.to_row());
+    if let Err(error) = apply_own(&shard.collection, changes).await {
+        shard.sessions.remove(id);
+        return Err(Refused::new(crate::data::status_of(error), "no session could be begun"));
+    }
     add(&shard.counters.sessions_begun, 1);
     Ok(session)
 }

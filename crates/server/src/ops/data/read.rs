@@ -12,16 +12,20 @@ pub const FACTS: OpFacts = OpFacts {
 };
 
 /// Read. Bytes after the stream's end are not sent: the client knows the other datafiles, and makes them
-/// zeros or the end of the file.
+/// zeros or the end of the file. A stream that grew before its bytes were read is read again: its size, its
+/// change count and its bytes are of one moment.
 pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Stopped> {
     let capability = transfer.capability.as_ref();
     let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::READ)?;
-    let (stream, info) = (access.stream, access.info);
+    let (stream, mut info) = (access.stream, access.info);
     if let Some(done) = ctx.done(stream) {
         let done = done?;
-        let (len, facts) = (done.data.len() as u32, done.facts());
-        ctx.bulk_out.push(done.data);
-        return Ok(Answer::Data { len, facts });
+        if data::share_of(transfer)?.trimmed(done.info.size).len == done.data.len() as u64 {
+            let (len, facts) = (done.data.len() as u32, done.facts());
+            ctx.bulk_out.push(done.data);
+            return Ok(Answer::Data { len, facts });
+        }
+        info = done.info;
     }
     let share = data::share_of(transfer)?.trimmed(info.size);
     if info.small || share.len == 0 {

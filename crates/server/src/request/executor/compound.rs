@@ -262,9 +262,8 @@ impl Compound {
                     add(&self.shard.counters.kept, 1);
                     // The record outlives a power cut, the bytes written beside it perhaps not: the next
                     // fsync must see it.
-                    if loss.is_some() {
-                        self.collected.loss = loss;
-                    }
+                    // Of several groups the first to be done knows the oldest one.
+                    self.collected.loss = self.collected.loss.take().or(loss);
                     self.collect(reply.into(), Vec::new());
                     let made = self.collected.made;
                     let done = match self.is_of_attributes() {

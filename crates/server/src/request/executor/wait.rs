@@ -88,9 +88,21 @@ pub(super) async fn pass_all(compound: &mut Compound, first: Wait) -> bool {
     }
 }
 
+/// A request that waits for others keeps no room of the journal: what it waits for may need that room (the
+/// refill of a pool, a prepare). It asks again before it runs. One that holds locks or a turn keeps it: it
+/// must not wait for room while it holds them.
+fn lend_no_room(compound: &mut Compound) {
+    if compound.own.is_none() && compound.facts.turns.is_empty() {
+        compound.admission = None;
+    }
+}
+
 /// Pass one wait; an error is the group's end.
 async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
     let shard = compound.shard.clone();
+    if !matches!(wait, Wait::Load(_) | Wait::Touch(_) | Wait::Bulk(_)) {
+        lend_no_room(compound);
+    }
     match wait {
         Wait::Load(needs) => {
             add(&shard.counters.loads, 1);
@@ -101,7 +113,6 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
         }
         Wait::Locked(released) => {
             add(&shard.counters.lock_waits, 1);
-            compound.admission = None;
             if compound.own.is_some() {
                 // No request waits while it holds locks.
                 return backoff(compound, Status::Busy).await;
@@ -268,10 +279,7 @@ async fn turn(compound: &mut Compound, file: Handle) -> Result<(), Status> {
         None if compound.own.is_some() || !compound.facts.turns.is_empty() => {
             return backoff(compound, Status::Busy).await;
         }
-        None => {
-            compound.admission = None;
-            within(compound, turns.take(file)).await.ok_or(Status::Busy)?
-        }
+        None => within(compound, turns.take(file)).await.ok_or(Status::Busy)?,
     };
     compound.facts.turns.push(taken);
     Ok(())

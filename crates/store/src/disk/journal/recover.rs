@@ -173,7 +173,10 @@ impl<'a> Reader<'a> {
     /// The segment whose first group is valid and continues after `last`.
     async fn following(&self, last: u64, generation: u64) -> Result<Option<usize>, StoreError> {
         for (index, head) in self.heads.iter().enumerate() {
-            let continues = |first: &Header| first.generation > generation && first.first == last + 1;
+            let continues = |first: &Header| {
+                let fits = first.group_len() as u64 <= self.segment_bytes;
+                fits && first.generation > generation && first.first == last + 1
+            };
             let Some(first) = head.first.filter(continues) else { continue };
             let file = self.file(&head.path).await?;
             let group = file.read_at(0, first.group_len()).await;

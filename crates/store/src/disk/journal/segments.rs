@@ -338,8 +338,9 @@ impl Segments {
         Some(Reading::new(&segment.files))
     }
 
-    /// Free dead segments. Returns whether any was freed, and the surplus files.
-    pub fn recycle(&mut self, checkpointed: Lsn) -> (bool, Vec<PathBuf>) {
+    /// Free dead segments. Returns whether any was freed, and the surplus files: none while changes wait for
+    /// room (`is_short`).
+    pub fn recycle(&mut self, checkpointed: Lsn, is_short: bool) -> (bool, Vec<PathBuf>) {
         let early = mutant::is(Mutant::ReuseEarly);
         let candidates: Vec<u64> = match early {
             true => self.map.keys().copied().collect(),
@@ -359,7 +360,10 @@ impl Segments {
             });
             freed |= freed_now == Some(true);
         }
-        let surplus: Vec<u64> = self.kinds.free.iter().copied().skip(FREE_MAX).collect();
+        let surplus: Vec<u64> = {
+            let kept = if is_short { usize::MAX } else { FREE_MAX };
+            self.kinds.free.iter().copied().skip(kept).collect()
+        };
         let surplus = surplus
             .into_iter()
             .rev()
@@ -374,12 +378,13 @@ impl Segments {
         self.change(number, |segment| segment.cleaning = cleaning);
     }
 
-    /// A sealed, checkpointed segment less than half alive.
-    pub fn to_clean(&self, checkpointed: Lsn) -> Option<Place> {
+    /// A sealed, checkpointed segment less than half alive, and none of `failed`.
+    pub fn to_clean(&self, checkpointed: Lsn, failed: &BTreeSet<Place>) -> Option<Place> {
         let ripe = |number: &u64| {
             let segment = self.get(*number)?;
-            let ripe = !segment.cleaning && segment.last <= checkpointed;
-            ripe.then_some((*number, segment.generation))
+            let place = (*number, segment.generation);
+            let ripe = !segment.cleaning && segment.last <= checkpointed && !failed.contains(&place);
+            ripe.then_some(place)
         };
         self.kinds.poor.iter().find_map(ripe)
     }
@@ -452,7 +457,7 @@ mod tests {
                     1 => segments.settle(current, len),
                     2 | 3 => segments.release(Lsn(lsn), place, len),
                     4 => drop(segments.durable(Lsn(lsn - random(&mut state, 20).min(lsn)))),
-                    5 => drop(segments.recycle(Lsn(lsn - random(&mut state, 50).min(lsn)))),
+                    5 => drop(segments.recycle(Lsn(lsn - random(&mut state, 50).min(lsn)), false)),
                     6 => segments.set_cleaning(place, random(&mut state, 2) == 0),
                     _ => {
                         let number = segments.wanted().unwrap_or_else(|| segments.number());
@@ -479,8 +484,12 @@ mod tests {
                 segments.settle(place, 8192);
                 segments.release(Lsn(lsn), (lsn, lsn), BYTES * 3 / 4);
                 segments.durable(Lsn(lsn));
-                let _ =
-                    (segments.wanted(), segments.to_clean(Lsn(1)), segments.recycle(Lsn(1)), segments.used());
+                let _ = (
+                    segments.wanted(),
+                    segments.to_clean(Lsn(1), &BTreeSet::new()),
+                    segments.recycle(Lsn(1), false),
+                    segments.used(),
+                );
             }
             segments.looks.get()
         };

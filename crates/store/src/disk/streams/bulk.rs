@@ -199,6 +199,8 @@ impl CollectionState {
         let (file, journal) = join(file, self.wait_durable(all)).await;
         file?;
         journal?;
+        // The kernel reports an error of writing back once: perhaps to another sync of this file.
+        self.health()?;
         Ok(self.loss_id())
     }
 }

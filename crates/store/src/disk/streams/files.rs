@@ -10,11 +10,12 @@ use super::super::CollectionState;
 use crate::StoreError;
 use futures_util::future::join_all;
 use lru::LruCache;
-use shoal_env::local::Semaphore;
+use shoal_env::local::{Notify, Semaphore};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, File, OpenOptions};
 use shoal_proto::Handle;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -34,12 +35,28 @@ pub(crate) struct StreamFiles {
     leaving: RefCell<Vec<Leaving>>,
     /// Turns for their syncs.
     leaving_turns: Semaphore,
+    /// Files of which a sync is under way, and their ends.
+    syncing: RefCell<BTreeSet<Handle>>,
+    sync_ended: Notify,
 }
 
 struct Leaving {
     handle: Handle,
     file: File,
     state: State,
+}
+
+/// The one sync of a file that is under way.
+struct SyncTurn<'a> {
+    files: &'a StreamFiles,
+    handle: Handle,
+}
+
+impl Drop for SyncTurn<'_> {
+    fn drop(&mut self) {
+        self.files.syncing.borrow_mut().remove(&self.handle);
+        self.files.sync_ended.wake_all();
+    }
 }
 
 /// Most evicted files that are synced at once.
@@ -75,6 +92,8 @@ impl StreamFiles {
             whole: Cell::new(None),
             leaving: RefCell::default(),
             leaving_turns: Semaphore::new(LEAVING_MAX),
+            syncing: RefCell::default(),
+            sync_ended: Notify::default(),
         }
     }
 
@@ -95,7 +114,18 @@ impl StreamFiles {
     }
 
     /// Make the file's bytes durable, if a sync has anything to do. Returns whether it had.
+    ///
+    /// One sync of a file at a time: the kernel reports an error of writing back once to each open file, and
+    /// all syncs share one. A second sync under way would succeed beside the one that fails.
     pub async fn sync(&self, handle: Handle, file: &File) -> io::Result<bool> {
+        loop {
+            let ended = self.sync_ended.wait();
+            if self.syncing.borrow_mut().insert(handle) {
+                break;
+            }
+            ended.await;
+        }
+        let _turn = SyncTurn { files: self, handle };
         let known = self.states.borrow_mut().get(&handle).copied();
         let before = match known {
             Some(State::Synced) => return Ok(false),
