@@ -100,6 +100,10 @@ mutants! {
     LingeringFreedEarly "lingering-freed-early",
     /// The change count of a stream stays as it is when its bytes are changed.
     CountStandsStill "count-stands-still",
+    /// A block of a server's cache is shown although the stream's bytes were changed.
+    CachedBlockOutlives "cached-block-outlives",
+    /// A block that several requests write keeps none of the bytes between theirs.
+    MergedBlockForgets "merged-block-forgets",
 }
 
 #[cfg(feature = "mutants")]

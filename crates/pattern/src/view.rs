@@ -153,6 +153,12 @@ impl<'a> View<'a> {
         self.gave_up
     }
 
+    /// Packed bytes of the window that the walk has passed: those of the yielded runs, and those of other
+    /// servers. A view of the rest of the window continues there.
+    pub fn passed(&self) -> u64 {
+        self.pending.map_or(self.window_len - self.walk.left(), |run| run.packed)
+    }
+
     /// Bytes of the server that are not yet yielded. Counts whole records by arithmetic if the distribution
     /// gives a cycle, and otherwise by iteration.
     pub fn len(&self) -> u64 {

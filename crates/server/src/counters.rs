@@ -104,6 +104,16 @@ counts! {
     splits,
     /// Tries of that given up.
     splits_given_up,
+    /// Blocks of streams read from the store for patterned requests.
+    blocks_read,
+    /// Blocks that the block cache had.
+    block_hits,
+    /// Blocks, or longer runs, written for requests in hand.
+    blocks_written,
+    /// Those in steps that wrote pieces of several requests at once.
+    blocks_merged,
+    /// Blocks whose old bytes were read first, for the gaps between the pieces.
+    blocks_read_before,
     /// Batches of datafiles made for other servers.
     batches_made,
     /// Sessions begun.

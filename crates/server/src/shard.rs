@@ -1,9 +1,9 @@
 //! A shard: one file system's part on this server, and all that belongs to it. Owned by one thread.
 
 use crate::counters::Counters;
-use crate::data::Engine;
 use crate::data::change_counts::ChangeCounts;
 use crate::data::pools::{Pools, Sizes};
+use crate::data::{Engine, Sweep};
 use crate::meta::deferred::Deferred;
 use crate::meta::dir_split::Splits;
 use crate::meta::handles::Handles;
@@ -94,6 +94,8 @@ pub struct Settings {
     pub pools: Sizes,
     /// Connections at once, at most: fewer than the process may have descriptors, as the store needs some.
     pub connections_max: usize,
+    /// Bytes of the block cache; 0: none.
+    pub block_cache_bytes: u64,
 }
 
 impl Default for Settings {
@@ -104,6 +106,7 @@ impl Default for Settings {
             doubt: Duration::from_secs(2),
             pools: Sizes::DEFAULT,
             connections_max: 16_384,
+            block_cache_bytes: 32 << 20,
         }
     }
 }
@@ -199,10 +202,19 @@ impl Shard {
         let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone());
         let start = env.random_u64() | 1;
         let changes = ChangeCounts::new(start);
+        let sweep = Sweep::new(
+            env.clone(),
+            collection.clone(),
+            changes.clone(),
+            counters.clone(),
+            tasks.clone(),
+            settings.block_cache_bytes,
+        );
         let engine = Engine {
             changes: changes.clone(),
             env: env.clone(),
             collection: collection.clone(),
+            sweep,
             identity: identity.borrow().clone(),
             peers: Rc::new(peers.clone()),
             turns: Default::default(),

@@ -111,6 +111,25 @@ fn bench_sweep_holds_every_size_against_half_of_it_and_eager_against_rendezvous(
 }
 
 #[test]
+fn bench_patterns_holds_every_pattern_against_contiguous_and_single_calls_and_checks_its_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().to_str().expect("text");
+    let words = "bench patterns --servers 2 --clients 3 --total 1M --records 64,4k --calls 8 --repeat 1 --quiet --json";
+    let told = said(&words.split(' ').chain(["--folder", at]).collect::<Vec<_>>());
+    let rows = list(&told["report"]["rows"]);
+    // Two sizes; five patterns are read and four of them written.
+    assert_eq!(rows.len(), 2 * 9);
+    for row in rows {
+        for way in ["structured", "contiguous", "single"] {
+            let moved = &list(&row[way])[0];
+            assert!(moved["bytes"].as_u64() > Some(0) && moved["took_s"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+    assert_eq!(list(&told["verdicts"]).len(), 2 * 3, "{}", told["verdicts"]);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing is left");
+}
+
+#[test]
 fn bench_mount_holds_two_mounts_against_a_pass_through_and_leaves_nothing_mounted() {
     if !std::path::Path::new("/dev/fuse").exists() {
         skipped("no /dev/fuse");
@@ -301,6 +320,8 @@ fn what_cannot_be_measured_is_said() {
         ("bench compare --a /nonexistent --b /nonexistent", "cannot find the program"),
         ("bench sweep --from 3k", "blocks go from a power of two"),
         ("bench sweep --total 1M", "make the file larger"),
+        ("bench patterns --records 100", "records are powers of two"),
+        ("bench patterns --clients 0", "clients are between 1 and"),
         ("bench native --many 1", "a batch has between 2 and"),
         ("bench small --target dir:/tmp --many 4 --whole", "cannot be used with"),
         ("bench native --folder /nonexistent", "cannot make the folder"),

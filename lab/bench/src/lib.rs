@@ -17,6 +17,7 @@
 //! * [`many`]: small files in batches, against the same one by one.
 //! * [`io`]: one large file, shared or one each, in order and at random.
 //! * [`mod@sweep`]: blocks of every size, and where a rate falls though they grow.
+//! * [`patterns`]: structured requests beside single calls and contiguous transfers.
 //! * [`interval`]: how sure a figure is.
 //! * [`crowd`]: very many files in one directory, with a rate for each of its [`seconds`].
 //! * [`sides`]: two programs by the same benchmark, and whether one is faster.
@@ -46,6 +47,7 @@ pub mod interval;
 pub mod io;
 pub mod many;
 pub mod passthrough;
+pub mod patterns;
 pub mod plot;
 pub mod probe;
 pub mod progress;
@@ -70,6 +72,7 @@ pub use epochs::EpochsOptions;
 pub use interval::Interval;
 pub use io::{IoOptions, IoPhase, SharedLayout};
 pub use many::ManyOptions;
+pub use patterns::{PatternsOptions, PatternsReport};
 pub use progress::Progress;
 pub use report::{PhaseResult, PhaseSummary, Report, RunResult, TargetSummary, Unit};
 pub use small::SmallOptions;

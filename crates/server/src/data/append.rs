@@ -258,12 +258,12 @@ impl Append<'_> {
         if transfer.stream.server() == engine.identity.id {
             let admitting = super::work::admit(engine, dense.len() as u64);
             engine.env.deadline(*deadline, admitting).await.map_err(|_| Status::TimedOut)??;
-            let runs = super::share_of(&transfer)?.runs;
+            let part = super::StreamPart::of(&transfer)?;
             let stream = transfer.stream;
             let changing = engine.changes.begin(stream);
-            let written = engine.collection.write(stream, transfer.generation.0, runs, dense, *at).await;
+            let written = engine.sweep.write(stream, transfer.generation.0, part, dense, *at).await;
             changing.end();
-            return written.map(|_| end).map_err(status_of);
+            return written.map(|_| end);
         }
         let (server, len) = (transfer.stream.server(), dense.len() as u32);
         engine.peers.ask(server, Op::Write { transfer, len }, dense, *deadline).await.map(|_| end)

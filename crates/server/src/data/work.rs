@@ -2,13 +2,14 @@
 
 use super::Peers;
 use super::append::{self, Place};
+use super::hand::Sweep;
+use super::part::StreamPart;
 use crate::data::change_counts::ChangeCounts;
 use crate::meta::inode::facts_of;
 use crate::meta::lingering::Lingering;
 use crate::shard::Identity;
 use bytes::Bytes;
 use shoal_env::{Env, Instant, WallTime};
-use shoal_pattern::ViewRun;
 use shoal_proto::{Allocation, Answer, ChangeCount, Handle, Move, Status, StreamFacts};
 use shoal_store::{Admission, Ask, Collection, StoreError, StreamInfo};
 use std::rc::Rc;
@@ -25,22 +26,22 @@ pub struct Bulk {
 /// See [`Bulk`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Read runs into a dense buffer of `len` bytes.
+    /// Read a part of the stream, densely.
     Read {
-        /// Generation the stream must have.
-        generation: u64,
-        /// The runs.
-        runs: Vec<ViewRun>,
-        /// Bytes of all.
-        len: usize,
+        /// The part.
+        part: Box<StreamPart>,
+        /// The stream when the request was looked at: its bytes are those of that moment or later.
+        info: StreamInfo,
+        /// Its change count then.
+        count: ChangeCount,
     },
-    /// Write runs from dense data.
+    /// Write a part of the stream from dense data.
     Write {
         /// Generation the stream must have.
         generation: u64,
-        /// The runs.
-        runs: Vec<ViewRun>,
-        /// Their bytes.
+        /// The part.
+        part: Box<StreamPart>,
+        /// Its bytes.
         data: Bytes,
     },
     /// Append to a file, wherever its end is: in one stream, or over a layout.
@@ -78,7 +79,7 @@ pub struct Done {
     pub data: Bytes,
     /// Where an append went.
     pub offset: u64,
-    /// The stream's change count: of a read, as of before its first byte.
+    /// The stream's change count: of a read, as of before its first byte, with `info` of that moment.
     pub count: ChangeCount,
     /// The effect of a change on it.
     pub moves: Vec<Move>,
@@ -109,6 +110,8 @@ pub struct Engine {
     pub env: Env,
     /// The store.
     pub collection: Collection,
+    /// The requests in hand.
+    pub sweep: Sweep,
     /// The id of this server.
     pub identity: Rc<Identity>,
     /// Other data servers, for appends to laid-out files.
@@ -169,18 +172,20 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
     let count = engine.changes.of(stream);
     let unchanged = |info, data| Done { info, data, offset: 0, count, moves: Vec::new() };
     match work {
-        Work::Read { generation, runs, len } => {
-            let (data, info) = store.read(stream, generation, runs, len).await.map_err(status_of)?;
-            Ok(unchanged(info, data))
+        Work::Read { part, info, count } => {
+            let data = engine.sweep.read(stream, info.generation, *part).await?;
+            Ok(Done { count, ..unchanged(info, data) })
         }
-        Work::Write { generation, runs, data } => {
-            changed(&engine, stream, async {
-                Ok((0, store.write(stream, generation, runs, data, at).await?))
-            })
-            .await
+        Work::Write { generation, part, data } => {
+            let writing = engine.sweep.write(stream, generation, *part, data, at);
+            changed(&engine, stream, async { Ok((0, writing.await?)) }).await
         }
         Work::Append { layout: None, generation, end_max, data } => {
-            changed(&engine, stream, store.append(stream, generation, end_max, data, at)).await
+            let appending = async {
+                let _alone = engine.sweep.alone(stream).await;
+                store.append(stream, generation, end_max, data, at).await.map_err(status_of)
+            };
+            changed(&engine, stream, appending).await
         }
         Work::Append { layout: Some(layout), data, .. } => {
             let place = place.ok_or(Status::Io)?;
@@ -188,8 +193,12 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
             Ok(Done { offset, ..unchanged(StreamInfo { size, ..nothing }, Bytes::new()) })
         }
         Work::Allocate { generation, from, len, mode } => {
-            let allocated = allocate(store, stream, generation, from, len, mode, at);
-            changed(&engine, stream, async { Ok((0, allocated.await?)) }).await
+            let allocating = async {
+                let _alone = engine.sweep.alone(stream).await;
+                let allocated = allocate(store, stream, generation, from, len, mode, at).await;
+                Ok((0, allocated.map_err(status_of)?))
+            };
+            changed(&engine, stream, allocating).await
         }
         Work::Fsync => {
             fsync(store, stream).await.map_err(status_of)?;
@@ -202,12 +211,12 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
 async fn changed(
     engine: &Engine,
     stream: Handle,
-    change: impl Future<Output = Result<(u64, StreamInfo), StoreError>>,
+    change: impl Future<Output = Result<(u64, StreamInfo), Status>>,
 ) -> Result<Done, Status> {
     let changing = engine.changes.begin(stream);
     let changed = change.await;
     let moves = changing.end();
-    let (offset, info) = changed.map_err(status_of)?;
+    let (offset, info) = changed?;
     Ok(Done { info, data: Bytes::new(), offset, count: moves[1].to, moves: moves.into() })
 }
 

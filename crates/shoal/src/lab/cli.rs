@@ -9,7 +9,7 @@ mod torture;
 
 pub use bench::{
     Bench, BenchCheckpoint, BenchCommon, BenchCompare, BenchDirectory, BenchIo, BenchMount, BenchNative,
-    BenchPage, BenchSmall, BenchStored, BenchSweep, BenchTechniques, BenchTell,
+    BenchPage, BenchPatterns, BenchSmall, BenchStored, BenchSweep, BenchTechniques, BenchTell, PatternShape,
 };
 pub use bounds::Bounds;
 pub use paper::Paper;

@@ -79,6 +79,10 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
         "space": { "total_bytes": space.total, "available_bytes": space.available, "disk": space.disk },
         "room": { "free_bytes": room.free, "needed_bytes": room.needed, "short": room.words() },
         "removed_and_kept": { "files": shard.lingering.objects(), "bytes": shard.lingering.bytes() },
+        "data": {
+            "requests_in_hand": shard.engine().sweep.requests(),
+            "cached_bytes": shard.engine().sweep.cached_bytes(),
+        },
         "sessions": shard.sessions.len(),
         "transactions": {
             "deciding": deciding,

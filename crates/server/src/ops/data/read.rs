@@ -1,9 +1,10 @@
 //! read: one stream's share of a pattern.
 
-use crate::data::{self, Bulk, Work};
+use crate::data::{self, Bulk, StreamPart, Work};
 use crate::ops::{OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Rights, Transfer};
+use shoal_store::Changes;
 
 /// Its facts.
 pub const FACTS: OpFacts = OpFacts {
@@ -27,13 +28,14 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Stopped> {
         }
         info = done.info;
     }
-    let share = data::share_of(transfer)?.trimmed(info.size);
-    if info.small || share.len == 0 {
-        let content = if share.len == 0 { bytes::Bytes::new() } else { ctx.small_content(stream)? };
-        let data = share.gather(&content, &mut ctx.copied);
+    let part = StreamPart::of(transfer)?.trimmed(info.size)?;
+    // A few bytes of pattern may name a small content a million times.
+    if part.is_empty() || (info.small && part.len() <= Changes::SMALL_MAX as u64) {
+        let content = if part.is_empty() { bytes::Bytes::new() } else { ctx.small_content(stream)? };
+        let data = part.gather(&content, &mut ctx.copied)?;
         ctx.bulk_out.push(data);
-        return Ok(Answer::Data { len: share.len as u32, facts: ctx.facts_of(stream, &info) });
+        return Ok(Answer::Data { len: part.len() as u32, facts: ctx.facts_of(stream, &info) });
     }
-    let work = Work::Read { generation: info.generation, runs: share.runs, len: share.len as usize };
-    Err(Stopped::Bulk(Box::new(Bulk { stream, work })))
+    let count = ctx.facts_of(stream, &info).count;
+    Err(Stopped::Bulk(Box::new(Bulk { stream, work: Work::Read { part: Box::new(part), info, count } })))
 }

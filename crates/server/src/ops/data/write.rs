@@ -3,7 +3,7 @@
 //! Small content is replaced in the group's own batch, so that a whole small file is one durable record.
 //! Larger data goes to the store first.
 
-use crate::data::{self, Work};
+use crate::data::{self, StreamPart, Work};
 use crate::ops::facts::Cost;
 use crate::ops::{Alters, OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
@@ -30,20 +30,22 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, S
     let capability = transfer.capability.as_ref();
     let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::WRITE)?;
     let (stream, info) = (access.stream, access.info);
-    let share = data::share_of(transfer)?;
-    if share.len != u64::from(len) {
+    let part = StreamPart::of(transfer)?;
+    if part.len() != u64::from(len) {
         return Err(Stopped::Status(Status::BadMessage));
     }
-    data::must_fit_stuffed(ctx, stream, transfer.share, share.end)?;
+    data::must_fit_stuffed(ctx, stream, transfer.share, part.end())?;
     if transfer.stream == Handle::CURRENT {
-        data::must_end_in_first_strip(ctx, stream, share.end)?;
+        data::must_end_in_first_strip(ctx, stream, part.end())?;
     }
-    if info.small && share.end.max(info.size) <= Changes::SMALL_MAX as u64 {
+    // A few bytes of pattern may name a small content a million times.
+    let is_small = part.end().max(info.size).max(part.len()) <= Changes::SMALL_MAX as u64;
+    if info.small && is_small {
         // Contents that are replaced whole need not be read.
-        let is_whole = share.covers(info.size);
+        let is_whole = part.covers(info.size)?;
         let content = if is_whole { bytes::Bytes::new() } else { ctx.small_content(stream)? };
-        let content = share.scatter(&content, &data, &mut ctx.copied);
-        let size = info.size.max(share.end);
+        let (content, end) = part.scatter(&content, &data, &mut ctx.copied)?;
+        let size = info.size.max(end);
         let change = StreamChange::Put { content, size, written_at: WallTime(ctx.now.0) };
         access.touch(ctx)?;
         ctx.write_stream(stream, change)?;
@@ -54,6 +56,6 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, S
     if !ctx.is_unchanged() {
         return Err(Stopped::Status(Status::NotSupported));
     }
-    let work = Work::Write { generation: info.generation, runs: share.runs, data };
+    let work = Work::Write { generation: info.generation, part: Box::new(part), data };
     Err(access.bulk(work))
 }

@@ -4,7 +4,7 @@ use super::BenchTail;
 use crate::bytes_size::ByteSize;
 use crate::cli::Key;
 use crate::cluster_file::{MetadataSyncName, ModuleName, SwitchWords};
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
 /// `shoal bench`.
@@ -64,6 +64,14 @@ Example:  shoal bench sweep                                  (starts file system
           shoal bench sweep --from 64k --to 512k --repeat 30 --no-eager
 Every rate has an interval of 95 %, from --repeat 6 on; neighbours are compared round by round.")]
     Sweep(BenchSweep),
+    /// Patterns of one file by several clients: structured calls against one call a record, and contiguous
+    /// transfers beside them.
+    #[command(after_help = "\
+Example:  shoal bench patterns                               (starts a file system of its own; some minutes)
+          shoal bench patterns --quick
+          shoal bench patterns --shapes interleaved --records 8,64,512 --clients 16 --total 1G
+What is asked of interleaved records is said at the end, met or not.")]
+    Patterns(BenchPatterns),
     /// Two revisions of this project, or two programs, by the same benchmark in turn: which is faster, if
     /// that can be decided.
     #[command(after_help = "\
@@ -477,6 +485,56 @@ pub struct BenchSweep {
     /// Where, and how it reports.
     #[command(flatten)]
     pub own: BenchOwn,
+}
+
+/// `shoal bench patterns`.
+#[derive(Args, Debug)]
+pub struct BenchPatterns {
+    /// Servers.
+    #[arg(long, default_value_t = 4)]
+    pub servers: u16,
+    /// The storage module of the files.
+    #[arg(long, value_enum, default_value_t)]
+    pub module: ModuleName,
+    /// Clients at once.
+    #[arg(long, default_value_t = 16)]
+    pub clients: usize,
+    /// Bytes of the file.
+    #[arg(long, default_value = "256M")]
+    pub total: ByteSize,
+    /// Bytes of a record, each size.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values = ["64", "512", "4k", "64k"])]
+    pub records: Vec<ByteSize>,
+    /// Which patterns [default: all].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub shapes: Vec<PatternShape>,
+    /// Single calls of a client, at most.
+    #[arg(long, default_value_t = 500)]
+    pub calls: u64,
+    /// Rounds; medians are shown.
+    #[arg(long, default_value_t = 7)]
+    pub repeat: usize,
+    /// A first look: 4 clients, a file of 8 MiB, records of 64 and 4,096 bytes, 1 round.
+    #[arg(long, conflicts_with_all = ["clients", "total", "records", "calls", "repeat"])]
+    pub quick: bool,
+    /// Where, and how it reports.
+    #[command(flatten)]
+    pub own: BenchOwn,
+}
+
+/// The patterns by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PatternShape {
+    /// Every client has the whole file.
+    Broadcast,
+    /// Each client has one region.
+    Partitioned,
+    /// Record after record, the clients in turn.
+    Interleaved,
+    /// A tile of a matrix for each client.
+    Nested,
+    /// Records at places without a rule.
+    List,
 }
 
 /// `shoal bench checkpoint`.

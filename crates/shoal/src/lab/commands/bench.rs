@@ -9,6 +9,7 @@ mod listing;
 mod mount;
 mod native;
 mod page;
+mod patterns;
 mod running;
 mod setting;
 mod stored;
@@ -47,6 +48,7 @@ pub fn run(args: Bench) -> Result<ExitCode> {
         Bench::Native(args) => native::run(args),
         Bench::Mount(args) => mount::run(args),
         Bench::Sweep(args) => sweep::run(args),
+        Bench::Patterns(args) => patterns::run(args),
         Bench::Directory(args) => directory::run(args),
         Bench::Stored(args) => stored::run(args),
         Bench::Compare(args) => compare::run(args),

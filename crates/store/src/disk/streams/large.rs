@@ -17,12 +17,8 @@ use shoal_proto::Handle;
 use std::io;
 use std::rc::Rc;
 
-/// Most writes of one request under way at once.
-const WRITES_MAX: usize = 16;
-/// Gaps up to this many bytes are read too: cheaper than a call each.
-const GAP_MAX: u64 = 16 << 10;
-/// Bytes of one read.
-const READ_MAX: u64 = 4 << 20;
+/// Most calls of one request under way at once.
+const CALLS_MAX: usize = 16;
 
 impl CollectionState {
     pub(crate) async fn read_file(
@@ -33,12 +29,11 @@ impl CollectionState {
         len: usize,
     ) -> Result<Bytes, StoreError> {
         let file = self.file(handle, row.loose).await?;
-        let mut wanted: Vec<ViewRun> = runs
+        let wanted: Vec<ViewRun> = runs
             .iter()
             .filter(|run| run.physical < row.size && run.len > 0)
             .map(|run| ViewRun { len: run.len.min(row.size - run.physical), ..*run })
             .collect();
-        wanted.sort_unstable_by_key(|run| run.physical);
         let error = |error: io::Error| StoreError::io(format!("reading stream {handle}"), &error);
         if let [run] = wanted.as_slice()
             && run.packed == 0
@@ -50,16 +45,15 @@ impl CollectionState {
             }
         }
         let mut out = BytesMut::zeroed(len);
-        let mut rest = wanted.as_slice();
-        while let Some((span, group, behind)) = next_span(rest) {
-            rest = behind;
-            let bytes = file.read_at(span.0, (span.1 - span.0) as usize).await.map_err(error)?;
-            for run in group {
+        // Which bytes are read together is decided by those that know all requests.
+        for some in wanted.chunks(CALLS_MAX) {
+            let reads = some.iter().map(|run| file.read_at(run.physical, run.len as usize));
+            for (run, bytes) in some.iter().zip(join_all(reads).await) {
+                let bytes = bytes.map_err(error)?;
                 // The file may end before the stream does.
-                let from = ((run.physical - span.0) as usize).min(bytes.len());
-                let have = bytes.len().saturating_sub(from).min(run.len as usize);
+                let have = bytes.len().min(run.len as usize);
                 let to = run.packed as usize;
-                out[to..to + have].copy_from_slice(&bytes[from..from + have]);
+                out[to..to + have].copy_from_slice(&bytes[..have]);
                 self.copied(have);
             }
         }
@@ -77,7 +71,7 @@ impl CollectionState {
     ) -> Result<Option<Done>, StoreError> {
         let file = self.file(handle, row.loose).await?;
         let (offset, end, done) = match bulk {
-            Bulk::Write { runs, data } => (0, runs_end(runs), write_runs(&file, runs, data).await),
+            Bulk::Write { runs, data } => (0, runs_end(runs), write_pieces(&file, runs, data).await),
             Bulk::Append { data, .. } => {
                 let end = row.size.checked_add(data.len() as u64).filter(|end| *end <= OFFSET_MAX);
                 let end = end
@@ -228,28 +222,8 @@ impl CollectionState {
     }
 }
 
-/// ((from, to), the runs in it, the runs after it)
-type Span<'a> = ((u64, u64), &'a [ViewRun], &'a [ViewRun]);
-
-/// The next read: runs that lie close together.
-fn next_span(runs: &[ViewRun]) -> Option<Span<'_>> {
-    let first = runs.first()?;
-    let (from, mut to) = (first.physical, first.physical + first.len);
-    let mut count = 1;
-    for run in &runs[1..] {
-        let end = to.max(run.physical + run.len);
-        if run.physical > to.saturating_add(GAP_MAX) || end - from > READ_MAX {
-            break;
-        }
-        to = end;
-        count += 1;
-    }
-    let (group, behind) = runs.split_at(count);
-    Some(((from, to), group, behind))
-}
-
 /// Write runs, those that touch by one call, a few calls at a time.
-async fn write_runs(file: &File, runs: &[ViewRun], data: &Bytes) -> io::Result<()> {
+async fn write_pieces(file: &File, runs: &[ViewRun], data: &Bytes) -> io::Result<()> {
     let mut pieces: Vec<(u64, Vec<Bytes>)> = Vec::new();
     let mut end = u64::MAX;
     for run in runs.iter().filter(|run| run.len > 0) {
@@ -261,7 +235,7 @@ async fn write_runs(file: &File, runs: &[ViewRun], data: &Bytes) -> io::Result<(
         end = run.physical + run.len;
     }
     let overlap = overlaps(&pieces);
-    let at_once = if overlap { 1 } else { WRITES_MAX };
+    let at_once = if overlap { 1 } else { CALLS_MAX };
     let mut pieces = pieces.into_iter().peekable();
     while pieces.peek().is_some() {
         let writes = pieces.by_ref().take(at_once).map(|(at, pieces)| file.write_at(at, pieces));

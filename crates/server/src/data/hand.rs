@@ -1,0 +1,512 @@
+//! Requests in hand, and the sweep that serves them.
+//!
+//! A request is kept as its part of a pattern ([`StreamPart`]); of its runs a *burst* is known at a time, cut
+//! at the borders of blocks and sorted. The sweep takes extents in the order of [`Order`], some steps under
+//! way at once, and each step serves all requests that want something there:
+//!
+//! ```text
+//!   burst of request 1 ─┐  ┌─ read once ──── cut for every reader ──▶ packed bytes, dense
+//!   burst of request 2 ─┼─▶│ step: blocks side by side
+//!   burst of request 3 ─┘  └─ merged ─────── written once ─────────▶ acknowledged after write(2)
+//! ```
+//! **A request ends when all its steps have**: none of them still writes when its answer leaves, also when
+//! another one failed. It is left by its caller (the server ends): then no further step begins for it.
+//!
+//! Small contiguous requests do not wait for the sweep: they take the lock of their extent and go to the
+//! store, between two steps. What a small stream's handler replaces in its batch does not come here at all;
+//! so **bytes of a small stream are never written back that were only read**.
+//!
+//! The thread is never held: a burst is bounded in runs, a step in bytes, and between requests the copying of
+//! records gives way.
+
+use super::blocks::BlockCache;
+use super::change_counts::ChangeCounts;
+use super::order::{BLOCK_BYTES, Extent, Inside, Order, Taken, Wish};
+use super::pack::Sources;
+use super::part::{StreamPart, WalkPlace};
+use crate::counters::Counters;
+use crate::tasks::Tasks;
+use bytes::{Bytes, BytesMut};
+use futures_util::future::{pending, poll_fn, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use shoal_env::local::{Notify, Sender, oneshot};
+use shoal_env::{Env, WallTime};
+use shoal_pattern::ViewRun;
+use shoal_proto::{Handle, Status, limits};
+use shoal_store::{Collection, StreamInfo};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+/// Runs of a request that are known at once.
+const BURST_RUNS: usize = 4096;
+/// Steps under way at once.
+const STEPS_MAX: usize = 16;
+/// Records that are copied before others get a turn.
+pub(super) const RECORDS_A_TURN: usize = 8192;
+
+/// The engine of one shard. Clones share it.
+#[derive(Clone)]
+pub struct Sweep(pub(super) Rc<SweepState>);
+
+/// See [`Sweep`].
+pub(super) struct SweepState {
+    pub env: Env,
+    pub collection: Collection,
+    pub changes: ChangeCounts,
+    pub counters: Rc<Counters>,
+    pub cache: RefCell<BlockCache>,
+    pub order: Rc<Order>,
+    pub requests: RefCell<BTreeMap<u64, HandRequest>>,
+    tasks: Tasks,
+    next: Cell<u64>,
+    is_running: Cell<bool>,
+    arrived: Notify,
+}
+
+/// The kind of a request, and its bytes.
+pub(super) enum HandWork {
+    /// Bytes read so far.
+    Read(ReadInto),
+    /// Bytes to be written, and their time.
+    Write(Bytes, WallTime),
+}
+
+/// Where read bytes go.
+#[derive(Default)]
+pub(super) enum ReadInto {
+    /// None were read yet.
+    #[default]
+    Nothing,
+    /// All of them, as they were read.
+    Whole(Bytes),
+    /// Record by record.
+    Packed(BytesMut),
+}
+
+/// A request in hand.
+pub(super) struct HandRequest {
+    stream: Handle,
+    generation: u64,
+    part: StreamPart,
+    place: WalkPlace,
+    /// The burst: pieces of runs, sorted by extent; `packed` is the dense position.
+    cuts: Vec<ViewRun>,
+    /// The extents of the burst, each with its pieces.
+    groups: Vec<(Extent, usize, usize)>,
+    /// Extents of the burst that are not served yet.
+    left: usize,
+    /// Steps under way for it.
+    under_way: usize,
+    pub work: HandWork,
+    pub info: Option<StreamInfo>,
+    pub failed: Option<Status>,
+    done: Option<Sender<Result<(Bytes, Option<StreamInfo>), Status>>>,
+}
+
+impl HandRequest {
+    /// Its pieces in an extent, in packed order.
+    pub fn cuts(&self, extent: &Extent) -> &[ViewRun] {
+        let at = self.groups.binary_search_by_key(extent, |(group, ..)| *group);
+        at.ok().and_then(|at| self.groups.get(at)).map_or(&[], |&(_, from, to)| &self.cuts[from..to])
+    }
+
+    /// Take bytes of an extent from what was read. The numbers of copied bytes and of records.
+    pub fn take(&mut self, extent: &Extent, sources: &Sources) -> (usize, usize) {
+        let at = self.groups.binary_search_by_key(extent, |(group, ..)| *group);
+        let Some(&(_, from, to)) = at.ok().and_then(|at| self.groups.get(at)) else { return (0, 0) };
+        let HandWork::Read(into) = &mut self.work else { return (0, 0) };
+        let cuts = &self.cuts[from..to];
+        if let [only] = cuts
+            && only.len == self.part.len()
+            && let Some(bytes) = sources.slice(only)
+        {
+            *into = ReadInto::Whole(bytes);
+            return (0, 1);
+        }
+        if !matches!(into, ReadInto::Packed(_)) {
+            *into = ReadInto::Packed(BytesMut::zeroed(self.part.len() as usize));
+        }
+        let ReadInto::Packed(out) = into else { return (0, 0) };
+        (cuts.iter().map(|cut| sources.copy(cut, out)).sum(), cuts.len())
+    }
+
+    /// Find the next burst: `None` when all runs were served, else whether one is there.
+    fn load(&mut self) -> Result<Option<bool>, Status> {
+        if self.part.is_walked(self.place) {
+            return Ok(None);
+        }
+        let is_first = self.place == WalkPlace::default();
+        let (runs, place) = self.part.runs_from(self.place, BURST_RUNS)?;
+        self.place = place;
+        let is_only = is_first && runs.len() == 1 && self.part.is_walked(place);
+        let extent = Extent { stream: self.stream, from: 0, len: 0, generation: self.generation };
+        (self.cuts, self.groups) = cut(&runs, is_only, extent);
+        self.left = self.groups.len();
+        Ok(Some(self.left > 0))
+    }
+
+    fn wishes(&self, request: u64) -> Vec<(Extent, Wish)> {
+        let is_write = matches!(self.work, HandWork::Write(..));
+        let wish = |&(extent, from, to): &(Extent, usize, usize)| {
+            let bytes = self.cuts[from..to].iter().map(|cut| cut.len).sum();
+            (extent, Wish { request, is_write, bytes, pieces: to - from })
+        };
+        self.groups.iter().map(wish).collect()
+    }
+}
+
+/// Cut runs at the borders of blocks, but for those that are long: a run of a block or more, or the only one,
+/// is an extent of its own. Pieces of an extent stay in packed order. Where runs overlap, all are cut: a byte
+/// then belongs to one block, where the order decides.
+fn cut(runs: &[ViewRun], is_only: bool, of: Extent) -> (Vec<ViewRun>, Vec<(Extent, usize, usize)>) {
+    let is_long = |run: &ViewRun| is_only || run.len >= BLOCK_BYTES;
+    let keeps_long = runs.iter().any(is_long) && !overlap(runs);
+    let mut cuts: Vec<(Extent, ViewRun)> = Vec::with_capacity(runs.len());
+    for run in runs {
+        if keeps_long && is_long(run) {
+            cuts.push((Extent { from: run.physical, len: run.len, ..of }, *run));
+            continue;
+        }
+        let (mut rest, end) = (*run, run.physical + run.len);
+        while rest.len > 0 {
+            let from = rest.physical / BLOCK_BYTES * BLOCK_BYTES;
+            let len = rest.len.min(from + BLOCK_BYTES - rest.physical);
+            cuts.push((Extent { from, len: BLOCK_BYTES, ..of }, ViewRun { len, ..rest }));
+            let (physical, packed) = (rest.physical + len, rest.packed + len);
+            rest = ViewRun { physical, packed, len: end - physical };
+        }
+    }
+    if !cuts.is_sorted_by_key(|(extent, _)| *extent) {
+        // Stable: pieces of one extent keep their order.
+        cuts.sort_by_key(|(extent, _)| *extent);
+    }
+    let mut groups: Vec<(Extent, usize, usize)> = Vec::new();
+    for (at, (extent, _)) in cuts.iter().enumerate() {
+        match groups.last_mut() {
+            Some((last, _, to)) if last == extent => *to = at + 1,
+            _ => groups.push((*extent, at, at + 1)),
+        }
+    }
+    (cuts.into_iter().map(|(_, run)| run).collect(), groups)
+}
+
+fn overlap(runs: &[ViewRun]) -> bool {
+    let mut spans: Vec<(u64, u64)> = runs.iter().map(|run| (run.physical, run.physical + run.len)).collect();
+    if !spans.is_sorted() {
+        spans.sort_unstable();
+    }
+    spans.windows(2).any(|pair| pair[0].1 > pair[1].0)
+}
+
+/// A caller that waits; dropped, its request leaves.
+struct Caller<'a>(&'a SweepState, u64);
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.0.requests.borrow_mut().remove(&self.1);
+    }
+}
+
+impl Sweep {
+    /// The engine of a shard, with a cache of at most so many bytes.
+    pub fn new(
+        env: Env,
+        collection: Collection,
+        changes: ChangeCounts,
+        counters: Rc<Counters>,
+        tasks: Tasks,
+        cache_bytes: u64,
+    ) -> Sweep {
+        Sweep(Rc::new(SweepState {
+            env,
+            collection,
+            changes,
+            counters,
+            cache: RefCell::new(BlockCache::new(cache_bytes)),
+            order: Rc::default(),
+            requests: RefCell::default(),
+            tasks,
+            next: Cell::default(),
+            is_running: Cell::default(),
+            arrived: Notify::default(),
+        }))
+    }
+
+    /// Read a part, densely. Bytes after the stream's end, and holes, are zeros.
+    ///
+    /// # Errors
+    /// As the store answers.
+    pub async fn read(&self, stream: Handle, generation: u64, part: StreamPart) -> Result<Bytes, Status> {
+        if part.is_empty() {
+            return Ok(Bytes::new());
+        }
+        if let Some(run) = self.small_run(&part)? {
+            let extent = Extent { stream, from: run.physical, len: run.len, generation };
+            let _inside = self.0.order.lock(extent, false).await;
+            let read = self.0.collection.read(stream, generation, vec![run], run.len as usize).await;
+            return read.map(|(bytes, _)| bytes).map_err(super::status_of);
+        }
+        let work = HandWork::Read(ReadInto::default());
+        self.request(stream, generation, part, work).await.map(|(bytes, _)| bytes)
+    }
+
+    /// Write a part from dense bytes. The stream's facts after the last of them.
+    ///
+    /// # Errors
+    /// As the store answers; some of the bytes may then be written.
+    pub async fn write(
+        &self,
+        stream: Handle,
+        generation: u64,
+        part: StreamPart,
+        data: Bytes,
+        at: WallTime,
+    ) -> Result<StreamInfo, Status> {
+        if let Some(run) = self.small_run(&part)? {
+            let extent = Extent { stream, from: run.physical, len: run.len, generation };
+            let _inside = self.0.order.lock(extent, true).await;
+            self.0.cache.borrow_mut().forget(&extent);
+            let written = self.0.collection.write(stream, generation, vec![run], data, at);
+            return written.await.map_err(super::status_of);
+        }
+        if part.is_empty() {
+            let written = self.0.collection.write(stream, generation, Vec::new(), data, at);
+            return written.await.map_err(super::status_of);
+        }
+        let given = self.request(stream, generation, part, HandWork::Write(data, at)).await?;
+        given.1.ok_or(Status::Io)
+    }
+
+    /// Have a stream alone, for a change that is no write to a known place.
+    pub async fn alone(&self, stream: Handle) -> Inside {
+        self.0.order.lock_stream(stream).await
+    }
+
+    /// Requests in hand.
+    pub fn requests(&self) -> usize {
+        self.0.requests.borrow().len()
+    }
+
+    /// Bytes in the block cache.
+    pub fn cached_bytes(&self) -> u64 {
+        self.0.cache.borrow().bytes()
+    }
+
+    /// The one run of a small contiguous part.
+    fn small_run(&self, part: &StreamPart) -> Result<Option<ViewRun>, Status> {
+        if part.len() > limits::EAGER_BYTES_MAX as u64 || part.is_empty() {
+            return Ok(None);
+        }
+        part.only_run()
+    }
+
+    async fn request(
+        &self,
+        stream: Handle,
+        generation: u64,
+        part: StreamPart,
+        work: HandWork,
+    ) -> Result<(Bytes, Option<StreamInfo>), Status> {
+        let state = &self.0;
+        let (send, receive) = oneshot();
+        let id = state.next.get();
+        state.next.set(id + 1);
+        let request = HandRequest {
+            stream,
+            generation,
+            part,
+            place: WalkPlace::default(),
+            cuts: Vec::new(),
+            groups: Vec::new(),
+            left: 0,
+            under_way: 0,
+            work,
+            info: None,
+            failed: None,
+            done: Some(send),
+        };
+        state.requests.borrow_mut().insert(id, request);
+        let _caller = Caller(state, id);
+        state.load(id).await;
+        // The sender is dropped without a value only when the server ends.
+        receive.await.unwrap_or(Err(Status::Unavailable))
+    }
+}
+
+impl SweepState {
+    /// The next burst of a request waits at its extents, or the request ends.
+    async fn load(self: &Rc<SweepState>, id: u64) {
+        loop {
+            let loaded = match self.requests.borrow_mut().get_mut(&id) {
+                Some(request) => request.load(),
+                None => return,
+            };
+            match loaded {
+                // A long walk over other servers' bytes.
+                Ok(Some(false)) => give_way().await,
+                Ok(Some(true)) => break,
+                Ok(None) => return self.end(id, Ok(())),
+                Err(status) => return self.end(id, Err(status)),
+            }
+        }
+        let wishes = self.requests.borrow().get(&id).map(|request| request.wishes(id));
+        let now = self.env.now();
+        for (extent, wish) in wishes.unwrap_or_default() {
+            self.order.wait(extent, wish, now);
+        }
+        self.arrived.wake_all();
+        if !self.is_running.replace(true) {
+            let state = self.clone();
+            self.tasks.spawn(&self.env, "data sweep", async move { state.sweep().await });
+        }
+    }
+
+    fn end(&self, id: u64, result: Result<(), Status>) {
+        let Some(request) = self.requests.borrow_mut().remove(&id) else { return };
+        let bytes = match request.work {
+            HandWork::Read(ReadInto::Whole(bytes)) => bytes,
+            HandWork::Read(ReadInto::Packed(bytes)) => bytes.freeze(),
+            HandWork::Read(ReadInto::Nothing) | HandWork::Write(..) => Bytes::new(),
+        };
+        if let Some(done) = request.done {
+            done.send(result.map(|()| (bytes, request.info)));
+        }
+    }
+
+    /// Serve all requests in hand, until there is none.
+    async fn sweep(self: Rc<SweepState>) {
+        let mut steps = FuturesUnordered::new();
+        loop {
+            let (arrived, changed) = (self.arrived.wait(), self.order.changed());
+            let again_at = self.order.ripen(self.env.now());
+            while steps.len() < STEPS_MAX
+                && let Some(taken) = self.order.take()
+            {
+                steps.push(self.clone().step(taken));
+            }
+            if steps.is_empty() && self.order.is_empty() {
+                self.is_running.set(false);
+                return;
+            }
+            let step = async {
+                match steps.is_empty() {
+                    true => pending().await,
+                    false => steps.next().await,
+                }
+            };
+            let timer = async {
+                match again_at {
+                    Some(at) => self.env.sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
+            let news = select(arrived, changed);
+            select(pin!(step), select(news, pin!(timer))).await;
+            give_way().await;
+        }
+    }
+
+    /// Serve the requests of one step.
+    async fn step(self: Rc<SweepState>, taken: Taken) {
+        let mut served: Vec<(Extent, u64)> = Vec::new();
+        for (extent, wanted) in &taken.extents {
+            for id in wanted.readers.iter().chain(&wanted.writers) {
+                self.begin(*id, extent, &mut served);
+            }
+        }
+        if taken.extents.iter().any(|(_, wanted)| !wanted.readers.is_empty()) {
+            self.read_step(&taken, &mut served).await;
+        }
+        if taken.extents.iter().any(|(_, wanted)| !wanted.writers.is_empty()) {
+            self.write_step(&taken).await;
+        }
+        drop(taken);
+        let mut ended: Vec<u64> = Vec::new();
+        for (_, id) in served {
+            if let Some(request) = self.requests.borrow_mut().get_mut(&id) {
+                request.under_way -= 1;
+                request.left -= 1;
+                if request.under_way == 0 && (request.left == 0 || request.failed.is_some()) {
+                    ended.push(id);
+                }
+            }
+        }
+        for id in ended {
+            let failed = self.requests.borrow().get(&id).and_then(|request| request.failed);
+            match failed {
+                Some(status) => self.end(id, Err(status)),
+                None => self.load(id).await,
+            }
+        }
+    }
+
+    /// A step begins for a request, unless that is gone or has failed.
+    pub fn begin(&self, id: u64, extent: &Extent, served: &mut Vec<(Extent, u64)>) {
+        if let Some(request) = self.requests.borrow_mut().get_mut(&id)
+            && request.failed.is_none()
+        {
+            request.under_way += 1;
+            served.push((*extent, id));
+        }
+    }
+
+    /// A step failed for a request.
+    pub fn fail(&self, id: u64, status: Status) {
+        if let Some(request) = self.requests.borrow_mut().get_mut(&id) {
+            request.failed.get_or_insert(status);
+        }
+    }
+}
+
+/// Let other tasks have a turn.
+pub(super) async fn give_way() {
+    let mut gave = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut gave, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(physical: u64, packed: u64, len: u64) -> ViewRun {
+        ViewRun { physical, packed, len }
+    }
+
+    fn of() -> Extent {
+        Extent { stream: Handle(1), from: 0, len: 0, generation: 1 }
+    }
+
+    fn froms(groups: &[(Extent, usize, usize)]) -> Vec<(u64, u64, usize)> {
+        groups.iter().map(|(extent, from, to)| (extent.from, extent.len, to - from)).collect()
+    }
+
+    #[test]
+    fn runs_are_cut_at_blocks_and_sorted_but_long_ones_stay_whole() {
+        const B: u64 = BLOCK_BYTES;
+        let runs = [run(3 * B - 2, 0, 4), run(10, 4, 5), run(20, 9, 5), run(5 * B + 1, 14, B)];
+        let (cuts, groups) = cut(&runs, false, of());
+        assert_eq!(froms(&groups), [(0, B, 2), (2 * B, B, 1), (3 * B, B, 1), (5 * B + 1, B, 1)]);
+        assert_eq!(cuts[..2], [run(10, 4, 5), run(20, 9, 5)]);
+        assert_eq!(cuts[2..4], [run(3 * B - 2, 0, 2), run(3 * B, 2, 2)]);
+        let (_, groups) = cut(&[run(7, 0, 9)], true, of());
+        assert_eq!(froms(&groups), [(7, 9, 1)], "the only run");
+    }
+
+    #[test]
+    fn where_runs_overlap_all_are_cut_and_stay_in_packed_order() {
+        const B: u64 = BLOCK_BYTES;
+        let (cuts, groups) = cut(&[run(0, 0, 2 * B), run(B + 5, 2 * B, 3)], false, of());
+        assert_eq!(froms(&groups), [(0, B, 1), (B, B, 2)]);
+        assert_eq!(cuts[1..], [run(B, B, B), run(B + 5, 2 * B, 3)]);
+    }
+}

@@ -1,0 +1,491 @@
+//! The order in which requests in hand are served: extents of streams, in cyclic sweeps (C-SCAN).
+//!
+//! An *extent* is what one step reads or writes: a block, or a longer run that one request brings whole. All
+//! requests that want something of an extent wait at it together, and one step serves them. The sweep goes
+//! upwards over (stream, offset) and begins again at the lowest: it never turns back, so no request starves.
+//!
+//! ```text
+//!   young    blocks to which writers bring parts with gaps between: they wait for company, a bounded moment
+//!   ripe     ──▶──▶──▶──▶ at ──▶──▶──▶   the sweep
+//!   inside   the extents of steps under way, each locked: alone if it is written
+//! ```
+//! **Invariant: while bytes of a stream are written, no other step reads or writes them.** So a block that is
+//! read before it is written loses nothing that was written meanwhile. Changes whose place is not known
+//! beforehand (appends), or that are not writes (space, holes), take the whole stream.
+
+use shoal_env::Instant;
+use shoal_env::local::Notify;
+use shoal_proto::Handle;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Bytes of a block (Galley's).
+pub const BLOCK_BYTES: u64 = 32 * 1024;
+/// Blocks side by side that one step serves at most.
+pub const STEP_BLOCKS_MAX: usize = 16;
+/// Sparse blocks that one step reads at most: a call each, some at once.
+pub const STEP_SPARSE_MAX: usize = 64;
+/// A block is sparse of which less than this part is wanted.
+const SPARSE: u64 = 64;
+/// How long a written block with gaps waits for the parts of other requests, from the last moment on in which
+/// one came to such a block.
+const PATIENCE_MAX: Duration = Duration::from_millis(16);
+/// The same before any was seen to come.
+const PATIENCE_FIRST: Duration = Duration::from_millis(4);
+/// Shorter moments are none.
+const PATIENCE_MIN: Duration = Duration::from_micros(250);
+/// No block waits longer.
+const YOUNG_MAX: Duration = Duration::from_millis(200);
+
+/// Bytes of a stream, of one generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// The stream.
+    pub stream: Handle,
+    /// The first byte.
+    pub from: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The generation that the requests know.
+    pub generation: u64,
+}
+
+impl Extent {
+    /// The byte after it.
+    pub fn end(&self) -> u64 {
+        self.from.saturating_add(self.len)
+    }
+
+    /// Whether it is a block, and not a longer run.
+    pub fn is_block(&self) -> bool {
+        self.len == BLOCK_BYTES && self.from.is_multiple_of(BLOCK_BYTES)
+    }
+
+    fn meets(&self, other: &Extent) -> bool {
+        self.stream == other.stream && self.from < other.end() && other.from < self.end()
+    }
+
+    fn first_of(stream: Handle) -> Extent {
+        Extent { stream, from: 0, len: 0, generation: 0 }
+    }
+}
+
+/// What one request wants of an extent.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// The request's number.
+    pub request: u64,
+    /// It writes.
+    pub is_write: bool,
+    /// Its bytes in the extent, and in how many pieces they lie.
+    pub bytes: u64,
+    /// See `bytes`.
+    pub pieces: usize,
+}
+
+/// The requests that wait at an extent.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Those that read, in order of arrival.
+    pub readers: Vec<u64>,
+    /// Those that write, in order of arrival.
+    pub writers: Vec<u64>,
+    bytes_read: u64,
+    bytes_written: u64,
+    pieces_written: usize,
+}
+
+impl Wanted {
+    fn add(&mut self, wish: Wish) {
+        if wish.is_write {
+            self.writers.push(wish.request);
+            self.bytes_written += wish.bytes;
+            self.pieces_written += wish.pieces;
+        } else {
+            self.readers.push(wish.request);
+            self.bytes_read += wish.bytes;
+        }
+    }
+
+    /// Whether it is read, and so little of it that the rest of the block is not worth reading.
+    pub fn is_sparse(&self) -> bool {
+        self.writers.is_empty() && self.bytes_read * SPARSE < BLOCK_BYTES
+    }
+
+    /// Whether company could fill gaps between the parts that are written.
+    fn has_gaps(&self, extent: &Extent) -> bool {
+        self.readers.is_empty() && self.pieces_written > 1 && self.bytes_written < extent.len
+    }
+}
+
+/// Why an extent is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lock {
+    /// It is written.
+    Written,
+    /// It is read.
+    Read,
+    /// It is read for all that want it: others who come wait for this step, and do not read it again.
+    Shared,
+}
+
+type Ripe = BTreeMap<Extent, Wanted>;
+
+/// See the module's page.
+pub struct Order {
+    ripe: RefCell<Ripe>,
+    young: RefCell<HashMap<Extent, Wanted>>,
+    /// The young, by the moment in which the first came to each.
+    ages: RefCell<VecDeque<(Instant, Extent)>>,
+    /// When a further request came to a young block last.
+    joined_at: Cell<Instant>,
+    at: Cell<Extent>,
+    inside: RefCell<Vec<(u64, Extent, Lock)>>,
+    /// Streams that a change waits to have alone.
+    claimed: RefCell<Vec<Handle>>,
+    next_key: Cell<u64>,
+    patience: Cell<Duration>,
+    halved_at: Cell<Option<Instant>>,
+    changed: Notify,
+}
+
+impl Default for Order {
+    fn default() -> Order {
+        Order {
+            ripe: RefCell::default(),
+            young: RefCell::default(),
+            ages: RefCell::default(),
+            joined_at: Cell::new(Instant(0)),
+            at: Cell::new(Extent::first_of(Handle(0))),
+            inside: RefCell::default(),
+            claimed: RefCell::default(),
+            next_key: Cell::default(),
+            patience: Cell::new(PATIENCE_FIRST),
+            halved_at: Cell::default(),
+            changed: Notify::default(),
+        }
+    }
+}
+
+/// An extent that is locked, until this is dropped.
+pub struct Inside {
+    order: Rc<Order>,
+    key: u64,
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.order.inside.borrow_mut().retain(|(key, ..)| *key != self.key);
+        self.order.changed.wake_all();
+    }
+}
+
+/// A stream that a change waits for; given up when dropped.
+struct Claim<'a>(&'a Order, Handle);
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut claimed = self.0.claimed.borrow_mut();
+        if let Some(at) = claimed.iter().position(|stream| *stream == self.1) {
+            claimed.swap_remove(at);
+        }
+    }
+}
+
+/// A step: one extent, blocks side by side, or sparse blocks of one stream; their requests; their lock.
+pub struct Taken {
+    /// In order of offsets, of one stream and generation.
+    pub extents: Vec<(Extent, Wanted)>,
+    /// The lock of all from the first to the last.
+    pub inside: Inside,
+}
+
+impl Taken {
+    /// All of them as one.
+    pub fn whole(&self) -> Extent {
+        match (self.extents.first(), self.extents.last()) {
+            (Some((first, _)), Some((last, _))) => Extent { len: last.end() - first.from, ..*first },
+            _ => Extent::first_of(Handle(0)),
+        }
+    }
+}
+
+impl Order {
+    /// A request waits at an extent.
+    pub fn wait(&self, extent: Extent, wish: Wish, now: Instant) {
+        let mut ripe = self.ripe.borrow_mut();
+        if let Some(wanted) = ripe.get_mut(&extent) {
+            wanted.add(wish);
+            return;
+        }
+        let mut young = self.young.borrow_mut();
+        let is_known = young.contains_key(&extent);
+        let wanted = young.entry(extent).or_default();
+        wanted.add(wish);
+        if is_known {
+            self.joined_at.set(now);
+            self.patience.set(PATIENCE_MAX);
+        }
+        let waits = wanted.has_gaps(&extent) && extent.is_block() && !self.patience.get().is_zero();
+        if !waits {
+            let wanted = young.remove(&extent);
+            ripe.extend(wanted.map(|wanted| (extent, wanted)));
+        } else if !is_known {
+            self.ages.borrow_mut().push_back((now, extent));
+        }
+    }
+
+    /// Blocks that waited long enough are served as they are. Gives when to look again.
+    pub fn ripen(&self, now: Instant) -> Option<Instant> {
+        let (mut ripe, mut young) = (self.ripe.borrow_mut(), self.young.borrow_mut());
+        let mut ages = self.ages.borrow_mut();
+        while let Some((since, extent)) = ages.front().copied() {
+            let until = since.max(self.joined_at.get()) + self.patience.get();
+            let until = until.min(since + YOUNG_MAX);
+            if young.contains_key(&extent) && until > now {
+                return Some(until);
+            }
+            ages.pop_front();
+            let Some(wanted) = young.remove(&extent) else { continue };
+            match wanted.writers.len() {
+                0 | 1 => self.was_alone(now),
+                _ => self.patience.set(PATIENCE_MAX),
+            }
+            ripe.insert(extent, wanted);
+        }
+        None
+    }
+
+    /// Nobody came: the next moment is half as long.
+    fn was_alone(&self, now: Instant) {
+        let patience = self.patience.get();
+        if self.halved_at.get().is_some_and(|at| now < at + patience) {
+            return;
+        }
+        self.halved_at.set(Some(now));
+        self.patience.set(if patience / 2 < PATIENCE_MIN { Duration::ZERO } else { patience / 2 });
+    }
+
+    /// The next step of the sweep that no lock hinders.
+    pub fn take(self: &Rc<Order>) -> Option<Taken> {
+        let mut ripe = self.ripe.borrow_mut();
+        let at = self.at.get();
+        let is_free =
+            |&(extent, wanted): &(&Extent, &Wanted)| self.is_free(extent, !wanted.writers.is_empty());
+        let after = ripe.range((Bound::Excluded(at), Bound::Unbounded)).find(is_free);
+        let next = after.or_else(|| ripe.range(..=at).find(is_free)).map(|(extent, _)| *extent)?;
+        let wanted = ripe.remove(&next)?;
+        let is_write = !wanted.writers.is_empty();
+        let extents = match (next.is_block(), wanted.is_sparse()) {
+            (true, true) => self.sparse(&mut ripe, (next, wanted)),
+            (true, false) => self.side_by_side(&mut ripe, (next, wanted)),
+            (false, _) => vec![(next, wanted)],
+        };
+        let last = extents.last().map_or(next, |(extent, _)| *extent);
+        self.at.set(last);
+        let whole = Extent { len: last.end() - next.from, ..next };
+        // Sparse blocks lie far apart: what is between them is not read.
+        let is_shared = whole.len == extents.iter().map(|(extent, _)| extent.len).sum::<u64>();
+        let lock = match (is_write, is_shared) {
+            (true, _) => Lock::Written,
+            (false, true) => Lock::Shared,
+            (false, false) => Lock::Read,
+        };
+        let inside = self.enter(whole, lock);
+        Some(Taken { extents, inside })
+    }
+
+    /// A block, and those that follow it and are wanted likewise.
+    fn side_by_side(&self, ripe: &mut Ripe, first: (Extent, Wanted)) -> Vec<(Extent, Wanted)> {
+        let (is_write, is_read) = (!first.1.writers.is_empty(), !first.1.readers.is_empty());
+        let mut following = Extent { from: first.0.end(), ..first.0 };
+        let mut extents = vec![first];
+        while extents.len() < STEP_BLOCKS_MAX {
+            let fits = ripe.get(&following).is_some_and(|wanted| {
+                wanted.writers.is_empty() != is_write
+                    && wanted.readers.is_empty() != is_read
+                    && self.is_free(&following, is_write)
+            });
+            let Some(wanted) = fits.then(|| ripe.remove(&following)).flatten() else { break };
+            extents.push((following, wanted));
+            following = Extent { from: following.end(), ..following };
+        }
+        extents
+    }
+
+    /// A sparse block, and the next ones of the stream, if they are sparse too.
+    fn sparse(&self, ripe: &mut Ripe, first: (Extent, Wanted)) -> Vec<(Extent, Wanted)> {
+        let following = ripe.range((Bound::Excluded(first.0), Bound::Unbounded));
+        let is_like = |(extent, wanted): &(&Extent, &Wanted)| {
+            extent.is_block()
+                && (extent.stream, extent.generation) == (first.0.stream, first.0.generation)
+                && wanted.is_sparse()
+                && self.is_free(extent, false)
+        };
+        let more = following.take_while(is_like).take(STEP_SPARSE_MAX - 1).map(|(extent, _)| *extent);
+        let more: Vec<Extent> = more.collect();
+        let more = more.into_iter().filter_map(|extent| Some((extent, ripe.remove(&extent)?)));
+        std::iter::once(first).chain(more).collect()
+    }
+
+    /// The readers that came to an extent since its step began, if nobody came to write.
+    pub fn late_readers(&self, extent: &Extent) -> Vec<u64> {
+        let mut ripe = self.ripe.borrow_mut();
+        match ripe.get(extent) {
+            Some(wanted) if wanted.writers.is_empty() => {
+                ripe.remove(extent).map_or_else(Vec::new, |wanted| wanted.readers)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn is_free(&self, extent: &Extent, writes: bool) -> bool {
+        let hinders = |(_, other, lock): &(u64, Extent, Lock)| match lock {
+            Lock::Written => other.meets(extent),
+            _ if writes => other.meets(extent),
+            Lock::Shared if extent.is_block() => other.meets(extent),
+            Lock::Shared => other == extent,
+            Lock::Read => false,
+        };
+        !self.claimed.borrow().contains(&extent.stream) && !self.inside.borrow().iter().any(hinders)
+    }
+
+    fn enter(self: &Rc<Order>, extent: Extent, lock: Lock) -> Inside {
+        let key = self.next_key.get();
+        self.next_key.set(key + 1);
+        self.inside.borrow_mut().push((key, extent, lock));
+        Inside { order: self.clone(), key }
+    }
+
+    /// Lock an extent, between two steps of the sweep.
+    pub async fn lock(self: &Rc<Order>, extent: Extent, writes: bool) -> Inside {
+        loop {
+            let changed = self.changed.wait();
+            if self.is_free(&extent, writes) {
+                return self.enter(extent, if writes { Lock::Written } else { Lock::Read });
+            }
+            changed.await;
+        }
+    }
+
+    /// Lock a whole stream; nothing new begins in it meanwhile.
+    pub async fn lock_stream(self: &Rc<Order>, stream: Handle) -> Inside {
+        let whole = Extent { stream, from: 0, len: u64::MAX, generation: 0 };
+        self.claimed.borrow_mut().push(stream);
+        let claim = Claim(self, stream);
+        loop {
+            let changed = self.changed.wait();
+            if !self.inside.borrow().iter().any(|(_, other, _)| other.meets(&whole)) {
+                drop(claim);
+                let inside = self.enter(whole, Lock::Written);
+                // Those that the claim kept out look again; the lock keeps them out now.
+                self.changed.wake_all();
+                return inside;
+            }
+            changed.await;
+        }
+    }
+
+    /// Until a lock is free again.
+    pub fn changed(&self) -> shoal_env::local::NotifyWait {
+        self.changed.wait()
+    }
+
+    /// Nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.ripe.borrow().is_empty() && self.young.borrow().is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(at: u64) -> Extent {
+        Extent { stream: Handle(1), from: at * BLOCK_BYTES, len: BLOCK_BYTES, generation: 1 }
+    }
+
+    fn wish(request: u64, is_write: bool, bytes: u64, pieces: usize) -> Wish {
+        Wish { request, is_write, bytes, pieces }
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant(ms * 1_000_000)
+    }
+
+    fn froms(taken: &Taken) -> Vec<u64> {
+        taken.extents.iter().map(|(extent, _)| extent.from / BLOCK_BYTES).collect()
+    }
+
+    #[test]
+    fn the_sweep_goes_upwards_and_begins_again_at_the_lowest() {
+        let order = Rc::new(Order::default());
+        for block_at in [9, 3, 6] {
+            order.wait(block(block_at), wish(block_at, false, 8192, 1), at(0));
+        }
+        assert_eq!(froms(&order.take().unwrap()), [3]);
+        order.wait(block(1), wish(10, false, 8192, 1), at(0));
+        order.wait(block(7), wish(11, false, 8192, 1), at(0));
+        assert_eq!(froms(&order.take().unwrap()), [6, 7], "side by side, in one step");
+        assert_eq!(froms(&order.take().unwrap()), [9]);
+        assert_eq!(froms(&order.take().unwrap()), [1]);
+        assert!(order.take().is_none() && order.is_empty());
+        for block_at in [1, 5, 900] {
+            order.wait(block(block_at), wish(block_at, false, 8, 1), at(0));
+        }
+        assert_eq!(froms(&order.take().unwrap()), [5, 900], "sparse ones, though far apart");
+        assert_eq!(froms(&order.take().unwrap()), [1]);
+    }
+
+    #[test]
+    fn a_written_extent_is_locked_against_all_and_a_read_one_against_writers() {
+        let order = Rc::new(Order::default());
+        order.wait(block(0), wish(1, true, 8, 1), at(0));
+        let written = order.take().unwrap();
+        order.wait(block(0), wish(2, false, 8, 1), at(0));
+        assert!(order.take().is_none());
+        drop(written);
+        let read = order.take().unwrap();
+        order.wait(block(0), wish(3, false, 8, 1), at(0));
+        assert!(order.take().is_none(), "the block is being read already");
+        assert_eq!(order.late_readers(&block(0)), [3], "for this one too");
+        order.wait(block(0), wish(4, true, 8, 1), at(0));
+        assert!(order.take().is_none());
+        drop(read);
+        assert!(order.take().is_some());
+    }
+
+    #[test]
+    fn parts_with_gaps_wait_for_company_and_no_longer_than_a_moment() {
+        let order = Rc::new(Order::default());
+        order.wait(block(0), wish(1, true, BLOCK_BYTES / 2, 64), at(0));
+        assert!(order.take().is_none());
+        order.wait(block(0), wish(2, true, BLOCK_BYTES / 2, 64), at(0));
+        let taken = order.take().unwrap();
+        assert_eq!(taken.extents[0].1.writers, [1, 2], "one step for both");
+        drop(taken);
+        order.wait(block(5), wish(3, true, 8, 2), at(1));
+        let until = order.ripen(at(1)).unwrap();
+        assert!(order.take().is_none() && until <= at(1) + PATIENCE_MAX);
+        assert_eq!(order.ripen(until), None);
+        assert_eq!(froms(&order.take().unwrap()), [5]);
+    }
+
+    #[test]
+    fn a_lone_writer_soon_waits_no_more() {
+        let order = Rc::new(Order::default());
+        let mut now = at(0);
+        for request in 0..20 {
+            order.wait(block(request), wish(request, true, 8, 2), now);
+            if let Some(until) = order.ripen(now) {
+                now = until;
+            }
+            order.ripen(now);
+            assert!(order.take().is_some());
+        }
+        assert!(now < at(5), "{now:?}");
+    }
+}

@@ -1,0 +1,283 @@
+//! Patterned transfers on a simulated cluster: equal to a naive loop of single calls, whatever the pattern,
+//! and each block visited about once, whatever the number of clients.
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde_json::Value;
+use shoal_client::{Client, OpenFile};
+use shoal_pattern::{Level, Pattern, Region};
+use shoal_proto::op::Owner;
+use shoal_proto::{Allocation, Handle, Name, Rights};
+use shoal_sim::{Cluster, ClusterConfig};
+use std::time::Duration;
+
+/// Packed bytes of a pattern: one message a server, within which the order of overlapping records holds.
+const BYTES_MAX: u64 = 200_000;
+const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+
+fn cluster(seed: u64, servers: u16) -> Cluster {
+    let config = ClusterConfig { servers, clients: 1, ..ClusterConfig::default() };
+    let cluster = Cluster::new(seed, &config);
+    let until = cluster.world.now() + Duration::from_secs(10);
+    assert!(cluster.world.run_until_true(until, || cluster.is_ready()), "{:?}", cluster.failures());
+    cluster
+}
+
+/// Numbers from a seed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    /// A pattern of any form within the first `reach` bytes: strides in both directions, overlaps, lists,
+    /// columns.
+    fn pattern(&mut self, reach: u64) -> Pattern {
+        let record = 1 + [self.below(9), self.below(200), self.below(5000)][self.below(3) as usize];
+        let from = self.below(reach / 2);
+        let room = reach - from - record;
+        match self.below(6) {
+            0 => Pattern::contiguous(from as i64, 1 + self.below(room.min(BYTES_MAX))).unwrap(),
+            1 | 2 => {
+                let stride = 1 + self.below(8 * record + 300);
+                let quantity = 1 + self.below((room / stride).min(BYTES_MAX / record).clamp(1, 3000));
+                match self.below(3) {
+                    0 => {
+                        let last = from + stride * (quantity - 1);
+                        Pattern::strided(last as i64, record, -(stride as i64), quantity).unwrap()
+                    }
+                    _ => Pattern::strided(from as i64, record, stride as i64, quantity).unwrap(),
+                }
+            }
+            3 | 4 => {
+                // Rows and columns, in either order.
+                let columns = 1 + self.below((BYTES_MAX / record).min(12));
+                let rows = 1 + self.below((BYTES_MAX / record / columns).clamp(1, 40));
+                let column = record + self.below(500);
+                let row = (columns * column + self.below(3000)).min(room / rows).max(1);
+                let across = Level { stride: column as i64, quantity: columns };
+                let down = Level { stride: row as i64, quantity: rows };
+                let levels = if self.below(2) == 0 { vec![across, down] } else { vec![down, across] };
+                let begin = from.min(reach.saturating_sub(columns * column + rows * row + record));
+                Pattern::nested(begin as i64, record, levels).unwrap()
+            }
+            _ => {
+                let regions =
+                    (0..1 + self.below(40)).map(|_| Region::new(self.below(reach - 5001) as i64, record));
+                Pattern::list(regions.collect()).unwrap()
+            }
+        }
+    }
+
+    fn bytes(&mut self, len: u64) -> Vec<u8> {
+        (0..len).map(|_| 1 + self.below(255) as u8).collect()
+    }
+}
+
+/// The file as one client knows it.
+#[derive(Default)]
+struct Model(Vec<u8>);
+
+impl Model {
+    fn write(&mut self, pattern: &Pattern, data: &[u8]) {
+        let mut data = data.iter();
+        for region in pattern.regions() {
+            for (at, byte) in (region.offset as usize..).zip(data.by_ref().take(region.len as usize)) {
+                if self.0.len() <= at {
+                    self.0.resize(at + 1, 0);
+                }
+                self.0[at] = *byte;
+            }
+        }
+    }
+
+    /// As [`OpenFile::read_pattern`] promises.
+    fn read(&self, pattern: &Pattern) -> Vec<u8> {
+        let (mut bytes, mut len) = (Vec::new(), 0);
+        for region in pattern.regions() {
+            for at in region.offset as usize..region.offset as usize + region.len as usize {
+                bytes.push(self.0.get(at).copied().unwrap_or(0));
+                if at < self.0.len() {
+                    len = bytes.len();
+                }
+            }
+        }
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+async fn make(client: &Client, name: &str) -> OpenFile {
+    let name = Name::new(name.as_bytes()).unwrap();
+    let rights = Rights::READ | Rights::WRITE;
+    client.create(Handle::ROOT, &name, OWNER, true, rights, None).await.unwrap().2
+}
+
+async fn open(client: &Client, file: Handle) -> OpenFile {
+    client.open(file, Rights::READ | Rights::WRITE).await.unwrap()
+}
+
+/// Writes, reads, truncations, holes and appends in turn, each compared with the model.
+fn equals_a_naive_loop(seed: u64, servers: u16, reach: u64, steps: usize) {
+    let cluster = cluster(seed, servers);
+    let options = cluster.options();
+    cluster.complete_client(0, move |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let file = make(&client, "file").await;
+        let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut model = Model::default();
+        for step in 0..steps {
+            match draw.below(12) {
+                0..=3 => {
+                    let pattern = draw.pattern(reach);
+                    let data = draw.bytes(pattern.len());
+                    file.write_pattern(&pattern, data.clone().into()).await.unwrap();
+                    model.write(&pattern, &data);
+                }
+                4 => {
+                    let size = draw.below(reach);
+                    client.truncate(file.handle(), size, false).await.unwrap();
+                    model.0.resize(size as usize, 0);
+                }
+                5 => {
+                    let (from, len) = (draw.below(reach), 1 + draw.below(reach / 4));
+                    file.allocate(from, len, Allocation::Punch).await.unwrap();
+                    let end = ((from + len) as usize).min(model.0.len());
+                    model.0[(from as usize).min(end)..end].fill(0);
+                }
+                6 => {
+                    let len = 1 + draw.below(9000);
+                    let data = draw.bytes(len);
+                    file.append(data.clone().into()).await.unwrap();
+                    model.0.extend(data);
+                }
+                _ => {
+                    let pattern = draw.pattern(reach);
+                    let read = file.read_pattern(&pattern).await.unwrap();
+                    assert!(read[..] == model.read(&pattern), "seed {seed}, step {step}: {pattern}");
+                }
+            }
+        }
+        let whole = file.read(0, model.0.len() + 10).await.unwrap();
+        assert!(whole[..] == model.0[..], "seed {seed}");
+    });
+}
+
+#[test]
+fn patterned_transfers_are_equal_to_a_naive_loop_on_small_and_large_files() {
+    for (seed, servers) in (1..).zip([1, 2, 3, 4, 7, 16]) {
+        equals_a_naive_loop(seed, servers, 20_000, 120);
+        equals_a_naive_loop(100 + seed, servers, 700_000, 60);
+    }
+}
+
+/// Every client has its records; all write them at once, then all read another's.
+fn interleaved(seed: u64, servers: u16, clients: u64, record: u64, each: u64) -> Counts {
+    let cluster = cluster(seed, servers);
+    let options = cluster.options();
+    cluster.complete_client(0, move |env| async move {
+        let first = Client::connect(env.clone(), options.clone()).await.unwrap();
+        let file = make(&first, "file").await;
+        let of = |client: u64| {
+            let (from, stride) = ((client * record) as i64, (clients * record) as i64);
+            Pattern::strided(from, record, stride, each).unwrap()
+        };
+        let byte = |client: u64, at: u64| (client * 31 + at / record * 7 + at % record) as u8 | 1;
+        let data = |client: u64| (0..record * each).map(|at| byte(client, at)).collect::<Vec<u8>>();
+        let connected = join_all((0..clients).map(|_| Client::connect(env.clone(), options.clone()))).await;
+        let connected: Vec<Client> = connected.into_iter().map(Result::unwrap).collect();
+        let files = join_all(connected.iter().map(|client| open(client, file.handle()))).await;
+        // The file is laid out before.
+        let all = clients * record * each;
+        file.write(all, Bytes::from_static(b"end")).await.unwrap();
+        let before = counts(&first, servers).await;
+        let writes = files.iter().zip(0..).map(async |(file, client)| {
+            file.write_pattern(&of(client), data(client).into()).await.unwrap();
+        });
+        join_all(writes).await;
+        let written = counts(&first, servers).await;
+        let reads = files.iter().zip(0..).map(async |(file, client)| {
+            let client = (client + 1) % clients;
+            let read = file.read_pattern(&of(client)).await.unwrap();
+            assert!(read[..] == data(client), "seed {seed}, client {client}");
+        });
+        join_all(reads).await;
+        let read = counts(&first, servers).await;
+        Counts {
+            writes: written.writes - before.writes,
+            reads_before_writes: written.reads_before_writes - before.reads_before_writes,
+            blocks_read: read.blocks_read - written.blocks_read,
+            read_bytes: read.read_bytes - written.read_bytes,
+            ..read
+        }
+    })
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    writes: u64,
+    reads_before_writes: u64,
+    blocks_read: u64,
+    read_bytes: u64,
+    in_hand: u64,
+}
+
+async fn counts(client: &Client, servers: u16) -> Counts {
+    let mut all = Counts { writes: 0, reads_before_writes: 0, blocks_read: 0, read_bytes: 0, in_hand: 0 };
+    for server in client.map().servers.iter().take(usize::from(servers)) {
+        let told: Value = serde_json::from_str(&client.status(server.id).await.unwrap()).unwrap();
+        let of = |group: &str, name: &str| told[group][name].as_u64().unwrap();
+        all.writes += of("counters", "blocks_written");
+        all.reads_before_writes += of("counters", "blocks_read_before");
+        all.blocks_read += of("counters", "blocks_read");
+        all.read_bytes += of("env", "file_read_bytes");
+        all.in_hand += of("data", "requests_in_hand");
+    }
+    all
+}
+
+const BLOCK: u64 = 32 * 1024;
+
+#[test]
+fn interleaved_writers_write_each_block_about_once_and_interleaved_readers_read_it_once() {
+    let (clients, record, each) = (16, 64, 8192);
+    let counts = interleaved(5, 4, clients, record, each);
+    let blocks = clients * record * each / BLOCK;
+    assert!(counts.writes * 10 <= blocks * 11, "{counts:?} of {blocks} blocks");
+    assert!(counts.reads_before_writes * 20 <= blocks, "{counts:?} of {blocks} blocks");
+    assert!(counts.blocks_read * 100 <= blocks * 105, "{counts:?} of {blocks} blocks");
+    assert!(counts.read_bytes * 100 <= blocks * BLOCK * 105, "{counts:?} of {blocks} blocks");
+    assert_eq!(counts.in_hand, 0);
+}
+
+#[test]
+fn disjoint_records_of_several_clients_are_all_there_whatever_their_size() {
+    for (seed, (record, each)) in (20..).zip([(1, 3000), (7, 4001), (1000, 300), (5000, 60), (40_000, 9)]) {
+        for servers in [1, 3] {
+            interleaved(seed, servers, 5, record, each);
+        }
+    }
+}
+
+#[test]
+fn an_overlapping_pattern_leaves_the_later_packed_bytes() {
+    let cluster = cluster(9, 2);
+    let options = cluster.options();
+    cluster.complete_client(0, |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let file = make(&client, "file").await;
+        // Records of 50,000 bytes every 1,000: blocks have pieces of many of them.
+        let pattern = Pattern::strided(10, 50_000, 1000, 5).unwrap();
+        let mut draw = Draw(99);
+        let data = draw.bytes(pattern.len());
+        file.write_pattern(&pattern, data.clone().into()).await.unwrap();
+        let mut model = Model::default();
+        model.write(&pattern, &data);
+        let read = file.read(0, model.0.len()).await.unwrap();
+        assert!(read[..] == model.0[..]);
+    });
+}
