@@ -47,6 +47,15 @@ pub trait VfsFile: Clone + 'static {
     /// `Io`: some of it was lost; said once to each open file.
     async fn fsync(&self) -> Result<()>;
 
+    /// Take the file's one lock without waiting; whether it was free. It is given back at the close, and when
+    /// the process ends. Only programs that ask for it honour it.
+    ///
+    /// # Errors
+    /// `NotSupported`: the file system has no locks.
+    async fn lock(&self) -> Result<bool> {
+        Err(crate::Error::new(shoal_proto::Status::NotSupported, "lock").of(self.handle()))
+    }
+
     /// Reserve space, make a hole, or zero a range.
     ///
     /// # Errors
