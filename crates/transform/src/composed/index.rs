@@ -162,6 +162,9 @@ impl Names {
             found.links.retain(|other| *other != link);
             found.last = Some(link.clone());
             found.touched(stamp);
+            if found.links.is_empty() && !self.is_empty(old) {
+                self.lost.insert(old);
+            }
         }
         if *object != 0 {
             let found = self.entry(*object);

@@ -512,6 +512,14 @@ impl<B: Vfs> Composed<B> {
     pub async fn publish(&self) -> Result<()> {
         self.0.publish().await
     }
+
+    /// Read what others published, as an open does.
+    ///
+    /// # Errors
+    /// Errors of the file system below.
+    pub async fn refreshed(&self) -> Result<()> {
+        self.0.refresh().await
+    }
 }
 
 /// The words of a block that cannot be read.
