@@ -194,8 +194,9 @@ impl<B: Vfs> Composed<B> {
         let settings = match recorded(&over).await? {
             Some(settings) => settings,
             None if wishes.read_only => {
-                let words = "it is not a composed directory, and may not be made one read-only";
-                return Err(Error::new(Status::NotFound, "open").because(words));
+                let words = "it is not a composed directory: name the one that was given to `shoal mount --over DIR \
+                             --transform composed`";
+                return Err(Error::new(Status::Invalid, "open").because(words));
             }
             None => compose(&env, &over, owner, wishes).await?,
         };
