@@ -171,6 +171,9 @@ impl<B: Vfs> Shared<B> {
             let place = extent.place(known.done);
             if known.at == 0 {
                 let Some(header) = self.header_at(place).await? else {
+                    if known.writer.is_none() {
+                        known.writer = self.claimant(extent).await?;
+                    }
                     if !is_over(known.writer) {
                         return Ok(());
                     }

@@ -392,10 +392,14 @@ impl<B: Vfs> Shared<B> {
     }
 
     /// The writer in a claim.
-    async fn claimant(&self, extent: Extent) -> Result<Option<WriterId>> {
+    pub(super) async fn claimant(&self, extent: Extent) -> Result<Option<WriterId>> {
         let Some(name) = extent.claim() else { return Ok(None) };
         let found = self.over.lookup(self.claims, &name).await?;
-        let target = self.over.readlink(found.handle).await?;
+        let target = match self.over.readlink(found.handle).await {
+            // It is no link: not of this program.
+            Err(error) if error.status == Status::Invalid => return Ok(None),
+            target => target?,
+        };
         Ok(std::str::from_utf8(&target).ok().and_then(WriterId::parse))
     }
 
