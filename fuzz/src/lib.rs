@@ -11,6 +11,7 @@
 //! `fuzz/corpus/<target>/` holds right inputs (`--write-corpus` writes them), and inputs that once broke
 //! something; all are run first.
 
+mod composed;
 pub mod corpus;
 pub mod hunt;
 mod memory;

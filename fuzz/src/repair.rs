@@ -61,3 +61,27 @@ pub(crate) fn table(bytes: &[u8]) -> Vec<u8> {
     }
     bytes
 }
+
+/// Settings, a merged directory or a block's header: the sum of all after it, up to `end`.
+pub(crate) fn composed(bytes: &[u8], magic: &[u8; 8], end: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if bytes.len() >= 14 {
+        bytes[..8].copy_from_slice(magic);
+        let end = end.min(bytes.len());
+        let crc = crc32c::crc32c(&bytes[12..end]);
+        put(&mut bytes, 8, crc);
+    }
+    bytes
+}
+
+/// The records of a block.
+pub(crate) fn records(bytes: &[u8], mut at: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    while let Some(end) = word(&bytes, at + 4).and_then(|len| (at + 9).checked_add(len)) {
+        let Some(body) = bytes.get(at + 4..end) else { break };
+        let crc = crc32c::crc32c(body);
+        put(&mut bytes, at, crc);
+        at = end;
+    }
+    bytes
+}

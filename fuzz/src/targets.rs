@@ -1,6 +1,6 @@
 //! The targets: one for each decoder.
 
-use crate::{measured, repair, written};
+use crate::{composed, measured, repair, written};
 use bytes::{Bytes, BytesMut};
 use shoal_config::bytes_size::ByteSize;
 use shoal_config::cluster_file::ClusterFile;
@@ -81,10 +81,14 @@ pub const TARGETS: &[Target] = &[
     Target { name: "server_key_file", run: server_key_file, seeds: written::server_key_files },
     Target { name: "address", run: address, seeds: written::addresses },
     Target { name: "size", run: size, seeds: written::sizes },
+    Target { name: "composed_settings", run: composed::settings, seeds: composed::settings_seeds },
+    Target { name: "composed_block", run: composed::block, seeds: composed::block_seeds },
+    Target { name: "composed_merged", run: composed::merged, seeds: composed::merged_seeds },
+    Target { name: "composed_claim", run: composed::claim, seeds: composed::claim_seeds },
 ];
 
 /// Runs a decoder over `bytes` and holds it to its room.
-fn within_room<T>(bytes: &[u8], extra: usize, decode: impl FnOnce() -> T) -> T {
+pub(crate) fn within_room<T>(bytes: &[u8], extra: usize, decode: impl FnOnce() -> T) -> T {
     let (value, held) = measured(decode);
     let room = room(bytes.len()) + extra;
     assert!(
@@ -591,6 +595,7 @@ mod tests {
             "server_key_file" => ServerKeyFile::parse(text(bytes), Path::new("x")).is_ok(),
             "address" => text(bytes).parse::<Address>().is_ok(),
             "size" => text(bytes).parse::<ByteSize>().is_ok(),
+            name if name.starts_with("composed_") => composed::is_right(name, bytes),
             name => rows(name, bytes),
         };
         for target in TARGETS {

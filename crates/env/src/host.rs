@@ -125,6 +125,12 @@ pub trait HostFiles: Send + Sync {
     /// Make a file's data and attributes durable. An error of a lost write comes once through each file.
     fn sync(&self, file: &HostFile) -> io::Result<()>;
 
+    /// Take a file's one lock without waiting, for this open of it; whether it was free. It is given back when
+    /// the last clone of the open file is dropped, so also when its process ends. Processes honour it that ask.
+    fn lock(&self, _file: &HostFile) -> io::Result<bool> {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+
     /// Make a directory's entries durable.
     fn sync_dir(&self, dir: &HostNode) -> io::Result<()>;
 

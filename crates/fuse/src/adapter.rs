@@ -4,8 +4,8 @@
 //! it on; the client answers, on its own thread. Only requests that [`AtOnce`] can answer are answered at
 //! once. A reply that is dropped (the client is gone) is answered `EIO` by fuser.
 //!
-//! The kernel does not repeat requests answered `ENOSYS`: flush (all was written when `write(2)` returned;
-//! mappings are written back by the kernel before it would ask), access (the kernel checks permissions
+//! The kernel does not repeat requests answered `ENOSYS`: flush, unless the file system hears of closes
+//! (all was written when `write(2)` returned; mappings are written back by the kernel before it would ask), access (the kernel checks permissions
 //! itself), lseek for holes, copying of ranges, and polling (the kernel does the simple thing itself). Locks
 //! are not requested at all: they are the kernel's own.
 
@@ -28,7 +28,7 @@ use fuser::{
     ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use shoal_env::real;
-use shoal_vfs::Vfs;
+use shoal_vfs::{Vfs, VfsFile as _};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -324,9 +324,12 @@ impl<V: Vfs> Filesystem for Adapter<V> {
         });
     }
 
-    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        self.counts.add(Verb::Flush);
-        answer::empty(Err(Errno::NOSYS), reply);
+    fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        if !V::File::HEARS_CLOSES {
+            self.counts.add(Verb::Flush);
+            return answer::empty(Err(Errno::NOSYS), reply);
+        }
+        self.run(Verb::Flush, req.pid(), move |fs| async move { answer::empty(fs.flush(fh.0).await, reply) });
     }
 
     fn release(

@@ -2,12 +2,14 @@
 //! file each.
 
 mod care;
+mod composed;
 mod containers;
 mod files;
 mod keys;
 mod serving;
 
 pub use care::{Fsck, Ping, Status, Sync};
+pub use composed::{Composed, ExtractComposed, LsComposed, MapComposed, OneComposed, PackComposed};
 pub use containers::{Container, Extract, MapContainer, One};
 pub use files::{Cat, Cp, Layout, Ls, Map, Stat};
 pub use keys::{Keys, OneCluster, Rotate};
@@ -71,6 +73,9 @@ pub enum Command {
     /// Look at containers in a directory below a mount, check them, and put them in order.
     #[command(subcommand)]
     Container(Container),
+    /// Look at composed directories (many files in one), check them, copy trees in and out, give space back.
+    #[command(subcommand)]
+    Composed(Composed),
     /// Check that every server answers, and agrees with the others.
     Ping(Ping),
     /// Show the state of the servers, and their counters.

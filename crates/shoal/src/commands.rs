@@ -3,6 +3,7 @@
 pub mod add_server;
 pub mod cat;
 pub mod completions;
+pub mod composed;
 pub mod container;
 pub mod cp;
 pub mod fsck;
@@ -40,6 +41,7 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Layout(args) => layout::run(args),
         Command::Map(args) => map::run(args),
         Command::Container(command) => container::run(command),
+        Command::Composed(command) => composed::run(command),
         Command::AddServer(args) => add_server::run(args),
         Command::MoveServer(args) => move_server::run(args),
         Command::Sync(args) => sync::run(args),

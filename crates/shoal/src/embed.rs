@@ -10,7 +10,7 @@ use shoal_client::Client;
 use shoal_env::Address;
 use shoal_fuse::{Mount, MountError, MountHandle};
 use shoal_proto::ClusterMap;
-use shoal_transform::ContainerOptions;
+use shoal_transform::{ComposedOptions, ContainerOptions};
 use shoal_vfs::{Connect, LocalOptions, Vfs};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender};
@@ -155,6 +155,10 @@ impl Embedded {
                 let name = place.address.to_string();
                 return Embedded::over(ContainerOptions { over: client }, &name, at, &how, events);
             }
+            Some(Transform::Composed(wishes)) => {
+                let name = place.address.to_string();
+                return Embedded::over(ComposedOptions { over: client, wishes }, &name, at, &how, events);
+            }
         }
         let handle = Mount::start(client, at, &how).map_err(|error| {
             let remedy = match error {
@@ -197,6 +201,9 @@ impl Embedded {
             None => Embedded::over(local, &name, at, &how, events),
             Some(Transform::Container) => {
                 Embedded::over(ContainerOptions { over: local }, &name, at, &how, events)
+            }
+            Some(Transform::Composed(wishes)) => {
+                Embedded::over(ComposedOptions { over: local, wishes }, &name, at, &how, events)
             }
         }
     }

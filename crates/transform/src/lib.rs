@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+pub mod composed;
 pub mod container;
 mod index;
 mod limits;
@@ -38,6 +39,7 @@ pub mod online;
 pub mod record;
 mod writer_id;
 
+pub use composed::{Composed, ComposedFile, ComposedOptions, Wishes};
 pub use container::{Container, ContainerFile, ContainerOptions};
 pub use index::{Index, IndexError, LogFacts};
 pub use limits::INDEX_LOG_BYTES_MAX;

@@ -12,6 +12,17 @@ pub trait VfsFile: Clone + 'static {
     /// The facts, gathered at an open, by which it is decided whether a kernel's pages stay valid.
     type PageCounts: Default;
 
+    /// Whether it hears of each close of a program's descriptor ([`VfsFile::flush`]).
+    const HEARS_CLOSES: bool = false;
+
+    /// A program closes one of its descriptors of this open file, and is told the result.
+    ///
+    /// # Errors
+    /// Errors that the file system reports at a close.
+    async fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The file.
     fn handle(&self) -> Handle;
 
@@ -46,6 +57,15 @@ pub trait VfsFile: Clone + 'static {
     /// # Errors
     /// `Io`: some of it was lost; said once to each open file.
     async fn fsync(&self) -> Result<()>;
+
+    /// Take the file's one lock without waiting; whether it was free. It is given back at the close, and when
+    /// the process ends. Only programs that ask for it honour it.
+    ///
+    /// # Errors
+    /// `NotSupported`: the file system has no locks.
+    async fn lock(&self) -> Result<bool> {
+        Err(crate::Error::new(shoal_proto::Status::NotSupported, "lock").of(self.handle()))
+    }
 
     /// Reserve space, make a hole, or zero a range.
     ///

@@ -3,7 +3,7 @@
 
 use shoal_client::Client;
 use shoal_sim::{Cluster, ClusterConfig};
-use shoal_transform::Container;
+use shoal_transform::{Composed, Container, Wishes};
 use shoal_vfs::conformance::{Promises, check};
 use std::time::Duration;
 
@@ -44,5 +44,16 @@ fn containers_over_four_servers_conform() {
         let container = Container::new(env, client);
         check(&container, Promises { links: false, counted_directories: false, many: 600, ..Promises::ALL })
             .await;
+    });
+}
+
+#[test]
+fn composed_directories_over_four_servers_conform() {
+    let cluster = cluster(4);
+    let options = cluster.options();
+    cluster.complete_client(0, |env| async move {
+        let client = Client::connect(env.clone(), options).await.unwrap();
+        let composed = Composed::open(env, client, &Wishes::default()).await.unwrap();
+        check(&composed, Promises { counted_directories: false, many: 200, ..Promises::ALL }).await;
     });
 }

@@ -363,6 +363,14 @@ impl HostFiles for RealHost {
         retry(|| fs::fsync(open_fd(file)))
     }
 
+    fn lock(&self, file: &HostFile) -> io::Result<bool> {
+        match fs::flock(open_fd(file), fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn sync_dir(&self, dir: &HostNode) -> io::Result<()> {
         let opened = open_dir(dir)?;
         retry(|| fs::fsync(&opened))

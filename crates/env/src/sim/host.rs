@@ -23,7 +23,7 @@ use crate::{
 };
 use std::io;
 use std::path::{Component, Path};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tree::{Body, Inode, ROOT, fails};
 
@@ -64,11 +64,17 @@ pub(crate) struct SimDescriptor {
     reported: AtomicU64,
     /// Of the tree, when it was opened.
     epoch: u64,
+    /// It holds the lock of its file.
+    locked: AtomicBool,
 }
 
 impl Drop for SimDescriptor {
     fn drop(&mut self) {
-        lock(&self.tree).release(self.ino, self.epoch);
+        let mut tree = lock(&self.tree);
+        if self.locked.load(Relaxed) && tree.epoch == self.epoch {
+            tree.locks.remove(&self.ino);
+        }
+        tree.release(self.ino, self.epoch);
     }
 }
 
@@ -100,7 +106,15 @@ impl SimHost {
         tree.hold(ino);
         let (reported, epoch) = (AtomicU64::new(tree.inode(ino).losses), tree.epoch);
         let (tree, place) = (self.tree.clone(), AtomicU64::new(0));
-        Descriptor::Sim(Arc::new(SimDescriptor { tree, ino, access, place, reported, epoch }))
+        Descriptor::Sim(Arc::new(SimDescriptor {
+            tree,
+            ino,
+            access,
+            place,
+            reported,
+            epoch,
+            locked: AtomicBool::new(false),
+        }))
     }
 
     fn node(&self, tree: &mut Tree, ino: u64) -> (HostNode, HostFacts) {
@@ -356,6 +370,14 @@ impl HostFiles for SimHost {
             true => Ok(()),
             false => Err(fails(libc::EIO)),
         }
+    }
+
+    fn lock(&self, file: &HostFile) -> io::Result<bool> {
+        let (open, mut tree) = (sim(&file.0)?, self.tree());
+        let is_held = open.locked.load(Relaxed) && open.epoch == tree.epoch;
+        let is_new = is_held || tree.locks.insert(open.ino);
+        open.locked.store(is_new, Relaxed);
+        Ok(is_new)
     }
 
     fn sync_dir(&self, dir: &HostNode) -> io::Result<()> {

@@ -172,6 +172,11 @@ impl<V: Vfs> Fs<V> {
         self.direct || appends || flags & libc::O_DIRECT != 0
     }
 
+    /// A program closes a descriptor of an open file.
+    pub async fn flush(&self, fh: u64) -> Result<()> {
+        Ok(self.files.get(fh)?.file.flush().await?)
+    }
+
     /// The last descriptor of an open file is gone.
     pub async fn release(&self, fh: u64) -> Result<()> {
         let opened = self.files.remove(fh)?;

@@ -178,6 +178,7 @@ pub struct MountOptions {
 Example:  shoal mount shoal://127.0.0.1:7441/demo ./mnt --key ./shoal-data/key
           shoal mount shoal://10.0.0.1:7441/demo /mnt/demo -o ro,noexec,key=/etc/shoal/key
           shoal mount --over /scratch/me --transform container ./checkpoints
+          shoal mount --over /scratch/run17 --transform composed ./run17
 Stays in the foreground; Ctrl-C, SIGTERM or `shoal umount` end it. --background returns when it is mounted, and names the log:
 in /var/log/shoal for root, else in ~/.local/state/shoal (or $XDG_STATE_HOME/shoal), two files of 8 MiB at most (or
 SHOAL_LOG_BYTES each).
@@ -191,8 +192,11 @@ pub struct Mount {
     /// Mount a directory of any mounted file system, in the place of a ShoalFS.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub over: Option<PathBuf>,
-    /// The layout of its files. `container`: each writer of a file appends to a log of its own.
-    #[arg(long, value_enum, value_name = "LAYOUT")]
+    /// The layout of its files. `container`: each writer of a file appends to a log of its own. `composed`: the
+    /// files of all processes lie in blocks of one file; with `composed,block=SIZE`, `files=N`, `buffer=block` (a
+    /// kill of the mount may take what was closed in the last 5 seconds), `names=own` (no other mount makes
+    /// names at the same time).
+    #[arg(long, value_name = "LAYOUT", value_parser = Transform::parse)]
     pub transform: Option<Transform>,
     /// Which key.
     #[command(flatten)]
@@ -216,10 +220,24 @@ impl Mount {
 }
 
 /// A layout over another file system.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transform {
     /// Many writers of one file, a log each.
     Container,
+    /// Many files in blocks of one.
+    Composed(shoal_transform::Wishes),
+}
+
+impl Transform {
+    fn parse(text: &str) -> Result<Transform, String> {
+        let (layout, words) = text.split_once(',').unwrap_or((text, ""));
+        match layout {
+            "container" if words.is_empty() => Ok(Transform::Container),
+            "container" => Err("`container` takes no settings".into()),
+            "composed" => shoal_transform::Wishes::parse(words).map(Transform::Composed),
+            _ => Err("the layouts are `container` and `composed`".into()),
+        }
+    }
 }
 
 /// `shoal umount`.

@@ -171,6 +171,10 @@ impl VfsFile for LocalFile {
         Err(lost.last.clone().unwrap_or_else(|| Error::new(Status::Io, "fsync").of(shared.handle)))
     }
 
+    async fn lock(&self) -> Result<bool> {
+        self.run("lock", Rights::empty(), |host, file| host.lock(file)).await
+    }
+
     async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()> {
         let mode = match mode {
             Allocation::Extend => 0,

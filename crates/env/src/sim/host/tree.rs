@@ -1,7 +1,7 @@
 //! The tree: inodes by number, the changes of its names, and its durable state.
 
 use crate::{HostEntry, HostFacts, HostOwner, WallTime};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -98,6 +98,8 @@ pub(in crate::sim) struct Tree {
     /// Power cuts so far.
     pub(super) epoch: u64,
     last: u64,
+    /// Files whose lock is held.
+    pub(super) locks: BTreeSet<u64>,
     /// The time of changes.
     pub(in crate::sim) now: WallTime,
 }
@@ -105,7 +107,8 @@ pub(in crate::sim) struct Tree {
 impl Default for Tree {
     fn default() -> Tree {
         let (inodes, durable) = (BTreeMap::new(), BTreeMap::new());
-        let mut tree = Tree { inodes, durable, epoch: 0, last: ROOT - 1, now: WallTime(0) };
+        let mut tree =
+            Tree { inodes, durable, epoch: 0, last: ROOT - 1, locks: BTreeSet::new(), now: WallTime(0) };
         let owner = HostOwner { mode: 0o755, uid: 0, gid: 0 };
         tree.add(owner, libc::S_IFDIR, Body::directory());
         tree.commit(|_| true);
@@ -231,6 +234,7 @@ impl Tree {
     /// All that is not durable is lost, and no descriptor is left.
     pub(in crate::sim) fn lose_power(&mut self) {
         self.epoch += 1;
+        self.locks.clear();
         self.inodes = self.durable.clone();
         self.inodes.values_mut().for_each(|inode| inode.held = 0);
         self.inodes.retain(|_, inode| inode.facts.nlink > 0);

@@ -1,0 +1,116 @@
+//! The merged directory's file: when it is believed, and when it is written.
+
+use super::index::Names;
+use super::merged::{Extents, Merged};
+use super::scan::Claims;
+use super::{Shared, names_of};
+use crate::writer_id::WriterId;
+use bytes::{Bytes, BytesMut};
+use shoal_proto::{Name, Rights, Status};
+use shoal_vfs::{RenameFlags, Result, Vfs, VfsFile};
+use std::rc::Rc;
+
+/// Bytes that are written and believed, at most.
+const BYTES_MAX: u64 = 1 << 31;
+/// Bytes that are read or written at once: some 20,000 names.
+const PART_BYTES: usize = 4 << 20;
+
+impl<B: Vfs> Shared<B> {
+    /// The merged directory, if it is the present one's.
+    pub(super) async fn merged(&self, claims: &Claims) -> Result<Option<(Names, Extents)>> {
+        let name = names_of::name(names_of::MERGED)?;
+        let file = match self.over.open_name(self.root, &name, Rights::READ).await {
+            Err(error) if error.status == Status::NotFound => return Ok(None),
+            file => file?,
+        };
+        let mut bytes = BytesMut::new();
+        loop {
+            let part = file.read(bytes.len() as u64, PART_BYTES).await?;
+            bytes.extend_from_slice(&part);
+            if part.len() < PART_BYTES || bytes.len() as u64 > BYTES_MAX {
+                break;
+            }
+        }
+        file.close().await?;
+        let merged = match Merged::decode(&bytes) {
+            Ok(merged) => merged,
+            Err(error) => {
+                tracing::warn!("the merged directory is not believed, the blocks are scanned: {error}");
+                return Ok(None);
+            }
+        };
+        let is_present = merged.id == self.settings.id
+            && merged.epoch == claims.epoch
+            && merged.extents.keys().all(|extent| claims.extents.contains(extent));
+        Ok(is_present.then_some((merged.names, merged.extents)))
+    }
+
+    /// Leave a merged directory, unless another writer runs, or there is hardly anything new.
+    pub(super) async fn leave_directory(self: &Rc<Self>) {
+        let left = async {
+            self.refresh().await?;
+            let claims = self.claims().await?;
+            let own = self.log.id.get();
+            let (applied, objects) = {
+                let names = self.names.borrow();
+                (names.applied, names.objects.len() as u64)
+            };
+            let new = applied.saturating_sub(self.covered.get());
+            let others_run = claims.writers.iter().any(|writer| *writer != own);
+            if others_run || claims.epoch != self.epoch.get() || new.saturating_mul(8) < objects {
+                return Ok(());
+            }
+            self.write_directory().await
+        };
+        if let Err(error) = left.await {
+            tracing::warn!("the merged directory is not written: the next open scans the blocks: {error}");
+        }
+    }
+
+    /// Write the merged directory. What it covers is durable.
+    pub(super) async fn write_directory(self: &Rc<Self>) -> Result<()> {
+        let bytes = {
+            let mut extents = self.known.borrow().clone();
+            extents.extend(self.own_known());
+            let names = self.names.borrow().clone();
+            self.covered.set(names.applied);
+            let (id, epoch) = (self.settings.id, self.epoch.get());
+            Bytes::from(Merged { id, epoch, extents, names }.encode())
+        };
+        if bytes.len() as u64 > BYTES_MAX {
+            return Ok(());
+        }
+        for file in self.blocks.files() {
+            file.fsync().await?;
+        }
+        let aside = names_of::name(&format!("t.{}", WriterId::draw(&self.env)))?;
+        self.write_aside(self.root, &aside, bytes).await?;
+        let merged = names_of::name(names_of::MERGED)?;
+        self.over.rename(self.root, &aside, self.root, &merged, RenameFlags::default()).await
+    }
+
+    /// Write a whole file, durably.
+    pub(super) async fn write_aside(
+        &self,
+        dir: shoal_proto::Handle,
+        name: &Name,
+        bytes: Bytes,
+    ) -> Result<()> {
+        let rights = Rights::READ | Rights::WRITE;
+        let (_, _, file) = self.over.create(dir, name, self.owner, true, rights).await?;
+        let written = async {
+            let mut at = 0;
+            while at < bytes.len() {
+                let end = (at + PART_BYTES).min(bytes.len());
+                file.write(at as u64, bytes.slice(at..end)).await?;
+                at = end;
+            }
+            file.fsync().await
+        };
+        if let Err(error) = written.await {
+            drop(self.over.unlink(dir, name).await);
+            return Err(error);
+        }
+        file.close().await
+    }
+}

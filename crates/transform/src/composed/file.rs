@@ -1,0 +1,189 @@
+//! An open file of a composed directory.
+
+use super::name_space::lost_block;
+use super::{Shared, fails};
+use bytes::{Bytes, BytesMut};
+use shoal_proto::{Allocation, Handle, Rights, Status};
+use shoal_vfs::{Error, Result, Vfs, VfsFile};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Bytes that one read returns, at most; a longer one is refused.
+const READ_BYTES_MAX: u64 = 1 << 32;
+
+/// See the module. Clones share it.
+pub struct ComposedFile<B: Vfs>(Rc<Opened<B>>);
+
+impl<B: Vfs> Clone for ComposedFile<B> {
+    fn clone(&self) -> ComposedFile<B> {
+        ComposedFile(self.0.clone())
+    }
+}
+
+struct Opened<B: Vfs> {
+    shared: Rc<Shared<B>>,
+    object: Handle,
+    rights: Rights,
+    is_closed: Cell<bool>,
+    /// Losses that were reported through it, or were before it was opened.
+    seen: Cell<u64>,
+}
+
+impl<B: Vfs> Opened<B> {
+    fn end(&self) -> bool {
+        if self.is_closed.replace(true) {
+            return false;
+        }
+        self.shared.closed(self.object.0);
+        true
+    }
+}
+
+impl<B: Vfs> Drop for Opened<B> {
+    fn drop(&mut self) {
+        if !self.end() || self.shared.buffers_blocks || !self.shared.log.is_used() {
+            return;
+        }
+        let shared = self.shared.clone();
+        self.shared.env.spawn("close a composed file", async move {
+            if let Err(error) = shared.publish().await {
+                tracing::warn!("a closed file is not published yet: {error}");
+            }
+        });
+    }
+}
+
+impl<B: Vfs> ComposedFile<B> {
+    pub(super) fn new(shared: &Rc<Shared<B>>, object: Handle, rights: Rights) -> ComposedFile<B> {
+        shared.opened(object.0);
+        let (is_closed, seen) = (Cell::new(false), Cell::new(shared.losses.get()));
+        ComposedFile(Rc::new(Opened { shared: shared.clone(), object, rights, is_closed, seen }))
+    }
+
+    fn may(&self, right: Rights, op: &'static str) -> Result<()> {
+        if self.0.rights.contains(right) {
+            return Ok(());
+        }
+        let words = "the file is not open for that";
+        Err(fails(Status::BadCapability, op, self.0.object).because(words))
+    }
+
+    /// The bytes of a range, if the blocks still hold them.
+    async fn gather(&self, offset: u64, len: u64) -> Result<std::result::Result<Bytes, u64>> {
+        let (shared, object) = (&self.0.shared, self.0.object);
+        let (pieces, len) = {
+            let names = shared.names.borrow();
+            let found = names.object(object.0).ok_or_else(|| fails(Status::Stale, "read", object))?;
+            (found.pieces(offset, len), len.min(found.size().saturating_sub(offset)))
+        };
+        let mut bytes = BytesMut::new();
+        let is_one = matches!(&pieces[..], [(at, stored)] if *at == offset && stored.len == len);
+        for (at, stored) in pieces {
+            let (from, part) = (stored.at as usize, stored.len as usize);
+            let found = match shared.log.buffered(stored.place, from, part) {
+                Some(found) => found,
+                None => match shared.blocks.bytes(stored.place, from, part).await? {
+                    Some(found) => found,
+                    None => return Ok(Err(stored.place)),
+                },
+            };
+            if is_one {
+                return Ok(Ok(found));
+            }
+            bytes.resize((at - offset) as usize, 0);
+            bytes.extend_from_slice(&found);
+        }
+        bytes.resize(len as usize, 0);
+        Ok(Ok(bytes.freeze()))
+    }
+}
+
+impl<B: Vfs> VfsFile for ComposedFile<B> {
+    type PageCounts = ();
+
+    const HEARS_CLOSES: bool = true;
+
+    async fn flush(&self) -> Result<()> {
+        if self.0.shared.log.is_used() { self.0.shared.publish_change().await } else { Ok(()) }
+    }
+
+    fn handle(&self) -> Handle {
+        self.0.object
+    }
+
+    fn rights(&self) -> Rights {
+        self.0.rights
+    }
+
+    fn again(&self) -> ComposedFile<B> {
+        ComposedFile::new(&self.0.shared, self.0.object, self.0.rights)
+    }
+
+    async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        self.may(Rights::READ, "read")?;
+        let len = (len as u64).min(READ_BYTES_MAX);
+        if let Ok(bytes) = self.gather(offset, len).await? {
+            return Ok(bytes);
+        }
+        // A compaction gave the block back: the index says where the bytes are now.
+        self.0.shared.refresh().await?;
+        match self.gather(offset, len).await? {
+            Ok(bytes) => Ok(bytes),
+            Err(place) => Err(lost_block(place).of(self.0.object)),
+        }
+    }
+
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        self.may(Rights::WRITE, "write")?;
+        self.0.shared.put(self.0.object.0, Some(offset), data).await?;
+        Ok(())
+    }
+
+    async fn append(&self, data: Bytes) -> Result<u64> {
+        self.may(Rights::WRITE, "append")?;
+        self.0.shared.put(self.0.object.0, None, data).await
+    }
+
+    async fn fsync(&self) -> Result<()> {
+        let (shared, seen) = (&self.0.shared, &self.0.seen);
+        let synced = shared.sync().await;
+        if synced.as_ref().is_err_and(|error| error.status == Status::Io) {
+            shared.losses.set(shared.losses.get() + 1);
+        }
+        let is_new = seen.replace(shared.losses.get()) < shared.losses.get();
+        match synced {
+            Ok(()) if is_new => {
+                let words = "an earlier sync of this directory failed: what it was to write may be lost";
+                Err(Error::new(Status::Io, "fsync").of(self.0.object).because(words))
+            }
+            synced => synced,
+        }
+    }
+
+    async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()> {
+        use super::format::Op;
+        self.may(Rights::WRITE, "fallocate")?;
+        let object = self.0.object;
+        let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
+        let end = end.ok_or_else(|| fails(Status::FileTooBig, "fallocate", object))?;
+        let size = self.0.shared.attr(object, "fallocate")?.size;
+        let mut ops = Vec::new();
+        // Blocks are taken as they are filled: nothing can be reserved.
+        if matches!(mode, Allocation::Punch | Allocation::Zero | Allocation::ZeroKeepSize) {
+            ops.push((object.0, Op::Hole { offset, len }));
+        }
+        if matches!(mode, Allocation::Extend | Allocation::Zero) && size < end {
+            ops.push((object.0, Op::Size(end)));
+        }
+        match ops.is_empty() {
+            true => Ok(()),
+            false => self.0.shared.change(ops).await.map(drop),
+        }
+    }
+
+    async fn close(self) -> Result<()> {
+        let Ok(opened) = Rc::try_unwrap(self.0) else { return Ok(()) };
+        let is_first = opened.end();
+        if is_first && opened.shared.log.is_used() { opened.shared.publish_change().await } else { Ok(()) }
+    }
+}

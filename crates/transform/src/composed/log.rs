@@ -1,0 +1,535 @@
+//! The writing half: a log that is a chain of blocks.
+//!
+//! One process (or mount) is one writer, and has one log for all its files: records are put into a buffer of
+//! one block, in the order of their stamps, and the block's new tail is written with one call at a close, at
+//! an fsync, or after each change of names; with `buffer=block` when the block is full, at an fsync and after
+//! a bounded time. A full block is followed by the next one of the extent, and that by a new claim.
+//!
+//! **Only claimed blocks are written, and only once**: bytes that were written are never written anew, so a
+//! reader beside the writer finds whole records, or none. A write that fails (a full disk) leaves the tail in
+//! the buffer: the next one tries it again, and nothing that was acknowledged is lost.
+//!
+//! **A writer holds a lock** on its file `w.ID` among the claims, from before its first claim until its end. A
+//! compaction takes no blocks of a writer whose lock is held.
+
+use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, RESERVE, Record, Records, Stamp, stamp};
+use super::lanes::{Extent, LANES, split};
+use super::{Composed, Shared, names_of};
+use crate::writer_id::WriterId;
+use bytes::Bytes;
+use shoal_env::local::{Permit, Semaphore};
+use shoal_proto::{Name, Rights, Status};
+use shoal_vfs::{Error, Result, Vfs, VfsFile};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Tries to claim an extent.
+const CLAIM_TRIES: u64 = 10_000;
+/// With `buffer=block`: records are in a block after so long, though it is not full.
+const BUFFERED_FOR: Duration = Duration::from_secs(5);
+
+/// The block that is being filled.
+struct Current {
+    place: u64,
+    bytes: Vec<u8>,
+    /// Bytes that are in the physical file.
+    written: usize,
+    /// A data record at the end that can still grow.
+    open: Option<Open>,
+    /// Its last record is in it: nothing follows.
+    is_full: bool,
+}
+
+/// A data record in the buffer without its final sum.
+#[derive(Clone, Copy)]
+struct Open {
+    begins: usize,
+    object: u64,
+    offset: u64,
+    stamp: Stamp,
+}
+
+/// A writer. See the module.
+pub(crate) struct Log<B: Vfs> {
+    pub(super) id: Cell<WriterId>,
+    /// One changes the log.
+    turn: Semaphore,
+    held: RefCell<Option<B::File>>,
+    /// One takes the lock.
+    holding: Semaphore,
+    current: RefCell<Option<Current>>,
+    /// The extent in use, and its next block.
+    extent: Cell<Option<(Extent, u32)>>,
+    lane: Cell<u8>,
+    sequence: Cell<u64>,
+    previous: Cell<u64>,
+    /// Its own extents.
+    pub(super) own: RefCell<BTreeSet<Extent>>,
+    claims_changed: Cell<bool>,
+    /// Names that were made exclusively, and are to be given free when they are published.
+    marks: RefCell<Vec<Name>>,
+    timer: Cell<bool>,
+    /// Blocks that were begun, writes of blocks, claims.
+    pub(super) counts: Cell<(u64, u64, u64)>,
+}
+
+impl<B: Vfs> Log<B> {
+    pub(super) fn new(id: WriterId) -> Log<B> {
+        Log {
+            id: Cell::new(id),
+            turn: Semaphore::new(1),
+            held: RefCell::default(),
+            holding: Semaphore::new(1),
+            current: RefCell::default(),
+            extent: Cell::new(None),
+            lane: Cell::new(0),
+            sequence: Cell::new(0),
+            previous: Cell::new(0),
+            own: RefCell::default(),
+            claims_changed: Cell::new(false),
+            marks: RefCell::default(),
+            timer: Cell::new(false),
+            counts: Cell::default(),
+        }
+    }
+
+    /// The writer's part of a stamp.
+    pub(super) fn tie(&self) -> u64 {
+        let mut tie = [0; 8];
+        tie.copy_from_slice(&self.id.get().0[..8]);
+        u64::from_le_bytes(tie)
+    }
+
+    /// Bytes of the block that is being filled.
+    pub(super) fn buffered(&self, place: u64, at: usize, len: usize) -> Option<Bytes> {
+        let current = self.current.borrow();
+        let current = current.as_ref().filter(|current| current.place == place)?;
+        Some(Bytes::copy_from_slice(current.bytes.get(at..at + len)?))
+    }
+
+    /// A name is held until what was logged is published.
+    pub(super) fn holds_mark(&self, mark: Name) {
+        self.marks.borrow_mut().push(mark);
+    }
+
+    /// Nothing is logged until the permit is dropped.
+    pub(super) async fn pause(&self) -> Permit {
+        self.turn.acquire(1).await
+    }
+
+    /// Whether something was ever logged.
+    pub(super) fn is_used(&self) -> bool {
+        self.held.borrow().is_some()
+    }
+}
+
+impl Current {
+    /// Give the data record at the end its sum.
+    fn seal(&mut self) {
+        let Some(Open { begins, object, offset, stamp }) = self.open.take() else { return };
+        let data = self.bytes.split_off(begins + DATA_HEAD);
+        let op = Op::Data { offset, len: data.len() as u64 };
+        self.bytes.truncate(begins);
+        self.bytes.extend(Record { stamp, object, op }.encode(&data));
+    }
+
+    fn free(&self, block: usize) -> usize {
+        if self.is_full { 0 } else { block.saturating_sub(RESERVE + self.bytes.len()) }
+    }
+}
+
+impl<B: Vfs> Shared<B> {
+    fn draw_stamp(&self) -> Stamp {
+        stamp(self.clock.draw(&self.env), self.log.tie())
+    }
+
+    fn block_len(&self) -> usize {
+        self.settings.block as usize
+    }
+
+    /// Log changes of names or attributes, in one block: they are applied together. The stamp.
+    pub(super) async fn change(self: &Rc<Self>, ops: Vec<(u64, Op)>) -> Result<Stamp> {
+        self.check_writable()?;
+        let _turn = self.log.turn.acquire(1).await;
+        let sized =
+            |(object, op): &(u64, Op)| Record { stamp: 0, object: *object, op: op.clone() }.encode(&[]).len();
+        self.room(ops.iter().map(sized).sum()).await?;
+        let stamp = self.draw_stamp();
+        let mut current = self.log.current.borrow_mut();
+        let Some(current) = current.as_mut() else { return Err(lost_block()) };
+        current.seal();
+        for (object, op) in ops {
+            let record = Record { stamp, object, op };
+            current.bytes.extend(record.encode(&[]));
+            self.names.borrow_mut().apply(&record, (current.place, 0));
+        }
+        self.begin_timer();
+        Ok(stamp)
+    }
+
+    /// Log bytes of a file; `None`: at its end. Their offset.
+    pub(super) async fn put(self: &Rc<Self>, object: u64, at: Option<u64>, mut data: Bytes) -> Result<u64> {
+        self.check_writable()?;
+        let _turn = self.log.turn.acquire(1).await;
+        let size = || self.names.borrow().object(object).map_or(0, super::object::Object::size);
+        let begins = at.unwrap_or_else(size);
+        let end = begins.checked_add(data.len() as u64).filter(|end| i64::try_from(*end).is_ok());
+        end.ok_or_else(|| Error::new(Status::FileTooBig, "write").of(shoal_proto::Handle(object)))?;
+        let mut offset = begins;
+        while !data.is_empty() {
+            let can_grow = self.can_grow(object, offset);
+            let head = if can_grow { 0 } else { DATA_HEAD };
+            let free = self.log.current.borrow().as_ref().map_or(0, |current| current.free(self.block_len()));
+            // A part that is hardly larger than its head is not worth it.
+            if free < head + data.len().min(512) {
+                self.next_block().await?;
+                continue;
+            }
+            let part = data.split_to(data.len().min(free - head));
+            offset += part.len() as u64;
+            self.put_part(object, offset - part.len() as u64, &part)?;
+        }
+        self.begin_timer();
+        Ok(begins)
+    }
+
+    /// Log a record again, with its own stamp.
+    pub(super) async fn replay(self: &Rc<Self>, record: Record) -> Result<()> {
+        let _turn = self.log.turn.acquire(1).await;
+        let bytes = record.encode(&[]);
+        self.room(bytes.len()).await?;
+        self.push(&record, &bytes)
+    }
+
+    /// Log bytes again, with their stamp.
+    pub(super) async fn replay_data(
+        self: &Rc<Self>,
+        object: u64,
+        mut offset: u64,
+        stamp: Stamp,
+        mut data: Bytes,
+    ) -> Result<()> {
+        let _turn = self.log.turn.acquire(1).await;
+        while !data.is_empty() {
+            let free = self.log.current.borrow().as_ref().map_or(0, |current| current.free(self.block_len()));
+            if free < DATA_HEAD + data.len().min(512) {
+                self.next_block().await?;
+                continue;
+            }
+            let part = data.split_to(data.len().min(free - DATA_HEAD));
+            let record = Record { stamp, object, op: Op::Data { offset, len: part.len() as u64 } };
+            self.push(&record, &record.encode(&part))?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn push(&self, record: &Record, bytes: &[u8]) -> Result<()> {
+        let mut current = self.log.current.borrow_mut();
+        let Some(current) = current.as_mut() else { return Err(lost_block()) };
+        current.seal();
+        let at = current.bytes.len() + DATA_HEAD;
+        current.bytes.extend_from_slice(bytes);
+        self.names.borrow_mut().apply(record, (current.place, at as u32));
+        Ok(())
+    }
+
+    fn can_grow(&self, object: u64, at: u64) -> bool {
+        let (current, names) = (self.log.current.borrow(), self.names.borrow());
+        let Some(current) = &*current else { return false };
+        current.open.is_some_and(|open| {
+            let len = (current.bytes.len() - open.begins - DATA_HEAD) as u64;
+            open.object == object
+                && open.offset + len == at
+                && names.object(object).is_some_and(|found| found.written == open.stamp)
+        })
+    }
+
+    fn put_part(&self, object: u64, offset: u64, part: &[u8]) -> Result<()> {
+        let can_grow = self.can_grow(object, offset);
+        let stamp = self.draw_stamp();
+        let mut current = self.log.current.borrow_mut();
+        let Some(current) = current.as_mut() else { return Err(lost_block()) };
+        if !can_grow {
+            current.seal();
+            current.open = Some(Open { begins: current.bytes.len(), object, offset, stamp });
+            current.bytes.resize(current.bytes.len() + DATA_HEAD, 0);
+        }
+        current.bytes.extend_from_slice(part);
+        let Some(open) = &mut current.open else { return Err(lost_block()) };
+        open.stamp = stamp;
+        let at = open.begins + DATA_HEAD;
+        let op = Op::Data { offset: open.offset, len: (current.bytes.len() - at) as u64 };
+        self.names.borrow_mut().apply(&Record { stamp, object, op }, (current.place, at as u32));
+        Ok(())
+    }
+
+    /// Have so many bytes free in the block that is being filled.
+    async fn room(self: &Rc<Self>, len: usize) -> Result<()> {
+        let free = || self.log.current.borrow().as_ref().map_or(0, |current| current.free(self.block_len()));
+        if free() < len {
+            self.next_block().await?;
+        }
+        if free() < len {
+            let words = format!("{len} bytes do not fit into a block of {}", self.block_len());
+            return Err(Error::new(Status::TooBig, "change").because(words));
+        }
+        Ok(())
+    }
+
+    /// End the block that is being filled, and begin the next.
+    async fn next_block(self: &Rc<Self>) -> Result<()> {
+        let log = &self.log;
+        let (extent, block) = match log.extent.get() {
+            Some((extent, block)) if block < extent.len() => (extent, block),
+            _ => (self.claim().await?, 0),
+        };
+        log.extent.set(Some((extent, block)));
+        let place = extent.place(block);
+        let had_next = {
+            let mut current = log.current.borrow_mut();
+            match current.as_mut() {
+                None => false,
+                Some(current) => {
+                    current.seal();
+                    // A try that failed has put it there already.
+                    if !current.is_full {
+                        current.is_full = true;
+                        let next = Record { stamp: 0, object: 0, op: Op::Next(place) };
+                        current.bytes.extend(next.encode(&[]));
+                    }
+                    true
+                }
+            }
+        };
+        if had_next {
+            self.write_tail().await?;
+        }
+        let header = Header {
+            writer: log.id.get(),
+            sequence: log.sequence.get(),
+            previous: log.previous.get(),
+            place,
+            directory: self.settings.short_id(),
+        };
+        log.extent.set(Some((extent, block + 1)));
+        log.sequence.set(log.sequence.get() + 1);
+        log.previous.set(place + 1);
+        let mut bytes = Vec::with_capacity(self.block_len());
+        bytes.extend(header.encode());
+        let full =
+            log.current.replace(Some(Current { place, bytes, written: 0, open: None, is_full: false }));
+        if let Some(full) = full {
+            self.blocks.keep(full.place, full.bytes.into());
+        }
+        let (begun, writes, claims) = log.counts.get();
+        log.counts.set((begun + 1, writes, claims));
+        Ok(())
+    }
+
+    /// Write the bytes of the block that are not in the physical file. In the turn.
+    async fn write_tail(self: &Rc<Self>) -> Result<()> {
+        let log = &self.log;
+        let tail = {
+            let mut current = log.current.borrow_mut();
+            let Some(current) = current.as_mut() else { return Ok(()) };
+            current.seal();
+            let tail = Bytes::copy_from_slice(&current.bytes[current.written..]);
+            (current.place, current.written, tail)
+        };
+        let (place, from, tail) = tail;
+        let end = from + tail.len();
+        if !tail.is_empty() {
+            let (file, block) = split(place);
+            let at = block * u64::from(self.settings.block) + from as u64;
+            let (begun, writes, claims) = log.counts.get();
+            self.blocks.file(file)?.write(at, tail).await?;
+            log.counts.set((begun, writes + 1, claims));
+            if let Some(current) = log.current.borrow_mut().as_mut().filter(|current| current.place == place)
+            {
+                current.written = end;
+            }
+        }
+        let marks = log.marks.take();
+        for mark in marks {
+            if let Err(error) = self.over.unlink(self.marks, &mark).await
+                && error.status != Status::NotFound
+            {
+                tracing::warn!("a name's marker is left: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Have all that was logged in the physical file: it outlives this process.
+    pub(super) async fn publish(self: &Rc<Self>) -> Result<()> {
+        let _turn = self.log.turn.acquire(1).await;
+        self.write_tail().await
+    }
+
+    /// The same, unless blocks are to be written whole.
+    pub(super) async fn publish_change(self: &Rc<Self>) -> Result<()> {
+        if self.buffers_blocks { Ok(()) } else { self.publish().await }
+    }
+
+    /// Make all durable that was logged.
+    pub(super) async fn sync(self: &Rc<Self>) -> Result<()> {
+        self.publish().await?;
+        let files = self.log.own.borrow().iter().map(|extent| extent.file).collect::<BTreeSet<u16>>();
+        for file in files {
+            self.blocks.file(file)?.fsync().await?;
+        }
+        if self.log.claims_changed.replace(false)
+            && let Err(error) = self.over.fsync_directory(self.claims).await
+        {
+            self.log.claims_changed.set(true);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn begin_timer(self: &Rc<Self>) {
+        if !self.buffers_blocks || self.log.timer.replace(true) {
+            return;
+        }
+        let shared = Rc::downgrade(self);
+        let env = self.env.clone();
+        self.env.spawn("write a block", async move {
+            env.sleep(BUFFERED_FOR).await;
+            let Some(shared) = shared.upgrade() else { return };
+            shared.log.timer.set(false);
+            if let Err(error) = shared.publish().await {
+                tracing::warn!("a block is not written yet: {error}");
+            }
+        });
+    }
+
+    /// Claim an extent.
+    async fn claim(self: &Rc<Self>) -> Result<Extent> {
+        self.hold().await?;
+        let log = &self.log;
+        let (id, lane) = (log.id.get(), log.lane.get());
+        let file = (u64::from_le_bytes([id.0[8], id.0[9], id.0[10], id.0[11], 0, 0, 0, 0])
+            % u64::from(self.settings.files)) as u16;
+        let mut number = {
+            let own = log.own.borrow();
+            let known = self.known.borrow();
+            let used = known.keys().chain(own.iter()).filter(|used| used.file == file && used.lane == lane);
+            used.map(|used| used.number + 1).max().unwrap_or(0)
+        };
+        for tries in 0..CLAIM_TRIES {
+            let extent = Extent { file, lane, number };
+            let name = extent.claim().filter(|_| extent.end_fits(self.settings.block));
+            let Some(name) = name else {
+                let words = "the physical file is as long as a file can be: `shoal composed compact`";
+                return Err(Error::new(Status::NoSpace, "claim").because(words));
+            };
+            let target = id.to_string();
+            match self.over.symlink(self.claims, &name, self.owner, target.as_bytes()).await {
+                Err(error) if error.status == Status::Exists => {
+                    // A reply may have been lost: then it is this writer's.
+                    let found = self.over.lookup(self.claims, &name).await;
+                    let is_own = match found {
+                        Ok(found) => self.over.readlink(found.handle).await.is_ok_and(|by| by == target),
+                        Err(_) => false,
+                    };
+                    if !is_own || log.own.borrow().contains(&extent) {
+                        number += 1 + self.env.random_u64() % (tries + 1).min(64);
+                        continue;
+                    }
+                }
+                made => drop(made?),
+            }
+            log.own.borrow_mut().insert(extent);
+            log.lane.set((lane + 1).min(LANES - 1));
+            log.claims_changed.set(true);
+            let (begun, writes, claims) = log.counts.get();
+            log.counts.set((begun, writes, claims + 1));
+            return Ok(extent);
+        }
+        Err(Error::new(Status::Busy, "claim").because("others claim blocks all the time"))
+    }
+
+    /// Hold the writer's lock.
+    pub(super) async fn hold(self: &Rc<Self>) -> Result<()> {
+        if self.log.is_used() {
+            return Ok(());
+        }
+        let _turn = self.log.holding.acquire(1).await;
+        if self.log.is_used() {
+            return Ok(());
+        }
+        for _ in 0..16 {
+            let name = names_of::writer(self.log.id.get())?;
+            let rights = Rights::READ | Rights::WRITE;
+            let made = self.over.create(self.claims, &name, self.owner, true, rights).await;
+            let (attr, _, file) = made?;
+            file.write(0, Bytes::from(self.words.clone().into_bytes())).await?;
+            let is_locked = match file.lock().await {
+                Err(error) if error.status == Status::NotSupported => true,
+                locked => locked?,
+            };
+            // One that buries the dead may have taken it between the two.
+            let there = self.over.lookup(self.claims, &name).await;
+            if is_locked && there.is_ok_and(|there| there.handle == attr.handle) {
+                self.log.held.replace(Some(file));
+                return Ok(());
+            }
+            self.log.id.set(WriterId::draw(&self.env));
+        }
+        Err(Error::new(Status::Busy, "open").because("another process takes each lock of this writer"))
+    }
+
+    /// End the log: publish it, say that it has ended, and give the lock back.
+    pub(super) async fn end_log(self: &Rc<Self>) -> Result<()> {
+        let log = &self.log;
+        if !log.is_used() {
+            return Ok(());
+        }
+        {
+            let _turn = log.turn.acquire(1).await;
+            if let Some(current) = log.current.borrow_mut().as_mut().filter(|current| !current.is_full) {
+                current.seal();
+                current.is_full = true;
+                current.bytes.extend(Record { stamp: 0, object: 0, op: Op::End }.encode(&[]));
+            }
+            self.write_tail().await?;
+        }
+        self.sync().await?;
+        self.leave_directory().await;
+        self.over.unlink(self.claims, &names_of::writer(log.id.get())?).await?;
+        log.held.take();
+        Ok(())
+    }
+
+    /// After the index was read anew: what is in the buffer only, applied again.
+    pub(super) fn apply_buffer(&self) {
+        let mut current = self.log.current.borrow_mut();
+        let Some(current) = current.as_mut() else { return };
+        current.seal();
+        let mut names = self.names.borrow_mut();
+        for (record, begins) in Records::new(&current.bytes, HEADER_BYTES) {
+            names.apply(&record, (current.place, (begins + DATA_HEAD) as u32));
+        }
+    }
+
+    /// How far its own extents are known: all of them.
+    pub(super) fn own_known(&self) -> BTreeMap<Extent, super::scan::Known> {
+        let id = self.log.id.get();
+        let own = self.log.own.borrow();
+        own.iter().map(|extent| (*extent, super::scan::Known::ended_of(id))).collect()
+    }
+}
+
+fn lost_block() -> Error {
+    Error::new(Status::Io, "write").because("no block is being filled")
+}
+
+impl<B: Vfs> Composed<B> {
+    /// Blocks that this process began, writes of blocks, and claims.
+    pub fn counts(&self) -> (u64, u64, u64) {
+        self.0.log.counts.get()
+    }
+}

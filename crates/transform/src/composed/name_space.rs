@@ -1,0 +1,533 @@
+//! Names: [`Vfs`] of a composed directory.
+
+use super::format::{Bind, Changed, Made, Op};
+use super::marks::Claimed;
+use super::{Composed, ComposedFile, ComposedListing, Shared, fails};
+use bytes::Bytes;
+use shoal_env::Instant;
+use shoal_proto::op::XattrName;
+use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
+use shoal_vfs::{Error, Opened, RenameFlags, Result, Space, Vfs};
+use std::rc::Rc;
+use std::time::Duration;
+
+const SET_GROUP_ID: u32 = 0o2000;
+const MODE_BITS: u32 = 0o7777;
+/// The longest target of a symbolic link.
+const TARGET_MAX: usize = 4095;
+/// The longest value of an extended attribute.
+const XATTR_MAX: usize = 64 << 10;
+/// What is known may be so old when attributes are asked for; and with names of this process's own at a miss.
+const FRESH: Duration = Duration::from_millis(100);
+const FRESH_OWN: Duration = Duration::from_secs(1);
+
+/// Permission bits as a write by another than root leaves them.
+fn without_privileges(mode: u32) -> u32 {
+    let mode = mode & !0o4000;
+    if mode & 0o010 != 0 { mode & !SET_GROUP_ID } else { mode }
+}
+
+impl<B: Vfs> Shared<B> {
+    /// Read what was published, unless that was done within this span.
+    pub(super) async fn refresh_after(self: &Rc<Self>, span: Duration) -> Result<()> {
+        if self.env.now() < self.looked_at.get() + span {
+            return Ok(());
+        }
+        self.looked_at.set(self.env.now());
+        self.refresh().await
+    }
+
+    /// Before a name is missing, or changed, and at an open: all that was published.
+    pub(super) async fn refresh_now(self: &Rc<Self>) -> Result<()> {
+        if self.own_names {
+            return self.refresh_after(FRESH_OWN).await;
+        }
+        self.looked_at.set(self.env.now());
+        self.refresh().await
+    }
+
+    /// The kind of an object that has a name, or is open.
+    pub(super) fn alive(&self, object: Handle, op: &'static str) -> Result<Kind> {
+        let names = self.names.borrow();
+        let kind = names.object(object.0).and_then(super::object::Object::kind);
+        let is_alive = names.has_name(object.0) || self.is_open(object.0);
+        kind.filter(|_| is_alive).ok_or_else(|| fails(Status::Stale, op, object))
+    }
+
+    pub(super) fn directory(&self, dir: Handle, op: &'static str) -> Result<()> {
+        match self.alive(dir, op)? {
+            Kind::Directory => Ok(()),
+            _ => Err(fails(Status::NotDirectory, op, dir)),
+        }
+    }
+
+    pub(super) fn attr(&self, object: Handle, op: &'static str) -> Result<Attr> {
+        self.alive(object, op)?;
+        self.names.borrow().attr(object.0).ok_or_else(|| fails(Status::Stale, op, object))
+    }
+
+    fn find(&self, dir: Handle, name: &Name) -> Option<Handle> {
+        self.names.borrow().find(dir.0, name).map(Handle)
+    }
+
+    /// The object of a name that is to be changed.
+    fn target(&self, dir: Handle, name: &Name, op: &'static str) -> Result<Handle> {
+        self.find(dir, name).ok_or_else(|| fails(Status::NotFound, op, dir))
+    }
+
+    fn made(&self, dir: Handle, name: &Name, owner: Owner, kind: Kind) -> Result<Made> {
+        let parent = self.attr(dir, "create")?;
+        let inherits = parent.mode & SET_GROUP_ID != 0;
+        let is_dir = kind == Kind::Directory;
+        Ok(Made {
+            kind,
+            mode: owner.mode & MODE_BITS | if inherits && is_dir { SET_GROUP_ID } else { 0 },
+            uid: owner.uid,
+            gid: if inherits { parent.gid } else { owner.gid },
+            rdev: 0,
+            dir: dir.0,
+            name: name.clone(),
+            target: Bytes::new(),
+        })
+    }
+
+    /// Make an object that must be new.
+    async fn make(self: &Rc<Self>, made: Made) -> Result<Attr> {
+        self.check_writable()?;
+        let _turn = self.naming.acquire(1).await;
+        let dir = Handle(made.dir);
+        self.directory(dir, "create")?;
+        let object = self.draw_object();
+        let marked = match self.claim_name(made.dir, &made.name, object).await? {
+            Claimed::Own(marked) => marked,
+            _ => return Err(fails(Status::Exists, "create", dir)),
+        };
+        self.log_name(vec![(object, Op::Create(made))], marked).await?;
+        self.publish_change().await?;
+        self.attr(Handle(object), "create")
+    }
+
+    async fn log_name(self: &Rc<Self>, ops: Vec<(u64, Op)>, marked: Option<super::Marked>) -> Result<()> {
+        match self.change(ops).await {
+            Ok(_) => {
+                self.logged(marked);
+                Ok(())
+            }
+            Err(error) => {
+                self.not_logged(marked).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Publish a change of an object, unless an open file will do so at its close.
+    async fn publish_of(self: &Rc<Self>, object: Handle) -> Result<()> {
+        if self.is_open(object.0) { Ok(()) } else { self.publish_change().await }
+    }
+
+    async fn remove(self: &Rc<Self>, dir: Handle, name: &Name, is_dir: bool) -> Result<()> {
+        self.check_writable()?;
+        let op = if is_dir { "rmdir" } else { "unlink" };
+        let _turn = self.naming.acquire(1).await;
+        self.refresh_now().await?;
+        self.directory(dir, op)?;
+        let object = self.target(dir, name, op)?;
+        match (self.alive(object, op)?, is_dir) {
+            (Kind::Directory, false) => return Err(fails(Status::IsDirectory, op, object)),
+            (Kind::Directory, true) if !self.names.borrow().is_empty(object.0) => {
+                return Err(fails(Status::NotEmpty, op, object));
+            }
+            (Kind::Directory, true) | (_, false) => {}
+            (_, true) => return Err(fails(Status::NotDirectory, op, object)),
+        }
+        let bind = Bind { dir: dir.0, name: name.clone(), object: 0 };
+        self.change(vec![(0, Op::Bind(vec![bind]))]).await?;
+        self.publish_change().await
+    }
+
+    /// Whether a rename fits its target.
+    fn fits(&self, from: Handle, target: Option<Handle>, to: Handle, exchange: bool) -> Result<()> {
+        let kind = self.alive(from, "rename")?;
+        if kind == Kind::Directory && self.names.borrow().lies_in(to.0, from.0) {
+            return Err(fails(Status::Invalid, "rename", from));
+        }
+        let Some(target) = target else { return Ok(()) };
+        match (kind, self.alive(target, "rename")?) {
+            _ if exchange => Ok(()),
+            (Kind::Directory, Kind::Directory) if !self.names.borrow().is_empty(target.0) => {
+                Err(fails(Status::NotEmpty, "rename", target))
+            }
+            (Kind::Directory, Kind::Directory) => Ok(()),
+            (Kind::Directory, _) => Err(fails(Status::NotDirectory, "rename", target)),
+            (_, Kind::Directory) => Err(fails(Status::IsDirectory, "rename", target)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn move_name(
+        self: &Rc<Self>,
+        from: (Handle, &Name),
+        to: (Handle, &Name),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let _turn = self.naming.acquire(1).await;
+        self.refresh_now().await?;
+        self.directory(from.0, "rename")?;
+        self.directory(to.0, "rename")?;
+        let object = self.target(from.0, from.1, "rename")?;
+        let target = self.find(to.0, to.1);
+        self.fits(object, target.filter(|_| !flags.no_replace), to.0, flags.exchange)?;
+        let bind = |at: (Handle, &Name), object: u64| Bind { dir: at.0.0, name: at.1.clone(), object };
+        if flags.exchange {
+            let other = target.ok_or_else(|| fails(Status::NotFound, "rename", to.0))?;
+            if self.alive(other, "rename")? == Kind::Directory
+                && self.names.borrow().lies_in(from.0.0, other.0)
+            {
+                return Err(fails(Status::Invalid, "rename", other));
+            }
+            let binds = vec![bind(from, other.0), bind(to, object.0)];
+            self.change(vec![(0, Op::Bind(binds))]).await?;
+            return self.publish_change().await;
+        }
+        let marked = match flags.no_replace {
+            false => None,
+            true => match self.claim_name(to.0.0, to.1, object.0).await? {
+                Claimed::Own(marked) => marked,
+                _ => return Err(fails(Status::Exists, "rename", to.0)),
+            },
+        };
+        if target == Some(object) {
+            return Ok(());
+        }
+        let binds = vec![bind(from, 0), bind(to, object.0)];
+        self.log_name(vec![(0, Op::Bind(binds))], marked).await?;
+        self.publish_change().await
+    }
+
+    fn changed(&self, attr: &Attr, set: &SetAttr) -> Changed {
+        let has_owner = set.uid.is_some() || set.gid.is_some();
+        let is_killed = (has_owner || set.kill_privileges) && attr.kind == Kind::File;
+        let left = Some(without_privileges(attr.mode)).filter(|mode| is_killed && *mode != attr.mode);
+        Changed {
+            mode: set.mode.map(|mode| mode & MODE_BITS).or(left),
+            uid: set.uid,
+            gid: set.gid,
+            atime: set.atime.map(|time| time.0),
+            mtime: set.mtime.map(|time| time.0),
+            ctime: set.ctime.map(|time| time.0),
+        }
+    }
+}
+
+fn check_xattr(name: &[u8], object: Handle) -> Result<()> {
+    let is_kept = [&b"user."[..], b"trusted.", b"security."].iter().any(|kind| name.starts_with(kind));
+    if is_kept && name.len() <= 255 {
+        return Ok(());
+    }
+    Err(fails(Status::NotSupported, "xattr", object))
+}
+
+impl<B: Vfs> Vfs for Composed<B> {
+    type File = ComposedFile<B>;
+    type Listing = ComposedListing<B>;
+
+    async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr> {
+        let shared = &self.0;
+        shared.refresh_after(FRESH).await?;
+        shared.directory(dir, "lookup")?;
+        if shared.find(dir, name).is_none() {
+            shared.refresh_now().await?;
+            shared.directory(dir, "lookup")?;
+        }
+        shared.attr(shared.target(dir, name, "lookup")?, "lookup")
+    }
+
+    async fn getattr(&self, object: Handle) -> Result<Attr> {
+        self.0.refresh_after(FRESH).await?;
+        self.0.attr(object, "getattr")
+    }
+
+    async fn setattr(&self, object: Handle, set: SetAttr) -> Result<Attr> {
+        let shared = &self.0;
+        shared.check_writable()?;
+        let attr = shared.attr(object, "setattr")?;
+        let changed = shared.changed(&attr, &set);
+        if changed != Changed::default() {
+            shared.change(vec![(object.0, Op::Attributes(changed))]).await?;
+            shared.publish_of(object).await?;
+        }
+        shared.attr(object, "setattr")
+    }
+
+    async fn truncate(&self, object: Handle, size: u64, kill_privileges: bool) -> Result<Attr> {
+        let shared = &self.0;
+        shared.check_writable()?;
+        match shared.alive(object, "truncate")? {
+            Kind::File => {}
+            Kind::Directory => return Err(fails(Status::IsDirectory, "truncate", object)),
+            _ => return Err(fails(Status::Invalid, "truncate", object)),
+        }
+        if i64::try_from(size).is_err() {
+            return Err(fails(Status::FileTooBig, "truncate", object));
+        }
+        let attr = shared.attr(object, "truncate")?;
+        let kill = SetAttr { kill_privileges, ..SetAttr::default() };
+        let mut ops = vec![(object.0, Op::Size(size))];
+        let changed = shared.changed(&attr, &kill);
+        if changed != Changed::default() {
+            ops.push((object.0, Op::Attributes(changed)));
+        }
+        shared.change(ops).await?;
+        shared.publish_of(object).await?;
+        shared.attr(object, "truncate")
+    }
+
+    async fn readlink(&self, object: Handle) -> Result<Bytes> {
+        self.0.alive(object, "readlink")?;
+        let names = self.0.names.borrow();
+        let origin = names.object(object.0).and_then(|found| found.origin.as_ref());
+        let target = origin.filter(|origin| origin.kind == Kind::Symlink).map(|origin| origin.target.clone());
+        target.ok_or_else(|| fails(Status::Invalid, "readlink", object))
+    }
+
+    async fn create(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        exclusive: bool,
+        rights: Rights,
+    ) -> Result<(Attr, bool, ComposedFile<B>)> {
+        let shared = &self.0;
+        shared.check_writable()?;
+        let _turn = shared.naming.acquire(1).await;
+        shared.directory(dir, "create")?;
+        let made = shared.made(dir, name, owner, Kind::File)?;
+        let drawn = shared.draw_object();
+        let (object, is_new, marked) = match shared.claim_name(dir.0, name, drawn).await? {
+            Claimed::Own(marked) => (drawn, true, marked),
+            _ if exclusive => return Err(fails(Status::Exists, "create", dir)),
+            Claimed::Making(object) => (object, false, None),
+            Claimed::Taken(object) => {
+                let object = Handle(object);
+                match shared.alive(object, "create")? {
+                    Kind::File => {}
+                    Kind::Directory => return Err(fails(Status::IsDirectory, "create", object)),
+                    Kind::Symlink => return Err(fails(Status::Loop, "create", object)),
+                    _ => return Err(fails(Status::NotSupported, "create", object)),
+                }
+                shared.refresh_now().await?;
+                let file = ComposedFile::new(shared, object, rights);
+                return Ok((shared.attr(object, "create")?, false, file));
+            }
+        };
+        shared.log_name(vec![(object, Op::Create(made))], marked).await?;
+        let file = ComposedFile::new(shared, Handle(object), rights);
+        Ok((shared.attr(Handle(object), "create")?, is_new, file))
+    }
+
+    async fn mknod(&self, dir: Handle, name: &Name, owner: Owner, kind: Kind, device: u64) -> Result<Attr> {
+        if matches!(kind, Kind::Directory | Kind::Symlink | Kind::Datafile) {
+            return Err(fails(Status::Invalid, "mknod", dir));
+        }
+        self.0.directory(dir, "mknod")?;
+        let is_device = matches!(kind, Kind::CharDevice | Kind::BlockDevice);
+        let made = self.0.made(dir, name, owner, kind)?;
+        self.0.make(Made { rdev: if is_device { device } else { 0 }, ..made }).await
+    }
+
+    async fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr> {
+        self.0.directory(dir, "mkdir")?;
+        self.0.make(self.0.made(dir, name, owner, Kind::Directory)?).await
+    }
+
+    async fn symlink(&self, dir: Handle, name: &Name, owner: Owner, target: &[u8]) -> Result<Attr> {
+        self.0.directory(dir, "symlink")?;
+        match target.len() {
+            0 => return Err(fails(Status::NotFound, "symlink", dir)),
+            1..=TARGET_MAX => {}
+            _ => return Err(fails(Status::NameTooLong, "symlink", dir)),
+        }
+        let made = self.0.made(dir, name, Owner { mode: 0o777, ..owner }, Kind::Symlink)?;
+        self.0.make(Made { target: Bytes::copy_from_slice(target), ..made }).await
+    }
+
+    async fn link(&self, object: Handle, dir: Handle, name: &Name) -> Result<Attr> {
+        let shared = &self.0;
+        shared.check_writable()?;
+        let _turn = shared.naming.acquire(1).await;
+        shared.directory(dir, "link")?;
+        if shared.alive(object, "link")? == Kind::Directory {
+            return Err(fails(Status::NotPermitted, "link", object));
+        }
+        if !shared.names.borrow().has_name(object.0) {
+            return Err(fails(Status::Stale, "link", object));
+        }
+        let marked = match shared.claim_name(dir.0, name, object.0).await? {
+            Claimed::Own(marked) => marked,
+            _ => return Err(fails(Status::Exists, "link", dir)),
+        };
+        let bind = Bind { dir: dir.0, name: name.clone(), object: object.0 };
+        shared.log_name(vec![(0, Op::Bind(vec![bind]))], marked).await?;
+        shared.publish_change().await?;
+        shared.attr(object, "link")
+    }
+
+    async fn unlink(&self, dir: Handle, name: &Name) -> Result<()> {
+        self.0.remove(dir, name, false).await
+    }
+
+    async fn rmdir(&self, dir: Handle, name: &Name) -> Result<()> {
+        self.0.remove(dir, name, true).await
+    }
+
+    async fn rename(
+        &self,
+        from: Handle,
+        from_name: &Name,
+        to: Handle,
+        to_name: &Name,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.0.move_name((from, from_name), (to, to_name), flags).await
+    }
+
+    async fn open_past_pages(&self, object: Handle, rights: Rights) -> Result<Opened<ComposedFile<B>, ()>> {
+        let shared = &self.0;
+        if rights.contains(Rights::WRITE) {
+            shared.check_writable()?;
+        }
+        shared.alive(object, "open")?;
+        shared.refresh_now().await?;
+        match shared.alive(object, "open")? {
+            Kind::File => {}
+            Kind::Directory => return Err(fails(Status::IsDirectory, "open", object)),
+            _ => return Err(fails(Status::NotSupported, "open", object)),
+        }
+        let attr = shared.attr(object, "open")?;
+        let file = ComposedFile::new(shared, object, rights);
+        Ok(Opened { file, size: Some(attr.size), has_name: attr.nlink > 0, counts: () })
+    }
+
+    fn has_open(&self, object: Handle) -> bool {
+        self.0.is_open(object.0)
+    }
+
+    fn opendir(&self, dir: Handle, _patience: Duration) -> ComposedListing<B> {
+        ComposedListing::new(&self.0, dir)
+    }
+
+    async fn getxattr(&self, object: Handle, name: &[u8]) -> Result<Bytes> {
+        self.0.alive(object, "getxattr")?;
+        check_xattr(name, object)?;
+        let names = self.0.names.borrow();
+        let found = names.object(object.0).and_then(|found| found.xattrs.get(name));
+        let value = found.and_then(|register| register.value.clone());
+        value.ok_or_else(|| fails(Status::NoAttribute, "getxattr", object))
+    }
+
+    async fn setxattr(
+        &self,
+        object: Handle,
+        name: &[u8],
+        value: &[u8],
+        create: bool,
+        replace: bool,
+    ) -> Result<()> {
+        self.0.alive(object, "setxattr")?;
+        check_xattr(name, object)?;
+        if value.len() > XATTR_MAX {
+            return Err(fails(Status::TooBig, "setxattr", object));
+        }
+        let is_set = self.getxattr(object, name).await.is_ok();
+        match (is_set, create, replace) {
+            (true, true, _) => return Err(fails(Status::Exists, "setxattr", object)),
+            (false, _, true) => return Err(fails(Status::NoAttribute, "setxattr", object)),
+            _ => {}
+        }
+        let value = Some(Bytes::copy_from_slice(value));
+        self.0.change(vec![(object.0, Op::Xattr(Bytes::copy_from_slice(name), value))]).await?;
+        self.0.publish_of(object).await
+    }
+
+    async fn listxattr(&self, object: Handle) -> Result<Vec<XattrName>> {
+        self.0.alive(object, "listxattr")?;
+        let names = self.0.names.borrow();
+        let Some(found) = names.object(object.0) else { return Ok(Vec::new()) };
+        let set = found.xattrs.iter().filter(|(_, register)| register.value.is_some());
+        Ok(set.map(|(name, _)| XattrName::from(&name[..])).collect())
+    }
+
+    async fn removexattr(&self, object: Handle, name: &[u8]) -> Result<()> {
+        self.getxattr(object, name).await?;
+        self.0.change(vec![(object.0, Op::Xattr(Bytes::copy_from_slice(name), None))]).await?;
+        self.0.publish_of(object).await
+    }
+
+    async fn fsync_directory(&self, dir: Handle) -> Result<()> {
+        self.0.directory(dir, "fsync")?;
+        self.0.sync().await
+    }
+
+    async fn sync_all(&self) -> Result<()> {
+        let synced = self.0.sync().await;
+        let below = self.0.over.sync_all().await;
+        synced.and(below)
+    }
+
+    async fn statfs(&self) -> Result<Space> {
+        self.0.over.statfs().await
+    }
+
+    async fn close(&self) {
+        if let Err(error) = self.0.end_log().await {
+            tracing::error!("the end of a composed directory: {error}");
+        }
+        self.0.over.close().await;
+    }
+
+    fn deadline(&self) -> Instant {
+        self.0.over.deadline()
+    }
+
+    fn call<F: Future<Output = ()> + Unpin + 'static>(
+        &self,
+        thread: u32,
+        work: F,
+    ) -> impl Future<Output = ()> + use<B, F> + 'static {
+        self.0.over.call(thread, work)
+    }
+
+    fn hear_interrupts(&self, is_interrupted: impl Fn(u32) -> bool + 'static) {
+        self.0.over.hear_interrupts(is_interrupted);
+    }
+}
+
+impl<B: Vfs> Composed<B> {
+    /// Publish all that was logged, as a close does.
+    ///
+    /// # Errors
+    /// Errors of the file system below.
+    pub async fn publish(&self) -> Result<()> {
+        self.0.publish().await
+    }
+
+    /// Read what others published, as an open does.
+    ///
+    /// # Errors
+    /// Errors of the file system below.
+    pub async fn refreshed(&self) -> Result<()> {
+        self.0.refresh().await
+    }
+}
+
+/// The words of a block that cannot be read.
+pub(super) fn lost_block(place: u64) -> Error {
+    let (file, block) = super::lanes::split(place);
+    let words = format!(
+        "block {block} of `blocks.{file}` is damaged, or the file was cut short or replaced: `shoal composed check DIR` says \
+         what is lost"
+    );
+    Error::new(Status::Io, "read").because(words)
+}

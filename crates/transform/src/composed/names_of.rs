@@ -1,0 +1,57 @@
+//! Names in the directory below.
+//!
+//! ```text
+//!   .shoal-composed          the settings: its presence makes the directory a composed one
+//!   blocks.0 … blocks.M-1    the physical files
+//!   claims/ FILE.LANE.NUMBER a claim: a symbolic link to its writer's ID, made exclusively
+//!           w.ID             a writer that has not ended; it holds a lock on it
+//!           r.N              extents that compaction N took: their records do not count any more
+//!   names/  DIR.NAME         a name that is being made: a symbolic link to ID.OBJECT
+//!   merged                   the merged directory
+//! ```
+
+use crate::writer_id::WriterId;
+use shoal_proto::{Name, Status};
+use shoal_vfs::{Error, Result};
+
+/// The settings.
+pub(super) const SETTINGS: &str = ".shoal-composed";
+/// The folder of claims.
+pub(super) const CLAIMS: &str = "claims";
+/// The folder of names that are being made.
+pub(super) const MARKS: &str = "names";
+/// The merged directory.
+pub(super) const MERGED: &str = "merged";
+
+/// A name that is made here.
+pub(super) fn name(text: &str) -> Result<Name> {
+    Name::new(text.as_bytes()).map_err(|status| Error::new(status, "open"))
+}
+
+/// A writer's file.
+pub(super) fn writer(id: WriterId) -> Result<Name> {
+    name(&format!("w.{id}"))
+}
+
+/// A physical file.
+pub(super) fn blocks(file: u16) -> Result<Name> {
+    name(&format!("blocks.{file}"))
+}
+
+/// The marker of a name: the name itself where it fits, else its hash.
+pub(super) fn mark(dir: u64, of: &Name) -> Result<Name> {
+    let mut text = format!("{dir:016x}.").into_bytes();
+    text.extend_from_slice(of.as_bytes());
+    if text.len() > 250 {
+        let sum = |seed: u32| crc32c::crc32c_append(seed, of.as_bytes());
+        text = format!("{dir:016x}.~{:08x}{:08x}{:08x}", sum(1), sum(77), sum(0xdead)).into_bytes();
+        text.extend_from_slice(&of.as_bytes()[..180]);
+    }
+    Name::new(&text).map_err(|_| Error::new(Status::NameTooLong, "create"))
+}
+
+/// The writer and the object of a marker's target.
+pub(super) fn marked(target: &[u8]) -> Option<(WriterId, u64)> {
+    let (writer, object) = std::str::from_utf8(target).ok()?.split_once('.')?;
+    Some((WriterId::parse(writer)?, u64::from_str_radix(object, 16).ok()?))
+}

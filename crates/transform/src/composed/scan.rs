@@ -1,0 +1,328 @@
+//! Finding what all writers published: claims, blocks, records.
+//!
+//! A **refresh** lists the claims once and reads on in the extents of writers that have not ended: one small
+//! read each where nothing new is there. It is made before a name is said to be missing, before a name is
+//! changed, and at an open. A **reading anew** begins with the merged directory, if that is the present one,
+//! and scans the rest: at the start, and after another process's compaction.
+//!
+//! A writer without a file `w.ID` has ended; at the start the lock of each file is tried, and one that can be
+//! had is a dead writer's, so it is taken away. What a dead writer left is read to the last whole record of
+//! each of its blocks.
+
+use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, Records};
+use super::index::Names;
+use super::lanes::Extent;
+use super::merged::Extents;
+use super::{Shared, names_of};
+use crate::writer_id::WriterId;
+use shoal_proto::{Handle, Name, Rights, Status};
+use shoal_vfs::{Error, Listing, Result, Vfs, VfsFile};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Bytes that are read to see whether anything follows.
+const PROBE_BYTES: usize = 4096;
+/// A listing below waits so long for attributes, which it does not need.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How far an extent was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Known {
+    /// Its writer, once a block of it was found.
+    pub(super) writer: Option<WriterId>,
+    /// Blocks that were read to their ends.
+    pub(super) done: u32,
+    /// Where the next record of the block after them begins; 0: its header was not read.
+    pub(super) at: u32,
+    /// Nothing follows.
+    pub(super) ended: bool,
+}
+
+impl Known {
+    pub(super) fn ended_of(id: WriterId) -> Known {
+        Known { writer: Some(id), ended: true, ..Known::default() }
+    }
+}
+
+/// The folder of claims.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    pub(super) extents: BTreeSet<Extent>,
+    /// Writers that have not ended, or were killed.
+    pub(super) writers: BTreeSet<WriterId>,
+    /// The last compaction.
+    pub(super) epoch: u64,
+    /// Names of other programs.
+    pub(super) foreign: Vec<Name>,
+}
+
+/// The names of a directory below.
+pub(super) async fn names_in<B: Vfs>(over: &B, dir: Handle) -> Result<Vec<Name>> {
+    let (mut listing, mut names) = (over.opendir(dir, PATIENCE), Vec::new());
+    while let Some(listed) = listing.next(false).await? {
+        names.push(listed.entry.name);
+    }
+    Ok(names)
+}
+
+impl<B: Vfs> Shared<B> {
+    pub(super) async fn claims(&self) -> Result<Claims> {
+        let mut claims = Claims::default();
+        for name in names_in(&self.over, self.claims).await? {
+            let bytes = name.as_bytes();
+            let text = std::str::from_utf8(bytes).unwrap_or_default();
+            let writer = text.strip_prefix("w.").and_then(WriterId::parse);
+            let epoch = text.strip_prefix("r.").and_then(|number| number.parse::<u64>().ok());
+            match (Extent::parse(bytes, self.settings.files, self.settings.block), writer, epoch) {
+                (Some(extent), ..) => drop(claims.extents.insert(extent)),
+                (_, Some(writer), _) => drop(claims.writers.insert(writer)),
+                (.., Some(epoch)) => claims.epoch = claims.epoch.max(epoch),
+                // A list of a compaction that was killed before it was in force.
+                _ if text.starts_with("t.") => {}
+                _ => claims.foreign.push(name),
+            }
+        }
+        Ok(claims)
+    }
+
+    /// Read what was published since.
+    pub(super) async fn refresh(self: &Rc<Self>) -> Result<()> {
+        let seen = self.refreshes.get();
+        let _turn = self.refreshing.acquire(1).await;
+        // One that began after this call was made has found all that this one would.
+        if self.refreshes.get() > seen {
+            return Ok(());
+        }
+        self.refreshes.set(self.refreshes.get() + 1);
+        let claims = self.claims().await?;
+        if claims.epoch == self.epoch.get() {
+            return self.advance(&claims, &self.names, &self.known, false).await;
+        }
+        self.read_anew_in_turn().await
+    }
+
+    /// Read all anew.
+    pub(super) async fn read_anew(self: &Rc<Self>) -> Result<()> {
+        let _turn = self.refreshing.acquire(1).await;
+        self.read_anew_in_turn().await
+    }
+
+    /// The index is made aside: readers see the old one until the new one is whole. Nothing is logged
+    /// meanwhile.
+    async fn read_anew_in_turn(self: &Rc<Self>) -> Result<()> {
+        let _quiet = self.log.pause().await;
+        let mut claims = self.claims().await?;
+        self.bury(&mut claims).await;
+        let merged = self.merged(&claims).await?;
+        let retired = self.retired(claims.epoch).await?;
+        let (names, known) = merged.unwrap_or_else(|| (self.empty_names(), Extents::new()));
+        self.blocks.forget();
+        self.retired.replace(retired);
+        let covered = names.applied;
+        let (names, known) = (RefCell::new(names), RefCell::new(known));
+        self.advance(&claims, &names, &known, true).await?;
+        self.names.replace(names.into_inner());
+        self.known.replace(known.into_inner());
+        self.covered.set(covered);
+        self.epoch.set(claims.epoch);
+        self.apply_buffer();
+        self.clear_marks().await;
+        Ok(())
+    }
+
+    /// Read on in all extents; with `own` in this writer's too.
+    async fn advance(
+        &self,
+        claims: &Claims,
+        names: &RefCell<Names>,
+        extents: &RefCell<Extents>,
+        own: bool,
+    ) -> Result<()> {
+        for extent in &claims.extents {
+            if !own && self.log.own.borrow().contains(extent) {
+                continue;
+            }
+            let mut known = extents.borrow().get(extent).copied().unwrap_or_default();
+            if known.ended {
+                continue;
+            }
+            let read = self.read_on(*extent, &mut known, claims, names).await;
+            extents.borrow_mut().insert(*extent, known);
+            read?;
+        }
+        let mut names = names.borrow_mut();
+        names.bring_back();
+        self.clock.found(super::format::clock_of(names.newest));
+        Ok(())
+    }
+
+    async fn read_on(
+        &self,
+        extent: Extent,
+        known: &mut Known,
+        claims: &Claims,
+        names: &RefCell<Names>,
+    ) -> Result<()> {
+        let is_over =
+            |writer: Option<WriterId>| writer.is_some_and(|writer| !claims.writers.contains(&writer));
+        while known.done < extent.len() {
+            let place = extent.place(known.done);
+            if known.at == 0 {
+                let Some(header) = self.header_at(place).await? else {
+                    if known.writer.is_none() {
+                        known.writer = self.claimant(extent).await?;
+                    }
+                    if !is_over(known.writer) {
+                        return Ok(());
+                    }
+                    if !self.continues(extent, known).await? {
+                        break;
+                    }
+                    known.done += 1;
+                    continue;
+                };
+                if known.writer.is_some_and(|writer| writer != header.writer) {
+                    break;
+                }
+                if self.retired.borrow().contains(&(extent, header.writer)) {
+                    break;
+                }
+                known.writer = Some(header.writer);
+                known.at = HEADER_BYTES as u32;
+            }
+            let from = known.at as usize;
+            let bytes = match from == HEADER_BYTES {
+                true => None,
+                false => Some(self.blocks.raw(place, from, PROBE_BYTES).await?),
+            };
+            let is_quiet = bytes.is_some_and(|bytes| bytes.iter().take(9).all(|byte| *byte == 0));
+            let ends = if is_quiet { false } else { self.read_records(place, known, names).await? };
+            if known.ended {
+                return Ok(());
+            }
+            if !ends {
+                if !is_over(known.writer) {
+                    return Ok(());
+                }
+                if !self.continues(extent, known).await? {
+                    break;
+                }
+            }
+            (known.done, known.at) = (known.done + 1, 0);
+        }
+        known.ended = true;
+        Ok(())
+    }
+
+    /// The records of a block from where it was read to; whether its last was found.
+    async fn read_records(&self, place: u64, known: &mut Known, names: &RefCell<Names>) -> Result<bool> {
+        let from = known.at as usize;
+        let bytes = self.blocks.raw(place, from, self.settings.block as usize - from).await?;
+        let mut records = Records::new(&bytes, 0);
+        let mut names = names.borrow_mut();
+        let mut ends = false;
+        for (record, begins) in records.by_ref() {
+            names.apply(&record, (place, (from + begins + DATA_HEAD) as u32));
+            match record.op {
+                Op::Next(_) => ends = true,
+                Op::End => known.ended = true,
+                _ => continue,
+            }
+            break;
+        }
+        known.at = (from + records.position()) as u32;
+        Ok(ends)
+    }
+
+    async fn header_at(&self, place: u64) -> Result<Option<Header>> {
+        let bytes = self.blocks.raw(place, 0, HEADER_BYTES).await?;
+        self.blocks.header(place, &bytes)
+    }
+
+    /// Whether a later block of an extent is the same writer's: then this one is damaged, and costs what is in
+    /// it only.
+    async fn continues(&self, extent: Extent, known: &Known) -> Result<bool> {
+        for block in known.done + 1..extent.len() {
+            let header = self.header_at(extent.place(block)).await?;
+            if header.is_some_and(|header| Some(header.writer) == known.writer) {
+                tracing::warn!("block {} is damaged: `shoal composed check`", extent.place(known.done));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Take the files of dead writers away: their locks can be had.
+    pub(super) async fn bury(&self, claims: &mut Claims) {
+        let own = self.log.id.get();
+        for writer in claims.writers.clone().into_iter().filter(|writer| *writer != own) {
+            match self.is_dead(writer).await {
+                Ok(true) => drop(claims.writers.remove(&writer)),
+                Ok(false) => {}
+                Err(error) => tracing::debug!("writer {writer}: {error}"),
+            }
+        }
+    }
+
+    async fn is_dead(&self, writer: WriterId) -> Result<bool> {
+        let name = names_of::writer(writer)?;
+        let rights = if self.read_only { Rights::READ } else { Rights::READ | Rights::WRITE };
+        let opened = match self.over.open_name(self.claims, &name, rights).await {
+            Err(error) if error.status == Status::NotFound => return Ok(true),
+            opened => opened?,
+        };
+        let is_dead = match opened.lock().await {
+            // It cannot be known: it counts as running.
+            Err(error) if error.status == Status::NotSupported => false,
+            locked => locked?,
+        };
+        if is_dead && !self.read_only {
+            self.over.unlink(self.claims, &name).await?;
+        }
+        opened.close().await?;
+        Ok(is_dead)
+    }
+
+    /// Take the markers of names away that dead writers left. One process does it at a time.
+    async fn clear_marks(&self) {
+        if self.read_only {
+            return;
+        }
+        let cleared = async {
+            let names = names_in(&self.over, self.marks).await?;
+            if names.is_empty() {
+                return Ok(());
+            }
+            let settings = names_of::name(names_of::SETTINGS)?;
+            let lock = self.over.open_name(self.root, &settings, Rights::READ | Rights::WRITE).await?;
+            if !lock.lock().await? {
+                return Ok(());
+            }
+            for name in names {
+                let found = self.over.lookup(self.marks, &name).await?;
+                let target = self.over.readlink(found.handle).await?;
+                let Some((by, _)) = names_of::marked(&target) else { continue };
+                // A writer has its file before it makes a marker.
+                match self.over.lookup(self.claims, &names_of::writer(by)?).await {
+                    Err(error) if error.status == Status::NotFound => {
+                        self.over.unlink(self.marks, &name).await?;
+                    }
+                    found => drop(found?),
+                }
+            }
+            lock.close().await
+        };
+        if let Err(error) = cleared.await
+            && !matches!(error.status, Status::NotSupported | Status::NotFound | Status::Stale)
+        {
+            tracing::warn!("markers of names are left: {error}");
+        }
+    }
+}
+
+/// An error of a directory below that is not as it was made.
+pub(super) fn damaged(what: &str, remedy: &str) -> Error {
+    Error::new(Status::Io, "open").because(format!("{what}: {remedy}"))
+}

@@ -1,0 +1,333 @@
+//! Composed directories: counts, several processes, formats, compaction, full disks.
+
+use bytes::Bytes;
+use shoal_env::{Env, real};
+use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status};
+use shoal_transform::composed::tools;
+use shoal_transform::{Composed, ComposedOptions, Wishes};
+use shoal_vfs::{Connect, Listing, Local, LocalOptions, RenameFlags, Vfs, VfsFile};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+type Mounted = Composed<Local>;
+const BOTH: Rights = Rights::READ.union(Rights::WRITE);
+const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+const ROOT: Handle = Handle::ROOT;
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+async fn mount(env: &Env, dir: &Path, words: &str) -> shoal_vfs::Result<Mounted> {
+    let wishes = Wishes::parse(words).unwrap();
+    ComposedOptions { over: LocalOptions::new(dir), wishes }.connect(env.clone()).await
+}
+
+fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
+    let dir = tempfile::tempdir().unwrap();
+    real::run("test", move |env| async move { body(env, dir.path()).await })
+}
+
+async fn put(vfs: &Mounted, text: &str, data: &[u8]) {
+    let (_, _, file) = vfs.create(ROOT, &name(text), OWNER, false, BOTH).await.unwrap();
+    vfs.truncate(file.handle(), 0, false).await.unwrap();
+    file.write(0, Bytes::copy_from_slice(data)).await.unwrap();
+    file.close().await.unwrap();
+}
+
+async fn get(vfs: &Mounted, text: &str) -> Option<Vec<u8>> {
+    let file = vfs.open_name(ROOT, &name(text), Rights::READ).await.ok()?;
+    let bytes = file.read(0, 1 << 24).await.unwrap().to_vec();
+    file.close().await.unwrap();
+    Some(bytes)
+}
+
+async fn listed(vfs: &Mounted) -> BTreeSet<String> {
+    let (mut listing, mut names) = (vfs.opendir(ROOT, Duration::from_secs(1)), BTreeSet::new());
+    while let Some(listed) = listing.next(false).await.unwrap() {
+        assert!(names.insert(listed.entry.name.to_string()));
+    }
+    names
+}
+
+fn below(dir: &Path, folder: &str) -> usize {
+    std::fs::read_dir(dir.join(folder)).unwrap().count()
+}
+
+#[test]
+fn a_thousand_small_files_are_eight_writes_of_blocks_and_four_claims() {
+    run(async |env, dir| {
+        let vfs = mount(&env, dir, "buffer=block,names=own").await.unwrap();
+        for n in 0..1000 {
+            put(&vfs, &format!("file-{n:04}"), &[n as u8; 8192]).await;
+        }
+        vfs.publish().await.unwrap();
+        assert_eq!(vfs.counts(), (8, 8, 4), "blocks, writes, claims");
+        assert_eq!(below(dir, "names"), 0);
+        // Four claims and this writer's file.
+        assert_eq!(below(dir, "claims"), 5);
+        vfs.close().await;
+        assert_eq!(below(dir, "claims"), 4);
+        let again = mount(&env, dir, "").await.unwrap();
+        assert_eq!(listed(&again).await.len(), 1000);
+        assert_eq!(get(&again, "file-0777").await.unwrap(), vec![777u16 as u8; 8192]);
+    });
+}
+
+#[test]
+fn by_default_a_file_is_one_write_and_no_marker_stays() {
+    run(async |env, dir| {
+        let vfs = mount(&env, dir, "").await.unwrap();
+        for n in 0..100 {
+            put(&vfs, &format!("file-{n:04}"), &[n as u8; 8192]).await;
+        }
+        assert_eq!(vfs.counts(), (1, 100, 1));
+        assert_eq!(below(dir, "names"), 0);
+    });
+}
+
+#[test]
+fn what_was_closed_is_seen_by_another_process_and_outlives_its_own() {
+    run(async |env, dir| {
+        let one = mount(&env, dir, "block=64K").await.unwrap();
+        let two = mount(&env, dir, "").await.unwrap();
+        put(&one, "a", b"of one").await;
+        assert_eq!(get(&two, "a").await.unwrap(), b"of one");
+        put(&two, "a", b"of two, and longer").await;
+        assert_eq!(get(&one, "a").await.unwrap(), b"of two, and longer");
+        let large: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
+        put(&one, "large", &large).await;
+        assert!(get(&two, "large").await.unwrap() == large);
+        one.unlink(ROOT, &name("a")).await.unwrap();
+        assert_eq!(get(&two, "a").await, None);
+        // Both end without a word; their locks are theirs no more.
+        drop((one, two));
+        let three = mount(&env, dir, "").await.unwrap();
+        assert!(get(&three, "large").await.unwrap() == large);
+        assert_eq!(listed(&three).await.into_iter().collect::<Vec<_>>(), ["large"]);
+        three.close().await;
+    });
+}
+
+#[test]
+fn of_processes_that_make_one_name_exclusively_one_succeeds() {
+    run(async |env, dir| {
+        let mut mounts = Vec::new();
+        for _ in 0..6 {
+            mounts.push(mount(&env, dir, "").await.unwrap());
+        }
+        for round in 0..30 {
+            let text = name(&format!("lock {round}"));
+            let tries = mounts.iter().map(|vfs| async {
+                match round % 3 {
+                    0 => vfs.create(ROOT, &text, OWNER, true, BOTH).await.map(|made| drop(made.2)),
+                    1 => vfs.mkdir(ROOT, &text, OWNER).await.map(drop),
+                    _ => {
+                        let own = name(&format!("{:p}", vfs.over() as *const Local));
+                        vfs.create(ROOT, &own, OWNER, false, BOTH).await?.2.close().await?;
+                        let flags = RenameFlags { no_replace: true, exchange: false };
+                        vfs.rename(ROOT, &own, ROOT, &text, flags).await
+                    }
+                }
+            });
+            let made = futures_util::future::join_all(tries).await;
+            assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1, "round {round}: {made:?}");
+            assert!(
+                made.iter().flat_map(|made| made.as_ref().err()).all(|error| error.status == Status::Exists)
+            );
+        }
+        for vfs in &mounts {
+            vfs.close().await;
+        }
+        assert_eq!(below(dir, "names"), 0);
+    });
+}
+
+#[test]
+fn a_file_that_is_being_made_is_opened_by_another_process_as_the_same_file() {
+    run(async |env, dir| {
+        let one = mount(&env, dir, "").await.unwrap();
+        let two = mount(&env, dir, "").await.unwrap();
+        let (first, _, a) = one.create(ROOT, &name("log"), OWNER, false, BOTH).await.unwrap();
+        let (second, is_new, b) = two.create(ROOT, &name("log"), OWNER, false, BOTH).await.unwrap();
+        assert_eq!((first.handle, is_new), (second.handle, false));
+        let refused = two.create(ROOT, &name("log"), OWNER, true, BOTH).await;
+        assert_eq!(refused.err().unwrap().status, Status::Exists);
+        a.write(0, Bytes::from_static(b"aaaa")).await.unwrap();
+        b.write(4, Bytes::from_static(b"bbbb")).await.unwrap();
+        a.close().await.unwrap();
+        b.close().await.unwrap();
+        assert_eq!(get(&one, "log").await.unwrap(), b"aaaabbbb");
+        assert_eq!(get(&two, "log").await.unwrap(), b"aaaabbbb");
+    });
+}
+
+#[test]
+fn a_file_made_in_a_directory_that_is_removed_brings_it_back() {
+    run(async |env, dir| {
+        let one = mount(&env, dir, "buffer=block").await.unwrap();
+        let two = mount(&env, dir, "").await.unwrap();
+        let made = one.mkdir(ROOT, &name("d"), Owner { mode: 0o755, ..OWNER }).await.unwrap();
+        one.publish().await.unwrap();
+        two.lookup(ROOT, &name("d")).await.unwrap();
+        let (_, _, file) = one.create(made.handle, &name("f"), OWNER, false, BOTH).await.unwrap();
+        file.write(0, Bytes::from_static(b"kept")).await.unwrap();
+        // Not published yet: for the other one the directory is empty.
+        two.rmdir(ROOT, &name("d")).await.unwrap();
+        file.close().await.unwrap();
+        one.publish().await.unwrap();
+        for vfs in [&one, &two] {
+            vfs.refreshed().await.unwrap();
+            let d = vfs.lookup(ROOT, &name("d")).await.unwrap();
+            assert_eq!((d.kind, d.handle), (Kind::Directory, made.handle));
+            let found = vfs.lookup(d.handle, &name("f")).await.unwrap();
+            assert_eq!(found.size, 4);
+        }
+    });
+}
+
+#[test]
+fn thousands_of_writers_one_after_the_other_leave_a_directory_that_works() {
+    run(async |env, dir| {
+        for n in 0..300 {
+            let vfs = mount(&env, dir, "block=16K").await.unwrap();
+            put(&vfs, &format!("{n}"), format!("of {n}").as_bytes()).await;
+            if n % 3 > 0 {
+                vfs.close().await;
+            }
+        }
+        let vfs = mount(&env, dir, "").await.unwrap();
+        assert_eq!(listed(&vfs).await.len(), 300);
+        assert_eq!(below(dir, "claims"), 300);
+        let done = tools::compact(&vfs, |_, _| {}).await.unwrap();
+        assert_eq!(done.extents, 300);
+        for n in 0..300 {
+            assert_eq!(get(&vfs, &format!("{n}")).await.unwrap(), format!("of {n}").as_bytes());
+        }
+        vfs.close().await;
+        assert!(below(dir, "claims") < 10);
+    });
+}
+
+#[test]
+fn compaction_gives_space_back_and_leaves_running_writers_and_contents_alone() {
+    run(async |env, dir| {
+        let one = mount(&env, dir, "block=16K").await.unwrap();
+        let running = mount(&env, dir, "").await.unwrap();
+        put(&running, "of the running one", &[7; 50_000]).await;
+        for n in 0..40 {
+            put(&one, &format!("{n}"), &[n as u8; 5000]).await;
+        }
+        let d = one.mkdir(ROOT, &name("d"), Owner { mode: 0o700, ..OWNER }).await.unwrap();
+        let set = SetAttr { mode: Some(0o750), ..SetAttr::default() };
+        one.setattr(d.handle, set).await.unwrap();
+        one.setxattr(d.handle, b"user.x", b"kept", false, false).await.unwrap();
+        one.rename(ROOT, &name("39"), d.handle, &name("moved"), RenameFlags::default()).await.unwrap();
+        let sized = one.lookup(ROOT, &name("3")).await.unwrap();
+        one.truncate(sized.handle, 100, false).await.unwrap();
+        one.truncate(sized.handle, 70_000, false).await.unwrap();
+        for n in 5..39 {
+            one.unlink(ROOT, &name(&format!("{n}"))).await.unwrap();
+        }
+        let before = one.lookup(ROOT, &name("3")).await.unwrap();
+        one.close().await;
+        let reader = mount(&env, dir, "").await.unwrap();
+        let file = reader.open_name(ROOT, &name("2"), Rights::READ).await.unwrap();
+        file.read(0, 10).await.unwrap();
+        let tool = mount(&env, dir, "").await.unwrap();
+        let done = tools::compact(&tool, |_, _| {}).await.unwrap();
+        assert!(done.extents > 3 && done.given_back > 200_000, "{done:?}");
+        tool.close().await;
+        assert_eq!(file.read(4990, 100).await.unwrap(), vec![2u8; 10]);
+        let fresh = mount(&env, dir, "").await.unwrap();
+        for vfs in [&running, &reader, &fresh] {
+            vfs.refreshed().await.unwrap();
+            assert_eq!(listed(vfs).await.len(), 7);
+            assert_eq!(get(vfs, "of the running one").await.unwrap(), vec![7; 50_000]);
+            assert_eq!(get(vfs, "4").await.unwrap(), vec![4; 5000]);
+            let sized = get(vfs, "3").await.unwrap();
+            assert!(
+                sized.len() == 70_000
+                    && sized[..100] == [3; 100]
+                    && sized[100..].iter().all(|byte| *byte == 0)
+            );
+            assert_eq!(vfs.lookup(ROOT, &name("3")).await.unwrap(), before);
+            let d = vfs.lookup(ROOT, &name("d")).await.unwrap();
+            assert_eq!(d.mode, 0o750);
+            assert_eq!(vfs.getxattr(d.handle, b"user.x").await.unwrap(), &b"kept"[..]);
+            assert_eq!(vfs.lookup(d.handle, &name("moved")).await.unwrap().size, 5000);
+        }
+        assert_eq!(tools::check(&fresh, |_, _| {}).await.unwrap(), Vec::<String>::new());
+        let blocks = tools::map(&fresh, |_, _| {}).await.unwrap();
+        assert!(blocks.iter().map(|block| block.live).sum::<u64>() > 50_000);
+    });
+}
+
+#[test]
+fn a_merged_directory_is_one_read_and_a_stale_or_damaged_one_is_not_believed() {
+    run(async |env, dir| {
+        let one = mount(&env, dir, "block=16K").await.unwrap();
+        for n in 0..50 {
+            put(&one, &format!("{n}"), &[n as u8; 100]).await;
+        }
+        one.close().await;
+        let merged = std::fs::read(dir.join("merged")).unwrap();
+        let two = mount(&env, dir, "").await.unwrap();
+        put(&two, "new", b"beside it").await;
+        two.unlink(ROOT, &name("7")).await.unwrap();
+        drop(two);
+        // It covers the first writer only.
+        let three = mount(&env, dir, "").await.unwrap();
+        let names = listed(&three).await;
+        assert!(names.len() == 50 && names.contains("new") && !names.contains("7"));
+        tools::compact(&three, |_, _| {}).await.unwrap();
+        three.close().await;
+        // One of before the compaction, and one that is damaged.
+        for mut bytes in [merged.clone(), merged] {
+            std::fs::write(dir.join("merged"), &bytes).unwrap();
+            let four = mount(&env, dir, "").await.unwrap();
+            assert_eq!(listed(&four).await, names);
+            assert_eq!(get(&four, "3").await.unwrap(), vec![3; 100]);
+            drop(four);
+            let at = bytes.len() / 2;
+            bytes[at] ^= 1;
+        }
+    });
+}
+
+#[test]
+fn a_failed_write_of_a_block_loses_nothing_that_was_acknowledged() {
+    run(async |env, dir| {
+        let vfs = mount(&env, dir, "block=64K").await.unwrap();
+        put(&vfs, "before", &[1; 20_000]).await;
+        let old = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+        ignore_the_signal_of_the_limit();
+        let limit = |current| rustix::process::Rlimit { current, maximum: old.maximum };
+        rustix::process::setrlimit(rustix::process::Resource::Fsize, limit(Some(30_000))).unwrap();
+        let (_, _, file) = vfs.create(ROOT, &name("during"), OWNER, true, BOTH).await.unwrap();
+        let mut failed = file.write(0, Bytes::from(vec![2; 100_000])).await.is_err();
+        failed |= file.close().await.is_err();
+        assert!(failed);
+        let reader = mount(&env, dir, "").await.unwrap();
+        assert_eq!(get(&reader, "before").await.unwrap(), vec![1; 20_000]);
+        rustix::process::setrlimit(rustix::process::Resource::Fsize, limit(old.current)).unwrap();
+        put(&vfs, "after", &[3; 200_000]).await;
+        assert_eq!(get(&vfs, "before").await.unwrap(), vec![1; 20_000]);
+        assert_eq!(get(&reader, "after").await.unwrap(), vec![3; 200_000]);
+        assert_eq!(tools::check(&reader, |_, _| {}).await.unwrap(), Vec::<String>::new());
+    });
+}
+
+/// Then a write beyond the limit is an error.
+fn ignore_the_signal_of_the_limit() {
+    const SIGXFSZ: i32 = 25;
+    const SIG_IGN: usize = 1;
+    unsafe extern "C" {
+        fn signal(number: i32, handler: usize) -> usize;
+    }
+    // SAFETY: it is C's `signal`, with a signal's number and the constant that ignores it.
+    unsafe {
+        signal(SIGXFSZ, SIG_IGN);
+    }
+}
