@@ -4,11 +4,13 @@
 mod care;
 mod containers;
 mod files;
+mod running;
 mod serving;
 
 pub use care::{Fsck, Ping, Status, Sync};
 pub use containers::{Container, Extract, MapContainer, One};
 pub use files::{Cat, Cp, Layout, Ls, Map, Stat};
+pub use running::Run;
 pub use serving::{
     AddServer, Init, Mount, MountOptions, MoveServer, NewFileSystem, Serve, Transform, Umount, Up,
 };
@@ -53,6 +55,8 @@ pub enum Command {
     Mount(Mount),
     /// Unmount.
     Umount(Umount),
+    /// Run a program over file systems without a mount.
+    Run(Run),
     /// List a directory.
     Ls(Ls),
     /// Copy files in, out, or within.
