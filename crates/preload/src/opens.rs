@@ -69,7 +69,9 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
         Kind::Directory => {
             let (fd, record) =
                 record::make(record::DIRECTORY, mount, kept(flags), attr.handle.0, &found.path)?;
-            finish(session, fd, record, None)
+            let opened = finish(session, fd, record, None)?;
+            session.open(fd)?.attr = Some(found.attr);
+            Ok(opened)
         }
         _ if has(libc::O_DIRECTORY) => Err(libc::ENOTDIR),
         Kind::File => {
@@ -172,8 +174,8 @@ pub unsafe fn write(fd: c_int, from: *const u8, len: usize, offset: Option<off_t
     }
     let len = len.min(CALL_BYTES_MAX);
     call(|session| {
+        needs(session.open(fd)?.record, Rights::WRITE)?;
         let (file, record) = session.file(fd)?;
-        needs(record, Rights::WRITE)?;
         if len == 0 {
             return Ok(0);
         }
@@ -210,10 +212,10 @@ pub unsafe fn write(fd: c_int, from: *const u8, len: usize, offset: Option<off_t
         if appends && offset.is_none() {
             record.offset.store(at as i64, Ordering::Release);
         }
-        record.writer.store(std::process::id(), Ordering::Release);
         if appends && is_synced {
             file.fsync().map_err(|error| number(&error))?;
         }
+        session.wrote(fd);
         Ok(done as isize)
     })
 }
@@ -260,12 +262,12 @@ pub fn seek(fd: c_int, offset: off_t, whence: c_int) -> Res<off_t> {
 pub fn truncate(fd: c_int, size: off_t) -> Res<c_int> {
     let size = offset_of(size)?;
     call(|session| {
+        needs(session.open(fd)?.record, Rights::WRITE).map_err(|_| libc::EINVAL)?;
         let (file, record) = session.file(fd)?;
-        needs(record, Rights::WRITE).map_err(|_| libc::EINVAL)?;
         let handle = file.handle();
         let tree = session.tree(record.mount as usize)?;
         tree.truncate(handle, size, true).map_err(|error| number(&error))?;
-        record.writer.store(std::process::id(), Ordering::Release);
+        session.wrote(fd);
         Ok(0)
     })
 }
@@ -275,6 +277,9 @@ pub fn sync(fd: c_int) -> Res<c_int> {
     call(|session| {
         let record = session.open(fd)?.record;
         if record.kind == record::DIRECTORY {
+            if record.state.load(Ordering::Relaxed) != 0 {
+                return Ok(0);
+            }
             let handle = session.handle(fd)?;
             let done = session.tree(record.mount as usize)?.fsync_directory(handle);
             return done.map(|()| 0).map_err(|error| number(&error));

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   0        16      20      24      28       32      40       48      52      56
-//!   magic    kind    mount   flags   writer   offset  handle   state   length  path …
+//!   magic    kind    mount   flags   writes   offset  handle   state   length  path …
 //! ```
 //!
 //! **The descriptor that the program has is read-only**, so a call past our table (a raw system call, a static
@@ -38,8 +38,8 @@ pub struct Record {
     pub mount: u32,
     /// Access mode and status flags.
     pub flags: AtomicU32,
-    /// The process that wrote last.
-    pub writer: AtomicU32,
+    /// Writes and truncations through it, by any process.
+    pub writes: AtomicU32,
     /// The position.
     pub offset: AtomicI64,
     /// The object.

@@ -15,6 +15,7 @@ use shoal_proto::{Attr, Handle, Kind, Owner, Rights};
 use shoal_world::{Found, Tree, TreeFile, TreeListing, Walk};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// After a failure to reach a file system, calls fail at once for so long.
@@ -32,10 +33,12 @@ pub struct Open {
     /// Descriptors of this process.
     pub references: usize,
     file: Option<Box<dyn TreeFile>>,
-    /// The last writer whose bytes this process has seen.
+    /// Writes that this process has seen, as [`Record::writes`] counts them.
     seen: u32,
     /// A listing under way, and the position that it has reached.
     pub listing: Option<(Box<dyn TreeListing>, i64)>,
+    /// A directory's attributes, as last seen: it may be removed.
+    pub attr: Option<Attr>,
     /// A descriptor of the kernel for `flock`.
     pub flock: Option<c_int>,
 }
@@ -131,7 +134,49 @@ impl Session {
     /// Walk a path.
     pub fn walk(&mut self, spot: &Spot, follow: bool) -> Res<Walk> {
         let prefix = host_path(&Spot { mount: spot.mount, path: Vec::new() });
-        self.tree(spot.mount)?.walk(&prefix, &spot.path, follow).map_err(|error| number(&error))
+        let walk =
+            self.tree(spot.mount)?.walk(&prefix, &spot.path, follow).map_err(|error| number(&error))?;
+        let Walk::Object(mut found) = walk else { return Ok(walk) };
+        if found.attr.kind == Kind::File && self.see(spot.mount, found.attr.handle.0)? {
+            let tree = self.tree(spot.mount)?;
+            found.attr = tree.getattr(found.attr.handle).map_err(|error| number(&error))?;
+        }
+        Ok(Walk::Object(found))
+    }
+
+    /// Where one process sees another's writes only at an open: open the file of descriptions through which another
+    /// process has written since. Whether there was one.
+    fn see(&mut self, mount: usize, handle: u64) -> Res<bool> {
+        let over = config::get().and_then(|config| config.overs.get(mount));
+        if over.is_none_or(|over| over.is_seen_at_once()) {
+            return Ok(false);
+        }
+        let mut is_new = false;
+        for open in self.opens.iter_mut().flatten() {
+            let record = open.record;
+            let is_it = record.mount as usize == mount && record.handle.load(Ordering::Relaxed) == handle;
+            let writes = record.writes.load(Ordering::Acquire);
+            is_new |= is_it && writes != open.seen;
+            if is_it {
+                open.seen = writes;
+            }
+        }
+        if is_new {
+            // One without a name is not found any more: then this process sees its own writes.
+            let opened = self.tree(mount)?.open(Handle(handle), Rights::READ);
+            let _ = opened.map(|file| file.close());
+        }
+        Ok(is_new)
+    }
+
+    /// This process has written through a descriptor.
+    pub fn wrote(&mut self, fd: c_int) {
+        if let Ok(open) = self.open(fd) {
+            let before = open.record.writes.fetch_add(1, Ordering::AcqRel);
+            if before == open.seen {
+                open.seen = before.wrapping_add(1);
+            }
+        }
     }
 
     /// The object of a path; a path that leaves the file system is `EXDEV`.
@@ -172,8 +217,9 @@ impl Session {
 
     /// A new description.
     pub fn add(&mut self, record: &'static Record, identity: u64, file: Option<Box<dyn TreeFile>>) -> usize {
-        let seen = std::process::id();
-        let open = Open { record, identity, references: 0, file, seen, listing: None, flock: None };
+        let seen = record.writes.load(Ordering::Acquire);
+        let open =
+            Open { record, identity, references: 0, file, seen, listing: None, attr: None, flock: None };
         match self.opens.iter().position(Option::is_none) {
             Some(free) => {
                 self.opens[free] = Some(open);
@@ -204,12 +250,15 @@ impl Session {
         let Some(slot) = self.opens.get_mut(index) else { return Ok(()) };
         let Some(open) = slot.as_mut() else { return Ok(()) };
         open.references = open.references.saturating_sub(1);
-        let key = (open.record.mount as usize, open.record.handle.load(std::sync::atomic::Ordering::Relaxed));
+        let key = (open.record.mount as usize, open.record.handle.load(Ordering::Relaxed));
+        let is_last = open.references == 0;
         let mut closed = Ok(());
-        if open.references == 0
-            && let Some(open) = slot.take()
-        {
-            closed = close(open);
+        if is_last {
+            // What another process wrote through it, other descriptions of the file show too.
+            let _ = self.see(key.0, key.1);
+            if let Some(open) = self.opens.get_mut(index).and_then(Option::take) {
+                closed = close(open);
+            }
         }
         // POSIX: a close of any descriptor of a file gives all of the process's record locks of it back.
         if let Some(lock) = self.locks.remove(&key) {
@@ -220,7 +269,6 @@ impl Session {
 
     /// The file of a descriptor, opened here if it was not yet, or if another process has written through it.
     pub fn file(&mut self, fd: c_int) -> Res<(&dyn TreeFile, &'static Record)> {
-        use std::sync::atomic::Ordering;
         let index = self.index(fd)?;
         let open = self.opens.get_mut(index).and_then(Option::as_mut).ok_or(libc::EBADF)?;
         let record = open.record;
@@ -228,16 +276,10 @@ impl Session {
             return Err(libc::EISDIR);
         }
         let mount = record.mount as usize;
-        let writer = record.writer.load(Ordering::Acquire);
-        let is_seen = config::get().is_none_or(|c| c.overs.get(mount).is_none_or(|o| o.is_seen_at_once()));
-        if !is_seen && writer != 0 && writer != open.seen && record.state.load(Ordering::Relaxed) == 0 {
-            open.seen = writer;
-            if writer != std::process::id()
-                && let Some(file) = open.file.take()
-            {
-                let _ = file.close();
-            }
+        if open.file.is_some() {
+            self.see(mount, record.handle.load(Ordering::Relaxed))?;
         }
+        let open = self.opens.get_mut(index).and_then(Option::as_mut).ok_or(libc::EBADF)?;
         if open.file.is_none() {
             let spot = Spot { mount, path: record.path() };
             let found = self.find(&spot, false).map_err(|_| libc::ESTALE)?;
@@ -272,20 +314,35 @@ impl Session {
             let attr = self.tree(record.mount as usize)?.getattr(handle);
             return Ok((record.mount as usize, attr.map_err(|error| number(&error))?));
         }
-        let handle = self.handle(fd)?;
-        let attr = self.tree(record.mount as usize)?.getattr(handle).map_err(|error| number(&error))?;
-        Ok((record.mount as usize, attr))
+        let handle = self.handle(fd);
+        let attr = handle.and_then(|handle| {
+            self.tree(record.mount as usize)?.getattr(handle).map_err(|error| number(&error))
+        });
+        let known = &mut self.open(fd)?.attr;
+        match (attr, known) {
+            (Ok(attr), known) => {
+                *known = Some(attr.clone());
+                Ok((record.mount as usize, attr))
+            }
+            (Err(libc::ESTALE | libc::ENOENT), Some(known)) => {
+                Ok((record.mount as usize, Attr { nlink: 0, ..known.clone() }))
+            }
+            (Err(number), _) => Err(number),
+        }
     }
 
     /// The object of a descriptor, known to the file system here.
     pub fn handle(&mut self, fd: c_int) -> Res<Handle> {
-        use std::sync::atomic::Ordering;
         let record = self.open(fd)?.record;
         let handle = Handle(record.handle.load(Ordering::Relaxed));
         if record.kind == record::FILE {
             return Ok(self.file(fd)?.0.handle());
         }
         let mount = record.mount as usize;
+        if record.state.load(Ordering::Relaxed) != 0 {
+            // Its number may be another object's by now.
+            return Err(libc::ESTALE);
+        }
         if self.tree(mount)?.getattr(handle).is_ok() {
             return Ok(handle);
         }
@@ -303,7 +360,7 @@ impl Session {
                     open.record.set_path(&[to, rest].concat());
                 }
                 None if rest.is_empty() => {
-                    open.record.state.store(1, std::sync::atomic::Ordering::Relaxed);
+                    open.record.state.store(1, Ordering::Relaxed);
                 }
                 _ => {}
             }
@@ -312,7 +369,6 @@ impl Session {
 
     /// Close the files of this process, before another program takes its place. Their descriptions stay.
     pub fn rest(&mut self) {
-        use std::sync::atomic::Ordering;
         for open in self.opens.iter_mut().flatten() {
             if open.record.state.load(Ordering::Relaxed) == 0
                 && let Some(file) = open.file.take()

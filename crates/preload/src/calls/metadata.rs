@@ -11,6 +11,7 @@ use libc::{
     timeval, uid_t,
 };
 use shoal_proto::{Attr, Handle, SetAttr, Time};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 /// Our file systems' device numbers begin here; the major number is for local use.
@@ -261,7 +262,15 @@ fn set_at(spot: &Spot, follow: bool, change: SetAttr, kernels: impl FnOnce(*cons
 
 fn set_open(fd: c_int, change: SetAttr) -> c_int {
     answer(call(|session| {
-        let mount = session.open(fd)?.record.mount as usize;
+        let open = session.open(fd)?;
+        let mount = open.record.mount as usize;
+        if open.record.kind == crate::record::DIRECTORY && open.record.state.load(Ordering::Relaxed) != 0 {
+            // A removed directory: only its descriptors show it.
+            if let Some(attr) = &mut open.attr {
+                attr.mode = change.mode.unwrap_or(attr.mode);
+            }
+            return Ok(0);
+        }
         let object = session.handle(fd)?;
         set(session, mount, object, change)
     }))

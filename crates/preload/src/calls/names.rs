@@ -338,9 +338,14 @@ fn moved(session: &mut Session, from: &Spot, to: &Spot, flags: c_uint) -> Res<c_
     if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 || (how.no_replace && how.exchange) {
         return Err(libc::EINVAL);
     }
-    let source = session.find(from, false)?;
+    // As in a kernel: first the directories of both, then the entries.
+    let source = session.walk(from, false)?;
+    let target = session.walk(to, false)?;
+    let Walk::Object(source) = source else {
+        return Err(if matches!(source, Walk::Outside(_)) { libc::EXDEV } else { libc::ENOENT });
+    };
     let is_dir = source.attr.kind == Kind::Directory;
-    let (to_dir, to_name, to_path) = match session.walk(to, false)? {
+    let (to_dir, to_name, to_path) = match target {
         Walk::Object(found) => {
             let (dir, name) = found.place.clone().ok_or(libc::EBUSY)?;
             (dir, name, found.path)
@@ -350,6 +355,13 @@ fn moved(session: &mut Session, from: &Spot, to: &Spot, flags: c_uint) -> Res<c_
         Walk::Outside(_) => return Err(libc::EXDEV),
     };
     let Some((dir, name)) = &source.place else { return Err(libc::EBUSY) };
+    let is_below = |path: &[u8], of: &[u8]| path.strip_prefix(of).is_some_and(|rest| rest.starts_with(b"/"));
+    if is_below(&to_path, &source.path) {
+        return Err(libc::EINVAL);
+    }
+    if is_below(&source.path, &to_path) {
+        return Err(if how.exchange { libc::EINVAL } else { libc::ENOTEMPTY });
+    }
     let tree = session.tree(from.mount)?;
     tree.rename(*dir, name, to_dir, &to_name, how).map_err(|error| number(&error))?;
     if source.path != to_path {

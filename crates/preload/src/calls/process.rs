@@ -168,7 +168,7 @@ struct Program {
     fd: c_int,
 }
 
-fn program(spot: &Spot) -> Res<Program> {
+fn program(spot: &Spot, given: &CStr) -> Res<Program> {
     let attr = call(|session| match target(session, spot, true)? {
         Target::Found(found) => Ok(Ok(found.attr)),
         Target::Outside(path) => Ok(Err(path)),
@@ -201,7 +201,7 @@ fn program(spot: &Spot) -> Res<Program> {
     if !option.is_empty() {
         before.push(text(option)?);
     }
-    before.push(host_name(spot)?);
+    before.push(given.to_owned());
     Ok(Program { path: text(interpreter)?, before, fd: -1 })
 }
 
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn execve(
         let environment = environment(envp);
         let own = match route(AT_FDCWD, path) {
             Route::Kernel => None,
-            Route::Ours(spot) => match program(&spot) {
+            Route::Ours(spot) => match program(&spot, CStr::from_ptr(path)) {
                 Ok(program) => Some(program),
                 Err(number) => return answer(Err(number)),
             },
@@ -489,7 +489,7 @@ unsafe fn spawn(
                     environment.list.as_ptr(),
                 );
             }
-            Route::Ours(spot) => match program(&spot) {
+            Route::Ours(spot) => match program(&spot, CStr::from_ptr(path)) {
                 Ok(program) => program,
                 Err(number) => return number,
             },

@@ -8,7 +8,9 @@ use crate::real;
 use libc::{c_int, c_void};
 
 unsafe extern "C" {
-    static __dso_handle: c_void;
+    // The linker's marks of this library's first byte and of the one after its last.
+    static __ehdr_start: c_void;
+    static _end: c_void;
 }
 
 #[unsafe(no_mangle)]
@@ -19,7 +21,8 @@ unsafe extern "C" fn __cxa_thread_atexit_impl(
 ) -> c_int {
     // SAFETY: the calls have no conditions.
     let is_main = unsafe { libc::syscall(libc::SYS_gettid) == i64::from(libc::getpid()) };
-    let is_own = std::ptr::eq(library, &raw const __dso_handle);
+    let (first, end) = (&raw const __ehdr_start, &raw const _end);
+    let is_own = (first..end).contains(&library.cast_const());
     if is_own && is_main {
         return 0;
     }
