@@ -13,6 +13,7 @@
 //! pool otherwise; small writes to the page cache are made inline as long as none stalls ([`inline`]).
 //! tokio's own file I/O is not used: it costs a copy and a thread hop for each call, cached or not.
 
+pub mod descriptors;
 mod dir;
 mod file;
 mod host;

@@ -6,6 +6,7 @@ mod composed;
 mod containers;
 mod files;
 mod keys;
+mod running;
 mod serving;
 
 pub use care::{Fsck, Ping, Status, Sync};
@@ -13,6 +14,7 @@ pub use composed::{Composed, ExtractComposed, LsComposed, MapComposed, OneCompos
 pub use containers::{Container, Extract, MapContainer, One};
 pub use files::{Cat, Cp, Layout, Ls, Map, Stat};
 pub use keys::{Keys, OneCluster, Rotate};
+pub use running::Run;
 pub use serving::{
     AddServer, Init, Mount, MountOptions, MoveServer, NewFileSystem, Serve, Transform, Umount, Up,
 };
@@ -57,6 +59,8 @@ pub enum Command {
     Mount(Mount),
     /// Unmount.
     Umount(Umount),
+    /// Run a program over file systems without a mount.
+    Run(Run),
     /// List a directory.
     Ls(Ls),
     /// Copy files in, out, or within.

@@ -15,6 +15,7 @@ pub mod map;
 pub mod mount;
 pub mod move_server;
 pub mod ping;
+pub mod run;
 pub mod serve;
 pub mod stat;
 pub mod status;
@@ -34,6 +35,7 @@ pub fn run(command: Command, matches: &clap::ArgMatches) -> Result<ExitCode> {
         Command::Serve(args) => serve::run(args),
         Command::Mount(args) => mount::run(args),
         Command::Umount(args) => umount::run(args),
+        Command::Run(args) => run::run(args),
         Command::Ls(args) => ls::run(args),
         Command::Cat(args) => cat::run(args),
         Command::Stat(args) => stat::run(args),

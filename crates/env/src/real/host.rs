@@ -72,6 +72,7 @@ fn open_fd(file: &HostFile) -> &OwnedFd {
 }
 
 fn descriptor(fd: OwnedFd) -> Descriptor {
+    let fd = super::descriptors::out_of_the_way(fd);
     Descriptor::Real(Arc::new(RealDescriptor { fd, appending: Mutex::new(()) }))
 }
 

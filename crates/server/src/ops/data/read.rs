@@ -13,20 +13,17 @@ pub const FACTS: OpFacts = OpFacts {
 };
 
 /// Read. Bytes after the stream's end are not sent: the client knows the other datafiles, and makes them
-/// zeros or the end of the file. A stream that grew before its bytes were read is read again: its size, its
-/// change count and its bytes are of one moment.
+/// zeros or the end of the file. Size and change count are of this look, also where the stream grows before
+/// its bytes are read.
 pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Stopped> {
     let capability = transfer.capability.as_ref();
     let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::READ)?;
-    let (stream, mut info) = (access.stream, access.info);
+    let (stream, info) = (access.stream, access.info);
     if let Some(done) = ctx.done(stream) {
         let done = done?;
-        if data::share_of(transfer)?.trimmed(done.info.size).len == done.data.len() as u64 {
-            let (len, facts) = (done.data.len() as u32, done.facts());
-            ctx.bulk_out.push(done.data);
-            return Ok(Answer::Data { len, facts });
-        }
-        info = done.info;
+        let (len, facts) = (done.data.len() as u32, done.facts());
+        ctx.bulk_out.push(done.data);
+        return Ok(Answer::Data { len, facts });
     }
     let part = StreamPart::of(transfer)?.trimmed(info.size)?;
     // A few bytes of pattern may name a small content a million times.

@@ -1,0 +1,33 @@
+//! The C calls, a file for each family.
+//!
+//! A function asks [`route`](crate::route) or [`table`](crate::table) whose the call is, and passes it on or
+//! answers it. Names for the same call (with `64`, with `__…_chk`) are aliases: on 64-bit Linux they take the
+//! same arguments.
+
+pub mod descriptors;
+pub mod directories;
+pub mod io;
+pub mod locks;
+pub mod mapping;
+pub mod metadata;
+pub mod names;
+pub mod open;
+pub mod places;
+pub mod process;
+pub mod stdio;
+pub mod temporary;
+pub mod threads;
+pub mod walks;
+pub mod xattrs;
+
+/// Export a function under further names of the C library.
+macro_rules! also {
+    ($($alias:ident = $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $alias($($arg: $ty),*) $(-> $ret)? {
+            // SAFETY: the alias has the conditions of its name.
+            unsafe { $name($($arg),*) }
+        }
+    )*};
+}
+pub(crate) use also;

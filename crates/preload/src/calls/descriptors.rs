@@ -1,0 +1,321 @@
+//! Descriptors: closed, doubled, asked about; and those of our own kept out of the program's way.
+//!
+//! **A descriptor that the runtime makes while a thread is in our world moves to a high number**: programs take
+//! low ones by choice (a shell's `exec 3>file`), and would close or replace it.
+
+use super::{also, stdio};
+use crate::config;
+use crate::guard::{self, Res, answer, call};
+use crate::opens;
+use crate::real;
+use crate::session::own_from;
+use crate::table::{self, is_kernels, is_virtual};
+use libc::{c_int, c_uint, c_ulong, c_void};
+use std::sync::atomic::Ordering;
+
+/// A descriptor that was made in our world, at a number that is ours.
+pub fn out_of_the_way(fd: c_int) -> c_int {
+    if fd < 0 || !guard::is_inside() {
+        return fd;
+    }
+    let first = own_from();
+    if fd >= first {
+        return fd;
+    }
+    // SAFETY: the descriptor was just made by this thread.
+    unsafe {
+        let moved = libc::syscall(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, first) as c_int;
+        if moved < 0 {
+            return fd;
+        }
+        libc::syscall(libc::SYS_close, fd);
+        moved
+    }
+}
+
+/// A virtual descriptor is closed; an error of its file is the call's.
+pub fn close_virtual(fd: c_int) -> Res<c_int> {
+    let done = call(|session| {
+        let known = session.index(fd);
+        known.and_then(|_| session.unrefer(fd))
+    });
+    // SAFETY: the program gives it up.
+    let closed = unsafe { real::close()(fd) };
+    is_kernels(fd);
+    if closed < 0 { Err(guard::errno()) } else { done.map(|()| 0) }
+}
+
+/// `close(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if table::index(fd).is_some() && is_virtual(fd) {
+        return answer(close_virtual(fd));
+    }
+    if !guard::is_inside() {
+        // Its number may be the next open's, which says whose that is.
+        is_kernels(fd);
+    }
+    // SAFETY: the caller's argument.
+    unsafe { real::close()(fd) }
+}
+
+unsafe fn close_from(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let clip = |number: c_uint| c_int::try_from(number).unwrap_or(c_int::MAX);
+    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+        for fd in table::virtual_ones(clip(first), clip(last)) {
+            let _ = close_virtual(fd);
+        }
+    }
+    // Ours stay open in this process; they close themselves at an `exec`.
+    let last = if config::is_on() { last.min(own_from() as c_uint - 1) } else { last };
+    if first > last {
+        return 0;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { real::close_range()(first, last, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if first > last {
+        return answer(Err(libc::EINVAL));
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { close_from(first, last, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: the caller's argument.
+    unsafe { close_from(first.max(0) as c_uint, c_uint::MAX, 0) };
+}
+
+/// `new` stands for `old` from now on, in the kernel.
+fn doubled(old: c_int, new: c_int) -> c_int {
+    if new < 0 {
+        return new;
+    }
+    if !is_virtual(old) {
+        is_kernels(new);
+        return new;
+    }
+    let done = call(|session| {
+        let index = session.index(old)?;
+        session.refer(new, index)
+    });
+    match done {
+        Ok(()) => new,
+        Err(number) => {
+            // SAFETY: the descriptor was just made.
+            unsafe { real::close()(new) };
+            answer(Err(number))
+        }
+    }
+}
+
+/// The number `new` is about to stand for another file.
+fn vacated(old: c_int, new: c_int) {
+    if old != new && table::index(new).is_some() {
+        let _ = call(|session| session.unrefer(new));
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup(old: c_int) -> c_int {
+    // SAFETY: the caller's argument.
+    doubled(old, unsafe { real::dup()(old) })
+}
+
+unsafe fn replace(old: c_int, new: c_int, flags: Option<c_int>) -> c_int {
+    let has_old = is_virtual(old);
+    let had_new = table::index(new).is_some();
+    // SAFETY: the caller's arguments.
+    let done = unsafe {
+        match flags {
+            Some(flags) => real::dup3()(old, new, flags),
+            None => real::dup2()(old, new),
+        }
+    };
+    if done < 0 || old == new || guard::is_inside() {
+        return done;
+    }
+    if had_new {
+        vacated(old, new);
+    }
+    let done = doubled(old, done);
+    if (has_old || had_new) && (0..3).contains(&new) {
+        stdio::follow(new);
+    }
+    done
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { replace(old, new, None) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { replace(old, new, Some(flags)) }
+}
+
+/// Status flags that `F_SETFL` changes.
+const CHANGED: c_int = libc::O_APPEND | libc::O_NONBLOCK | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    if !is_virtual(fd) {
+        // SAFETY: the caller's arguments.
+        let done = unsafe { real::fcntl()(fd, command, argument) };
+        if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && !guard::is_inside() {
+            is_kernels(done);
+        }
+        return done;
+    }
+    match command {
+        // SAFETY: the caller's arguments.
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => doubled(fd, unsafe { real::fcntl()(fd, command, argument) }),
+        libc::F_GETFL => answer(call(|session| Ok(session.open(fd)?.record.flags()))),
+        libc::F_SETFL => answer(call(|session| {
+            let flags = &session.open(fd)?.record.flags;
+            let new =
+                (flags.load(Ordering::Relaxed) as c_int & !CHANGED) | (argument as usize as c_int & CHANGED);
+            flags.store(new as u32, Ordering::Relaxed);
+            Ok(0)
+        })),
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW => {
+            // SAFETY: the caller passes a lock.
+            answer(unsafe { super::locks::record_lock(fd, command, argument.cast()) })
+        }
+        // SAFETY: the caller's arguments.
+        libc::F_GETFD | libc::F_SETFD => unsafe { real::fcntl()(fd, command, argument) },
+        libc::F_GETLEASE | libc::F_SETLEASE | libc::F_NOTIFY | libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => {
+            answer(Err(libc::EINVAL))
+        }
+        _ => answer(Err(libc::EINVAL)),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if !is_virtual(fd) {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::ioctl()(fd, request, argument) };
+    }
+    match request {
+        libc::FIONREAD if argument.is_null() => answer(Err(libc::EFAULT)),
+        libc::FIONREAD => answer(call(|session| {
+            let size = session.attributes(fd)?.1.size.cast_signed();
+            let left = size - session.open(fd)?.record.offset.load(Ordering::Relaxed);
+            // SAFETY: the caller passes an integer.
+            unsafe { *argument.cast::<c_int>() = left.clamp(0, c_int::MAX.into()) as c_int };
+            Ok(0)
+        })),
+        // SAFETY: the caller's arguments.
+        libc::FIOCLEX | libc::FIONCLEX => unsafe { real::ioctl()(fd, request, argument) },
+        libc::FICLONE | libc::FICLONERANGE => answer(Err(libc::EOPNOTSUPP)),
+        _ => answer(Err(libc::ENOTTY)),
+    }
+}
+
+/// Makers of descriptors whose files are always the kernel's.
+macro_rules! makers {
+    ($($name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            // SAFETY: the caller's arguments.
+            let fd = unsafe { real::$name()($($arg),*) };
+            is_kernels(fd);
+            out_of_the_way(fd)
+        }
+    )*};
+}
+
+makers! {
+    socket(domain: c_int, kind: c_int, protocol: c_int);
+    eventfd(value: c_uint, flags: c_int);
+    epoll_create1(flags: c_int);
+    accept(fd: c_int, address: *mut c_void, len: *mut c_void);
+    accept4(fd: c_int, address: *mut c_void, len: *mut c_void, flags: c_int);
+}
+
+/// Two descriptors of the kernel's were made.
+unsafe fn both(done: c_int, ends: *const c_int) -> c_int {
+    if done == 0 {
+        // SAFETY: the call has filled both.
+        unsafe {
+            is_kernels(*ends);
+            is_kernels(*ends.add(1));
+        }
+    }
+    done
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pipe(ends: *mut c_int) -> c_int {
+    // SAFETY: the caller's argument.
+    unsafe { both(real::pipe()(ends), ends) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { both(real::pipe2()(ends, flags), ends) }
+}
+
+/// Whether a descriptor is a terminal: a virtual one never is.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn isatty(fd: c_int) -> c_int {
+    if is_virtual(fd) {
+        guard::set_errno(libc::ENOTTY);
+        return 0;
+    }
+    let mut settings = [0_u8; 256];
+    // SAFETY: the settings of a terminal are smaller.
+    let done = unsafe { real::ioctl()(fd, libc::TCGETS, settings.as_mut_ptr().cast()) };
+    c_int::from(done == 0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lockf(fd: c_int, command: c_int, len: libc::off_t) -> c_int {
+    if !is_virtual(fd) {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::lockf()(fd, command, len) };
+    }
+    let mut lock = libc::flock {
+        l_type: if command == libc::F_ULOCK { libc::F_UNLCK as i16 } else { libc::F_WRLCK as i16 },
+        l_whence: libc::SEEK_SET as i16,
+        l_start: match opens::seek(fd, 0, libc::SEEK_CUR) {
+            Ok(at) => at,
+            Err(number) => return answer(Err(number)),
+        },
+        l_len: len,
+        l_pid: 0,
+    };
+    let kind = match command {
+        libc::F_TEST => libc::F_GETLK,
+        libc::F_LOCK => libc::F_SETLKW,
+        _ => libc::F_SETLK,
+    };
+    // SAFETY: the lock is ours.
+    let done = unsafe { super::locks::record_lock(fd, kind, &mut lock) };
+    answer(done.and_then(|done| match command {
+        libc::F_TEST if lock.l_type != libc::F_UNLCK as i16 => Err(libc::EACCES),
+        _ => Ok(done),
+    }))
+}
+
+also! {
+    __close = close(fd: c_int) -> c_int;
+    __dup2 = dup2(old: c_int, new: c_int) -> c_int;
+    fcntl64 = fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
+    __fcntl = fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
+    lockf64 = lockf(fd: c_int, command: c_int, len: libc::off_t) -> c_int;
+}

@@ -1,0 +1,289 @@
+//! Directory streams.
+//!
+//! A stream of ours begins with two words that no stream of the C library begins with: those begin with a
+//! descriptor, which is not negative.
+
+use super::also;
+use super::open::open_spot;
+use crate::guard::{Res, answer, call, set_errno};
+use crate::real;
+use crate::record;
+use crate::route::{Route, route};
+use crate::session::number;
+use crate::table::is_virtual;
+use libc::{AT_FDCWD, DIR, c_char, c_int, c_long, c_void, dirent};
+use shoal_proto::{Handle, Kind};
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+const MARK: [u64; 2] = [u64::from_ne_bytes(*b"oalDIRS\xff") | 0x8000_0000, 0x5348_4f41_4c44_4952];
+/// Entries that are taken at once.
+const BATCH: usize = 128;
+/// Positions after `.` and `..`; entries' own are at least 3.
+const AFTER_DOT: i64 = 1;
+const AFTER_DOTS: i64 = 2;
+
+/// A stream.
+#[repr(C)]
+struct Stream {
+    mark: [u64; 2],
+    fd: c_int,
+    /// The position of the entry returned last.
+    at: i64,
+    ahead: VecDeque<Next>,
+    current: dirent,
+}
+
+struct Next {
+    name: Vec<u8>,
+    ino: u64,
+    kind: u8,
+    after: i64,
+}
+
+unsafe fn ours<'a>(stream: *mut DIR) -> Option<&'a mut Stream> {
+    if stream.is_null() || !crate::config::is_on() {
+        return None;
+    }
+    // SAFETY: the caller passes a stream, and all streams are that large.
+    unsafe { (*stream.cast::<[u64; 2]>() == MARK).then(|| &mut *stream.cast::<Stream>()) }
+}
+
+fn kind_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::Directory => libc::DT_DIR,
+        Kind::File | Kind::Datafile => libc::DT_REG,
+        Kind::Symlink => libc::DT_LNK,
+        Kind::Fifo => libc::DT_FIFO,
+        Kind::Socket => libc::DT_SOCK,
+        Kind::CharDevice => libc::DT_CHR,
+        Kind::BlockDevice => libc::DT_BLK,
+    }
+}
+
+/// Entries after the record's position.
+fn more(fd: c_int) -> Res<VecDeque<Next>> {
+    call(|session| {
+        let record = session.open(fd)?.record;
+        let own = session.handle(fd)?;
+        let mut at = record.offset.load(Ordering::Relaxed);
+        let mut found = VecDeque::new();
+        for (name, before, after) in [(".", 0, AFTER_DOT), ("..", AFTER_DOT, AFTER_DOTS)] {
+            if at == before {
+                let Handle(ino) = own;
+                found.push_back(Next { name: name.into(), ino, kind: libc::DT_DIR, after });
+                at = after;
+            }
+        }
+        let kept = session.open(fd)?.listing.take().filter(|(_, reached)| *reached == at);
+        let mut listing = match kept {
+            Some((listing, _)) => listing,
+            None => {
+                let mut listing = session.tree(record.mount as usize)?.opendir(own);
+                if at > AFTER_DOTS {
+                    listing.seek(at as u64);
+                }
+                listing
+            }
+        };
+        while found.len() < BATCH {
+            let entry = match listing.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(_) if !found.is_empty() => break,
+                Err(error) => return Err(number(&error)),
+            };
+            at = entry.place.cast_signed();
+            let (name, kind) = (entry.name.as_bytes().to_vec(), kind_of(entry.kind));
+            found.push_back(Next { name, ino: entry.handle.0, kind, after: at });
+        }
+        record.offset.store(at, Ordering::Relaxed);
+        session.open(fd)?.listing = Some((listing, at));
+        Ok(found)
+    })
+}
+
+fn stream_of(fd: c_int) -> *mut DIR {
+    // SAFETY: all zeros are a valid entry.
+    let current = unsafe { std::mem::zeroed() };
+    let at = call(|session| Ok(session.open(fd)?.record.offset.load(Ordering::Relaxed))).unwrap_or(0);
+    Box::into_raw(Box::new(Stream { mark: MARK, fd, at, ahead: VecDeque::new(), current })).cast()
+}
+
+/// `opendir(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
+    // SAFETY: the caller's argument.
+    unsafe {
+        let Route::Ours(spot) = route(AT_FDCWD, path) else { return real::opendir()(path) };
+        match open_spot(&spot, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) {
+            Ok(fd) if is_virtual(fd) => stream_of(fd),
+            Ok(fd) => real::fdopendir()(fd),
+            Err(number) => answer(Err(number)),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
+    if !is_virtual(fd) {
+        // SAFETY: the caller's argument.
+        return unsafe { real::fdopendir()(fd) };
+    }
+    let kind = call(|session| Ok(session.open(fd)?.record.kind));
+    match kind {
+        Ok(record::DIRECTORY) => stream_of(fd),
+        Ok(_) => answer(Err(libc::ENOTDIR)),
+        Err(number) => answer(Err(number)),
+    }
+}
+
+/// `readdir(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readdir(stream: *mut DIR) -> *mut dirent {
+    // SAFETY: the caller's argument.
+    let Some(own) = (unsafe { ours(stream) }) else {
+        // SAFETY: the same.
+        return unsafe { real::readdir()(stream) };
+    };
+    if own.ahead.is_empty() {
+        match more(own.fd) {
+            Ok(found) => own.ahead = found,
+            Err(number) => return answer(Err(number)),
+        }
+    }
+    let Some(next) = own.ahead.pop_front() else { return std::ptr::null_mut() };
+    own.at = next.after;
+    let entry = &mut own.current;
+    (entry.d_ino, entry.d_off, entry.d_type) = (next.ino, next.after, next.kind);
+    entry.d_reclen = size_of::<dirent>() as u16;
+    let len = next.name.len().min(entry.d_name.len() - 1);
+    // SAFETY: the name has room for it and its end.
+    unsafe { std::ptr::copy_nonoverlapping(next.name.as_ptr(), entry.d_name.as_mut_ptr().cast(), len) };
+    entry.d_name[len] = 0;
+    entry
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readdir_r(stream: *mut DIR, into: *mut dirent, found: *mut *mut dirent) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe {
+        if ours(stream).is_none() {
+            return real::readdir_r()(stream, into, found);
+        }
+        set_errno(0);
+        let entry = readdir(stream);
+        if entry.is_null() {
+            found.write(std::ptr::null_mut());
+            return crate::guard::errno();
+        }
+        std::ptr::copy_nonoverlapping(entry, into, 1);
+        found.write(into);
+        0
+    }
+}
+
+/// `closedir(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closedir(stream: *mut DIR) -> c_int {
+    // SAFETY: the caller's argument; a stream of ours was made by `stream_of`.
+    unsafe {
+        let Some(own) = ours(stream) else { return real::closedir()(stream) };
+        let fd = own.fd;
+        own.mark = [0; 2];
+        drop(Box::from_raw(own));
+        super::descriptors::close(fd)
+    }
+}
+
+fn go(own: &mut Stream, at: i64) {
+    own.ahead.clear();
+    own.at = at;
+    let _ = crate::opens::seek(own.fd, at, libc::SEEK_SET);
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rewinddir(stream: *mut DIR) {
+    // SAFETY: the caller's argument.
+    unsafe {
+        match ours(stream) {
+            Some(own) => go(own, 0),
+            None => real::rewinddir()(stream),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn seekdir(stream: *mut DIR, at: c_long) {
+    // SAFETY: the caller's arguments.
+    unsafe {
+        match ours(stream) {
+            Some(own) => go(own, at),
+            None => real::seekdir()(stream, at),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn telldir(stream: *mut DIR) -> c_long {
+    // SAFETY: the caller's argument.
+    unsafe {
+        match ours(stream) {
+            Some(own) => own.at,
+            None => real::telldir()(stream),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dirfd(stream: *mut DIR) -> c_int {
+    // SAFETY: the caller's argument.
+    unsafe {
+        match ours(stream) {
+            Some(own) => own.fd,
+            None => real::dirfd()(stream),
+        }
+    }
+}
+
+/// `getdents64(2)`, one entry after the other, as the C library's name of it has it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getdents64(fd: c_int, into: *mut c_void, room: libc::size_t) -> libc::ssize_t {
+    if !is_virtual(fd) {
+        // SAFETY: the caller's arguments.
+        return unsafe { libc::syscall(libc::SYS_getdents64, fd, into, room) as libc::ssize_t };
+    }
+    let found = match more(fd) {
+        Ok(found) => found,
+        Err(number) => return answer(Err(number)),
+    };
+    let (mut used, mut last) = (0, None);
+    let count = found.len();
+    for (index, next) in found.into_iter().enumerate() {
+        let len = (19 + next.name.len() + 1).next_multiple_of(8);
+        if used + len > room {
+            // The rest comes again.
+            let at = last.unwrap_or(0);
+            let _ = crate::opens::seek(fd, at, libc::SEEK_SET);
+            break;
+        }
+        let mut raw = Vec::with_capacity(len);
+        raw.extend_from_slice(&next.ino.to_ne_bytes());
+        raw.extend_from_slice(&next.after.to_ne_bytes());
+        raw.extend_from_slice(&(len as u16).to_ne_bytes());
+        raw.push(next.kind);
+        raw.extend_from_slice(&next.name);
+        raw.resize(len, 0);
+        // SAFETY: there is room for `len` more bytes.
+        unsafe { std::ptr::copy_nonoverlapping(raw.as_ptr(), into.cast::<u8>().add(used), len) };
+        used += len;
+        last = Some(next.after);
+        let _ = index;
+    }
+    if used == 0 && count > 0 { answer(Err(libc::EINVAL)) } else { used as libc::ssize_t }
+}
+
+also! {
+    readdir64 = readdir(stream: *mut DIR) -> *mut dirent;
+    readdir64_r = readdir_r(stream: *mut DIR, into: *mut dirent, found: *mut *mut dirent) -> c_int;
+}

@@ -1,0 +1,149 @@
+//! The way from a C call into our world and back.
+//!
+//! - **Errors**: a call returns `-1` and sets `errno`; a call that succeeds leaves `errno` as it was.
+//! - **Signals are held back while a thread is in our world.** A handler may call `write` on a virtual
+//!   descriptor, or jump away: it must not find our lock taken by its own thread. They arrive at the return.
+//! - **Cancellation** is off meanwhile, for the same reason.
+//! - **A panic is `EIO`**, and a line on standard error. It never unwinds into the program.
+//! - **Calls of our own** (the standard library and the runtime call the same symbols) pass straight through:
+//!   [`is_inside`].
+
+use crate::session::Session;
+use libc::c_int;
+use shoal_world::World;
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// A result with an error number.
+pub type Res<T> = Result<T, c_int>;
+
+/// Another thread's calls may take so long, together, before a call gives up.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The one world of this process.
+pub static WORLD: World<Session> = World::new();
+
+thread_local! {
+    /// Whether this thread is in our world. Without a destructor, so it is there until the thread is gone.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+const CANCEL_DISABLE: c_int = 1;
+
+/// Whether this thread is in our world.
+pub fn is_inside() -> bool {
+    INSIDE.with(Cell::get)
+}
+
+/// The thread's error number.
+pub fn errno() -> c_int {
+    // SAFETY: it is the thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Set the thread's error number.
+pub fn set_errno(number: c_int) {
+    // SAFETY: it is the thread's own.
+    unsafe { *libc::__errno_location() = number }
+}
+
+/// Numbers that C calls return; `-1` is an error.
+pub trait Failed {
+    /// The value of an error.
+    const FAILED: Self;
+}
+
+impl Failed for i32 {
+    const FAILED: i32 = -1;
+}
+impl Failed for i64 {
+    const FAILED: i64 = -1;
+}
+impl Failed for isize {
+    const FAILED: isize = -1;
+}
+impl<T> Failed for *mut T {
+    const FAILED: *mut T = std::ptr::null_mut();
+}
+
+/// The value of a C call.
+pub fn answer<T: Failed>(done: Res<T>) -> T {
+    done.unwrap_or_else(|number| {
+        set_errno(number);
+        T::FAILED
+    })
+}
+
+/// Signals held back, and this thread marked, until it is dropped.
+pub struct Held {
+    signals: libc::sigset_t,
+    cancel: c_int,
+    errno: c_int,
+}
+
+impl Held {
+    /// Begin.
+    pub fn new() -> Held {
+        let (mut all, mut signals) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let (mut cancel, errno) = (0, errno());
+        // SAFETY: the sets are filled before they are used.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            // Faults of the program itself are delivered whatever the mask says.
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), signals.as_mut_ptr());
+            pthread_setcancelstate(CANCEL_DISABLE, &mut cancel);
+        }
+        INSIDE.with(|inside| inside.set(true));
+        // SAFETY: `pthread_sigmask` has filled it.
+        Held { signals: unsafe { signals.assume_init() }, cancel, errno }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        INSIDE.with(|inside| inside.set(false));
+        set_errno(self.errno);
+        // SAFETY: the mask is the thread's own of before.
+        unsafe {
+            pthread_setcancelstate(self.cancel, std::ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.signals, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Do `work` in our world.
+pub fn call<T>(work: impl FnOnce(&mut Session) -> Res<T>) -> Res<T> {
+    if is_inside() {
+        // A call of our own, which no virtual descriptor or path may take.
+        return Err(libc::EDEADLK);
+    }
+    let _held = Held::new();
+    let done = catch_unwind(AssertUnwindSafe(|| WORLD.enter(PATIENCE, Session::new, work)));
+    match done {
+        Ok(Ok(done)) => done,
+        Ok(Err(_busy)) => Err(libc::ETIMEDOUT),
+        Err(_panic) => {
+            say("a call failed by a bug of the library; its caller sees EIO");
+            Err(libc::EIO)
+        }
+    }
+}
+
+/// Say, where the user wants to know, that a call is declined, and why.
+pub fn decline(call: &str, why: &str) {
+    if crate::config::get().is_some_and(|config| config.is_logged) {
+        say(&format!("{call} is declined: {why}"));
+    }
+}
+
+/// A line on standard error, past the C library's buffers.
+pub fn say(words: &str) {
+    let line = format!("shoal: {words}\n");
+    // SAFETY: the bytes are there. A standard error that is virtual refuses it.
+    unsafe { libc::syscall(libc::SYS_write, 2, line.as_ptr(), line.len()) };
+}

@@ -1,0 +1,53 @@
+//! The preload library: an unchanged program sees a file system at a directory, without a mount.
+//!
+//! `shoal run --over DIR=container -- PROGRAM` starts a program with this library loaded before the C library.
+//! The library has the C library's names of all calls that take a path or a descriptor. A call on a path below
+//! DIR, or on a descriptor that came from one, is answered by a [`Tree`](shoal_world::Tree) in this process;
+//! every other call goes on to the C library, after one look at a table or a comparison of the path.
+//!
+//! ```text
+//!   program ── open("/data/ckpt/x") ── route ─┬─ kernel's ──▶ the C library
+//!                                            └─ ours ──▶ guard ─▶ World ─▶ Session ─▶ Tree ─▶ Vfs
+//!   program ── write(7, …) ── table ──────────┬─ kernel's ──▶ the C library
+//!                                            └─ virtual ─▶ the same
+//! ```
+//!
+//! - [`real`]: the C library's own functions; [`config`]: which directories; [`route`]: whose a path is;
+//! - [`table`]: whose a descriptor is; [`record`]: the descriptor of the kernel behind a virtual one;
+//! - [`guard`]: in and out of our world; [`session`], [`opens`]: the state there;
+//! - [`calls`]: the C calls, a file for each family.
+//!
+//! **Invariants.** No thread of our own. A panic never reaches the program. The start of a process opens no
+//! file, and reaches no file system until a path or descriptor of one is used. Nothing is torn down at exit: the
+//! C library flushes its streams after all destructors.
+//!
+//! The interface to C is unsafe by nature: each exported function has the conditions of the C function of its
+//! name, and nothing more.
+
+#[cfg(not(panic = "unwind"))]
+compile_error!("a panic must end in the call that had it: build with panic = \"unwind\"");
+
+mod calls;
+mod config;
+mod guard;
+mod opens;
+mod real;
+mod record;
+mod route;
+mod session;
+mod table;
+
+use libc::{c_char, c_int};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
+
+/// The start of the process, before the C library's own.
+extern "C" fn begin(_argc: c_int, _argv: *const *const c_char, envp: *const *const c_char) {
+    // SAFETY: the loader passes the environment; there is one thread.
+    unsafe { config::read(envp) };
+    if config::is_on() {
+        calls::stdio::inherit();
+    }
+}

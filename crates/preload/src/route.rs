@@ -1,0 +1,297 @@
+//! Which file system a path of a call belongs to.
+//!
+//! ```text
+//!   absolute ──────────────── compare with each prefix
+//!   relative ─ directory is ── far from all prefixes ─▶ the kernel's, unless it has `..`
+//!                            ├ above one ─▶ join, compare
+//!                            └ in one ─▶ that file system's
+//! ```
+//!
+//! The common cases need no system call and no lock: an absolute path is compared, a relative one is looked at
+//! for `..`. From the place on where a path enters a prefix, the file system walks it
+//! ([`shoal_world::Walk`]). Outside, `..` is taken by its letters; a symbolic link outside that leads into a
+//! prefix is not seen.
+
+use crate::config;
+use crate::guard::{self, Res, call};
+use crate::session::Session;
+use crate::table;
+use libc::{AT_FDCWD, c_char, c_int};
+use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A path in one of our file systems.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Which file system.
+    pub mount: usize,
+    /// The path below its root; empty for the root.
+    pub path: Vec<u8>,
+}
+
+/// The way of a call.
+pub enum Route {
+    /// It is the kernel's, as it is.
+    Kernel,
+    /// It is ours.
+    Ours(Spot),
+}
+
+/// The process's directory: not known yet; far from all prefixes; above one; in one.
+static DIRECTORY: AtomicU32 = AtomicU32::new(UNKNOWN);
+const UNKNOWN: u32 = 0;
+const FAR: u32 = 1;
+const ABOVE: u32 = 2;
+const INSIDE: u32 = 3;
+
+/// Bytes of a directory's path, at most.
+const PATH_BYTES: usize = 4096;
+
+/// The path of a prefix, and the rest after it.
+fn under(path: &[u8]) -> Option<Spot> {
+    let config = config::get()?;
+    config.prefixes.iter().find_map(|(prefix, mount)| {
+        let rest = path.strip_prefix(&prefix[..])?;
+        let is_it = rest.first().is_none_or(|byte| *byte == b'/');
+        is_it.then(|| Spot { mount: *mount, path: rest.to_vec() })
+    })
+}
+
+/// Whether letters alone do not say where a path leads.
+fn is_crooked(path: &[u8]) -> bool {
+    path.windows(2).any(|pair| pair == b"//" || pair == b"/.") || path.starts_with(b".")
+}
+
+/// An absolute path, component by component, up to a prefix.
+fn straighten(path: &[u8]) -> Option<Spot> {
+    let mut out: Vec<u8> = Vec::with_capacity(path.len());
+    let mut at = 0;
+    while at < path.len() {
+        let from = at + path[at..].iter().take_while(|byte| **byte == b'/').count();
+        let end = from + path[from..].iter().take_while(|byte| **byte != b'/').count();
+        match &path[from..end] {
+            b"" | b"." => {}
+            b".." => out.truncate(out.iter().rposition(|byte| *byte == b'/').unwrap_or(0)),
+            name => {
+                out.push(b'/');
+                out.extend_from_slice(name);
+            }
+        }
+        let config = config::get()?;
+        if let Some((_, mount)) = config.prefixes.iter().find(|(prefix, _)| *prefix == out) {
+            return Some(Spot { mount: *mount, path: path[end..].to_vec() });
+        }
+        at = end;
+    }
+    None
+}
+
+fn absolute(path: &[u8]) -> Option<Spot> {
+    if is_crooked(path) { straighten(path) } else { under(path) }
+}
+
+/// `/dev/stdin`, `/dev/fd/N`, `/proc/self/fd/N`: a descriptor's other name.
+pub fn descriptor_of(path: &[u8]) -> Option<c_int> {
+    if !path.starts_with(b"/dev/") && !path.starts_with(b"/proc/") {
+        return None;
+    }
+    let number = match path {
+        b"/dev/stdin" => 0,
+        b"/dev/stdout" => 1,
+        b"/dev/stderr" => 2,
+        _ => {
+            let own = format!("/proc/{}/fd/", std::process::id());
+            let digits = [&b"/dev/fd/"[..], b"/proc/self/fd/", own.as_bytes()]
+                .iter()
+                .find_map(|beginning| path.strip_prefix(*beginning))?;
+            std::str::from_utf8(digits).ok()?.parse().ok()?
+        }
+    };
+    table::is_virtual(number).then_some(number)
+}
+
+/// The kernel's name of the process's directory, or of a descriptor's.
+fn kernel_path(fd: c_int) -> Option<Vec<u8>> {
+    let mut buffer = [0_u8; PATH_BYTES];
+    let name = match fd {
+        AT_FDCWD => CString::from(c"/proc/self/cwd"),
+        _ => CString::new(format!("/proc/self/fd/{fd}")).ok()?,
+    };
+    // SAFETY: the buffer has that many bytes.
+    let read = unsafe {
+        libc::syscall(libc::SYS_readlinkat, AT_FDCWD, name.as_ptr(), buffer.as_mut_ptr(), buffer.len())
+    };
+    (read > 0).then(|| buffer[..read as usize].to_vec())
+}
+
+fn is_above(path: &[u8]) -> bool {
+    let Some(config) = config::get() else { return false };
+    let base = path.strip_suffix(b"/").unwrap_or(path);
+    let leads = |prefix: &[u8]| prefix.strip_prefix(base).is_some_and(|rest| rest.starts_with(b"/"));
+    config.prefixes.iter().any(|(prefix, _)| leads(prefix))
+}
+
+/// Learn where the process is.
+#[cold]
+fn learn() -> u32 {
+    let errno = guard::errno();
+    let path = kernel_path(AT_FDCWD).unwrap_or_default();
+    let spot = under(&path).map(|spot| {
+        let given = config::get().and_then(|config| config.directory.clone());
+        match given {
+            // A ShoalFS has no directories in the kernel: the process is at the root there.
+            Some(directory) if spot.path.is_empty() => Spot { path: directory, ..spot },
+            _ => spot,
+        }
+    });
+    let state = match &spot {
+        Some(_) => INSIDE,
+        None if is_above(&path) => ABOVE,
+        None => FAR,
+    };
+    let done = call(|session| {
+        session.cwd = spot;
+        Ok(())
+    });
+    if state == INSIDE && done.is_err() {
+        return FAR;
+    }
+    DIRECTORY.store(state, Ordering::Release);
+    guard::set_errno(errno);
+    state
+}
+
+/// The process is in another directory from now on: in one of ours, or in the kernel's.
+pub fn moved_to(session: &mut Session, spot: Option<Spot>) {
+    DIRECTORY.store(if spot.is_some() { INSIDE } else { UNKNOWN }, Ordering::Release);
+    session.cwd = spot;
+}
+
+/// The process is in another directory of the kernel's.
+pub fn moved_away() {
+    // Only from one of ours the world has to be asked to forget it; `learn` does.
+    DIRECTORY.store(UNKNOWN, Ordering::Release);
+}
+
+/// The directory of the process, if it is ours.
+pub fn directory() -> Option<Spot> {
+    let mut state = DIRECTORY.load(Ordering::Acquire);
+    if state == UNKNOWN && config::is_on() && !guard::is_inside() {
+        state = learn();
+    }
+    if state != INSIDE {
+        return None;
+    }
+    call(|session| Ok(session.cwd.clone())).ok().flatten()
+}
+
+fn has_dots(path: &[u8]) -> bool {
+    path == b".."
+        || path.starts_with(b"../")
+        || path.ends_with(b"/..")
+        || path.windows(4).any(|w| w == b"/../")
+}
+
+fn join(base: Spot, path: &[u8]) -> Spot {
+    Spot { mount: base.mount, path: [&base.path[..], b"/", path].concat() }
+}
+
+fn relative(dir: c_int, path: &[u8]) -> Option<Spot> {
+    if dir == AT_FDCWD {
+        let state = match DIRECTORY.load(Ordering::Acquire) {
+            UNKNOWN => learn(),
+            state => state,
+        };
+        return match state {
+            INSIDE => call(|session| Ok(session.cwd.clone())).ok().flatten().map(|base| join(base, path)),
+            FAR if !has_dots(path) => None,
+            _ => straighten(&[&kernel_path(dir)?[..], b"/", path].concat()),
+        };
+    }
+    if table::is_virtual(dir) {
+        let base = call(|session| session.directory_of(dir)).ok()?;
+        return Some(join(base, path));
+    }
+    // A descriptor of the kernel's may be of a directory above a prefix: then the path begins with a part of it.
+    let first = path.split(|byte| *byte == b'/').find(|part| !part.is_empty() && *part != b".")?;
+    let config = config::get()?;
+    let is_part = |prefix: &[u8]| prefix.split(|byte| *byte == b'/').any(|part| part == first);
+    if !has_dots(path) && !config.prefixes.iter().any(|(prefix, _)| is_part(prefix)) {
+        return None;
+    }
+    straighten(&[&kernel_path(dir)?[..], b"/", path].concat())
+}
+
+/// Where a path of a call leads, from a directory's descriptor or `AT_FDCWD`.
+///
+/// # Safety
+/// `path` is null or a C string.
+#[inline]
+pub unsafe fn route(dir: c_int, path: *const c_char) -> Route {
+    if path.is_null() || !config::is_on() || guard::is_inside() {
+        return Route::Kernel;
+    }
+    // SAFETY: as the caller promises.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let spot = match path.first() {
+        None => None,
+        Some(b'/') => absolute(path),
+        Some(_) => relative(dir, path),
+    };
+    spot.map_or(Route::Kernel, Route::Ours)
+}
+
+/// The same for a path that is no C string.
+pub fn route_bytes(path: &[u8]) -> Route {
+    let Ok(path) = CString::new(path) else { return Route::Kernel };
+    // SAFETY: it is one.
+    unsafe { route(AT_FDCWD, path.as_ptr()) }
+}
+
+/// The host's name of a place.
+pub fn host_path(spot: &Spot) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let dir = config::get().and_then(|config| config.overs.get(spot.mount));
+    let dir = dir.map_or(&b""[..], |over| over.dir.as_os_str().as_bytes());
+    [dir, &spot.path].concat()
+}
+
+/// The same as a C string.
+pub fn host_name(spot: &Spot) -> Res<CString> {
+    CString::new(host_path(spot)).map_err(|_| libc::EINVAL)
+}
+
+/// The object of a place, or the host's path to which a link or `..` led away.
+pub enum Target {
+    /// Ours.
+    Found(Box<shoal_world::Found>),
+    /// The host's.
+    Outside(CString),
+}
+
+/// Walk to an object that is there.
+pub fn target(session: &mut Session, spot: &Spot, follow: bool) -> Res<Target> {
+    match session.walk(spot, follow)? {
+        shoal_world::Walk::Object(found) => Ok(Target::Found(found)),
+        shoal_world::Walk::Missing { .. } => Err(libc::ENOENT),
+        shoal_world::Walk::Outside(path) => CString::new(path).map(Target::Outside).map_err(|_| libc::EINVAL),
+    }
+}
+
+/// A call on the object of a place: `ours`, or `kernels` where the path leads away.
+pub fn on_object<T: guard::Failed>(
+    spot: &Spot,
+    follow: bool,
+    ours: impl FnOnce(&mut Session, shoal_world::Found) -> Res<T>,
+    kernels: impl FnOnce(*const c_char) -> T,
+) -> T {
+    let done = call(|session| match target(session, spot, follow)? {
+        Target::Found(found) => ours(session, *found).map(Ok),
+        Target::Outside(path) => Ok(Err(path)),
+    });
+    match done {
+        Ok(Ok(value)) => value,
+        Ok(Err(path)) => kernels(path.as_ptr()),
+        Err(number) => guard::answer(Err(number)),
+    }
+}

@@ -1,0 +1,25 @@
+//! The command that runs a program over file systems without a mount.
+
+use super::Key;
+use clap::Args;
+use std::ffi::OsString;
+
+/// `shoal run`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:  shoal run --over /scratch/me/ckpt=container -- ./model --checkpoint /scratch/me/ckpt/step-000100
+          shoal run --over /mnt/demo=shoal://10.0.0.1:7441/demo --key ./key -- python3 train.py /mnt/demo
+The program is unchanged, and no mount and no root is needed: a library in the program and its children answers the C
+library's calls on paths below DIR. Programs without a C library (static ones) are refused.")]
+pub struct Run {
+    /// A directory, and what it shows: DIR=container (each file is a container in DIR), DIR=plain (DIR itself) or
+    /// DIR=shoal://HOST:PORT/NAME (a file system). DIR is absolute. May be given several times.
+    #[arg(long, required = true, value_name = "DIR=WHAT")]
+    pub over: Vec<String>,
+    /// Which key.
+    #[command(flatten)]
+    pub key: Key,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}

@@ -1,0 +1,173 @@
+//! Which file system lies over a directory of the host, and how it is reached.
+//!
+//! `shoal run` writes a list of these into an environment variable, and the library in the program reads it:
+//! one line each, of fields between tabs. **The choice of a transform is made here, and nowhere else.**
+
+use crate::{Tree, plant};
+use anyhow::{Context as _, Result, bail};
+use shoal_client::Options;
+use shoal_config::address::{Place, ShoalAddress};
+use shoal_env::real::Runtime;
+use shoal_transform::ContainerOptions;
+use shoal_vfs::{Connect as _, LocalOptions};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Descriptors that a local directory keeps open in a program that is not ours, at most.
+const DESCRIPTORS_MAX: usize = 64;
+/// Time for each request to a server.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The words for a file system over a directory.
+pub const OFFERED: &str = "container, plain, or an address (shoal://HOST:PORT/NAME)";
+
+/// What a directory of the host shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// Its own files, passed through.
+    Plain,
+    /// Files that are containers in it.
+    Container,
+    /// A ShoalFS at an address, with a key file.
+    Shoal {
+        /// The address.
+        address: String,
+        /// The key file.
+        key: PathBuf,
+    },
+}
+
+/// A directory, and the file system over it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Over {
+    /// The directory, absolute and without symbolic links.
+    pub dir: PathBuf,
+    /// The same as the user gave it, absolute: programs use this name too.
+    pub given: PathBuf,
+    /// What it shows.
+    pub shown: Shown,
+}
+
+impl Over {
+    /// Read `DIR=container`, `DIR=plain` or `DIR=shoal://…`.
+    ///
+    /// # Errors
+    /// The directory is missing, or no directory; the transform is unknown; there is no key.
+    pub fn parse(text: &str, key: Option<&Path>) -> Result<Over> {
+        let Some((dir, shown)) = text.split_once('=') else {
+            bail!("`{text}` names no file system: write DIR={{{OFFERED}}}");
+        };
+        let dir = Path::new(dir);
+        if !dir.is_absolute() {
+            let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+            bail!(
+                "`{}` is relative, and programs change their directory: write {}",
+                dir.display(),
+                absolute.display()
+            );
+        }
+        let whole =
+            dir.canonicalize().with_context(|| format!("{} cannot be used: make it first", dir.display()))?;
+        if !whole.is_dir() {
+            bail!("{} is not a directory: name one", dir.display());
+        }
+        if whole == Path::new("/") {
+            bail!("a file system cannot lie over /: name a directory");
+        }
+        if [&whole, dir].iter().any(|path| path.to_str().is_none_or(|text| text.contains(['\t', '\n']))) {
+            bail!("the path {} has a tab, a line's end or no valid text: name another", dir.display());
+        }
+        Ok(Over { dir: whole, given: dir.to_owned(), shown: shown_of(shown, key)? })
+    }
+
+    /// Refuse directories of which one lies in the other.
+    ///
+    /// # Errors
+    /// Which.
+    pub fn apart(all: &[Over]) -> Result<()> {
+        for (at, one) in all.iter().enumerate() {
+            for other in &all[at + 1..] {
+                if one.dir.starts_with(&other.dir) || other.dir.starts_with(&one.dir) {
+                    bail!(
+                        "{} and {} lie in each other: name directories apart",
+                        one.dir.display(),
+                        other.dir.display()
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The line of an environment variable.
+    pub fn to_line(&self) -> String {
+        let (word, key) = match &self.shown {
+            Shown::Plain => ("plain", ""),
+            Shown::Container => ("container", ""),
+            Shown::Shoal { address, key } => (&address[..], key.to_str().unwrap_or("")),
+        };
+        format!("{}\t{}\t{word}\t{key}\n", self.dir.display(), self.given.display())
+    }
+
+    /// Read a line; `None`: it is not one of ours.
+    pub fn from_line(line: &str) -> Option<Over> {
+        let mut fields = line.split('\t');
+        let (dir, given, word) = (fields.next()?, fields.next()?, fields.next()?);
+        let shown = match word {
+            "plain" => Shown::Plain,
+            "container" => Shown::Container,
+            address => Shown::Shoal { address: address.to_owned(), key: fields.next()?.into() },
+        };
+        dir.starts_with('/').then(|| Over { dir: dir.into(), given: given.into(), shown })
+    }
+
+    /// Reach the file system.
+    ///
+    /// # Errors
+    /// Why it cannot be reached.
+    pub fn plant(&self, runtime: &Rc<Runtime>) -> Result<Box<dyn Tree>> {
+        let local = LocalOptions {
+            inline: true,
+            descriptors: Some(DESCRIPTORS_MAX),
+            ..LocalOptions::new(self.dir.clone())
+        };
+        Ok(match &self.shown {
+            Shown::Plain => plant(runtime, local)?,
+            Shown::Container => plant(runtime, ContainerOptions { over: local })?,
+            Shown::Shoal { address, key } => plant(runtime, client(address, key)?)?,
+        })
+    }
+
+    /// Whether one process sees at once what another one writes through a file that both have open.
+    pub fn is_seen_at_once(&self) -> bool {
+        self.shown != Shown::Container
+    }
+}
+
+fn shown_of(text: &str, key: Option<&Path>) -> Result<Shown> {
+    match text {
+        "plain" => Ok(Shown::Plain),
+        "container" => Ok(Shown::Container),
+        address if address.starts_with("shoal://") => {
+            let place = Place::find(address, key)?;
+            if place.address.path != "/" {
+                bail!("only a whole file system lies over a directory: leave out `{}`", place.address.path);
+            }
+            place.open_key()?;
+            let key = place.key.canonicalize().with_context(|| format!("the key {}", place.key.display()))?;
+            Ok(Shown::Shoal { address: place.address.to_string(), key })
+        }
+        other => bail!("unknown transform `{other}`; there are: {OFFERED}"),
+    }
+}
+
+fn client(address: &str, key: &Path) -> Result<Options> {
+    let place = Place { address: address.parse::<ShoalAddress>()?, key: key.to_owned() };
+    let (key, file_system) = place.open_key()?;
+    let servers = place.address.servers.clone();
+    let options = Options::new(servers, key.secret()?, file_system.fs_id()?, file_system.collection());
+    let mut options = Options { timeout: TIMEOUT, ..options };
+    // Programs that work together are processes, each with a client: none may keep names of its own.
+    options.under_a_kernel(false);
+    Ok(options)
+}

@@ -1,0 +1,205 @@
+//! File systems, open files and listings without type parameters and without futures.
+//!
+//! Each call drives the world until it is done ([`Runtime::block_on`]). The caller has the turn.
+
+use crate::Walk;
+use crate::walk::walk;
+use bytes::Bytes;
+use shoal_env::real::Runtime;
+use shoal_proto::op::{Entry, XattrName};
+use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr};
+use shoal_vfs::{Connect, Listing, RenameFlags, Result, Space, Vfs, VfsFile};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Attributes of a listing's entries are not waited for.
+const PATIENCE: Duration = Duration::ZERO;
+
+/// Connect to a file system, and make it a tree of this world.
+///
+/// # Errors
+/// Why it cannot be reached, and a remedy.
+pub fn plant<C: Connect>(runtime: &Rc<Runtime>, how: C) -> Result<Box<dyn Tree>> {
+    let vfs = runtime.block_on(how.connect(runtime.env()))?;
+    Ok(Box::new(Planted { runtime: runtime.clone(), vfs }))
+}
+
+struct Planted<V> {
+    runtime: Rc<Runtime>,
+    vfs: V,
+}
+
+struct HeldFile<F> {
+    runtime: Rc<Runtime>,
+    file: F,
+}
+
+struct HeldListing<L> {
+    runtime: Rc<Runtime>,
+    listing: L,
+}
+
+macro_rules! tree {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {
+        /// A file system: [`Vfs`], whose documentation describes the calls and their errors.
+        #[allow(clippy::missing_errors_doc, reason = "the waist documents them")]
+        pub trait Tree {
+            $($(#[$doc])* fn $name(&self, $($arg: $ty),*) -> Result<$ret>;)*
+
+            /// Walk a path from the root. `prefix`: the host's path of the root.
+            fn walk(&self, prefix: &[u8], path: &[u8], follow: bool) -> Result<Walk>;
+
+            /// Make a regular file and open it; the attributes, whether it was made, and the open file.
+            fn create(
+                &self, dir: Handle, name: &Name, owner: Owner, exclusive: bool, rights: Rights,
+            ) -> Result<(Attr, bool, Box<dyn TreeFile>)>;
+
+            /// Open a file.
+            fn open(&self, object: Handle, rights: Rights) -> Result<Box<dyn TreeFile>>;
+
+            /// List a directory.
+            fn opendir(&self, dir: Handle) -> Box<dyn TreeListing>;
+        }
+
+        impl<V: Vfs> Tree for Planted<V> {
+            $(fn $name(&self, $($arg: $ty),*) -> Result<$ret> {
+                self.runtime.block_on(self.vfs.$name($($arg),*))
+            })*
+
+            fn walk(&self, prefix: &[u8], path: &[u8], follow: bool) -> Result<Walk> {
+                self.runtime.block_on(walk(&self.vfs, prefix, path, follow))
+            }
+
+            fn create(
+                &self, dir: Handle, name: &Name, owner: Owner, exclusive: bool, rights: Rights,
+            ) -> Result<(Attr, bool, Box<dyn TreeFile>)> {
+                let made = self.vfs.create(dir, name, owner, exclusive, rights);
+                let (attr, is_new, file) = self.runtime.block_on(made)?;
+                Ok((attr, is_new, self.held(file)))
+            }
+
+            fn open(&self, object: Handle, rights: Rights) -> Result<Box<dyn TreeFile>> {
+                Ok(self.held(self.runtime.block_on(self.vfs.open(object, rights))?))
+            }
+
+            fn opendir(&self, dir: Handle) -> Box<dyn TreeListing> {
+                let listing = self.vfs.opendir(dir, PATIENCE);
+                Box::new(HeldListing { runtime: self.runtime.clone(), listing })
+            }
+        }
+    };
+}
+
+tree! {
+    /// Attributes.
+    fn getattr(object: Handle) -> Attr;
+    /// Change attributes.
+    fn setattr(object: Handle, set: SetAttr) -> Attr;
+    /// Set the size.
+    fn truncate(object: Handle, size: u64, kill_privileges: bool) -> Attr;
+    /// The target of a symbolic link.
+    fn readlink(object: Handle) -> Bytes;
+    /// Make an object that is no directory and no link, without opening it.
+    fn mknod(dir: Handle, name: &Name, owner: Owner, kind: Kind, device: u64) -> Attr;
+    /// Make a directory.
+    fn mkdir(dir: Handle, name: &Name, owner: Owner) -> Attr;
+    /// Make a symbolic link.
+    fn symlink(dir: Handle, name: &Name, owner: Owner, target: &[u8]) -> Attr;
+    /// A further name.
+    fn link(object: Handle, dir: Handle, name: &Name) -> Attr;
+    /// Remove a name that leads to no directory.
+    fn unlink(dir: Handle, name: &Name) -> ();
+    /// Remove an empty directory.
+    fn rmdir(dir: Handle, name: &Name) -> ();
+    /// Move a name.
+    fn rename(from: Handle, from_name: &Name, to: Handle, to_name: &Name, flags: RenameFlags) -> ();
+    /// The value of an extended attribute.
+    fn getxattr(object: Handle, name: &[u8]) -> Bytes;
+    /// Set an extended attribute.
+    fn setxattr(object: Handle, name: &[u8], value: &[u8], create: bool, replace: bool) -> ();
+    /// The names of extended attributes.
+    fn listxattr(object: Handle) -> Vec<XattrName>;
+    /// Remove an extended attribute.
+    fn removexattr(object: Handle, name: &[u8]) -> ();
+    /// Make a directory durable.
+    fn fsync_directory(dir: Handle) -> ();
+    /// Make everything durable.
+    fn sync_all() -> ();
+    /// Space.
+    fn statfs() -> Space;
+}
+
+impl<V: Vfs> Planted<V> {
+    fn held(&self, file: V::File) -> Box<dyn TreeFile> {
+        Box::new(HeldFile { runtime: self.runtime.clone(), file })
+    }
+}
+
+macro_rules! tree_file {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {
+        /// An open file: [`VfsFile`], whose documentation describes the calls and their errors.
+        #[allow(clippy::missing_errors_doc, reason = "the waist documents them")]
+        pub trait TreeFile {
+            $($(#[$doc])* fn $name(&self, $($arg: $ty),*) -> Result<$ret>;)*
+
+            /// The file.
+            fn handle(&self) -> Handle;
+
+            /// Close it. Dropping it does the same at the next call, without a report.
+            fn close(self: Box<Self>) -> Result<()>;
+        }
+
+        impl<F: VfsFile> TreeFile for HeldFile<F> {
+            $(fn $name(&self, $($arg: $ty),*) -> Result<$ret> {
+                self.runtime.block_on(self.file.$name($($arg),*))
+            })*
+
+            fn handle(&self) -> Handle {
+                self.file.handle()
+            }
+
+            fn close(self: Box<Self>) -> Result<()> {
+                let held = *self;
+                held.runtime.block_on(held.file.close())
+            }
+        }
+    };
+}
+
+tree_file! {
+    /// Read at an offset; short only at the end.
+    fn read(offset: u64, len: usize) -> Bytes;
+    /// Write at an offset.
+    fn write(offset: u64, data: Bytes) -> ();
+    /// Write at an offset, durable at the return.
+    fn write_durable(offset: u64, data: Bytes) -> ();
+    /// Append; the offset.
+    fn append(data: Bytes) -> u64;
+    /// Make all data durable.
+    fn fsync() -> ();
+    /// Reserve, zero or release a range.
+    fn allocate(offset: u64, len: u64, mode: Allocation) -> ();
+}
+
+/// A listing: [`Listing`].
+pub trait TreeListing {
+    /// The next entry; `None` at the end.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn next(&mut self) -> Result<Option<Entry>>;
+
+    /// Continue after a place.
+    fn seek(&mut self, place: u64);
+}
+
+impl<L: Listing> TreeListing for HeldListing<L> {
+    fn next(&mut self) -> Result<Option<Entry>> {
+        let listed = self.runtime.block_on(self.listing.next(false))?;
+        Ok(listed.map(|listed| listed.entry))
+    }
+
+    fn seek(&mut self, place: u64) {
+        self.listing.seek(place);
+    }
+}

@@ -1,0 +1,54 @@
+//! The right to drive a world: a lock with a deadline, one word wide, that a forked child can reset.
+//!
+//! ```text
+//!   0 free ── take ──▶ 1 taken ── another waits ──▶ 2 taken, wanted ── give ──▶ 0, and one is woken
+//! ```
+
+use rustix::thread::futex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+const WANTED: u32 = 2;
+
+/// See the module.
+#[derive(Default)]
+pub struct Turn(AtomicU32);
+
+impl Turn {
+    /// A turn that is free.
+    pub const fn new() -> Turn {
+        Turn(AtomicU32::new(FREE))
+    }
+
+    /// Take it within `patience`; whether that succeeded. A thread that has it must not take it again.
+    pub fn take(&self, patience: Duration) -> bool {
+        if self.0.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return true;
+        }
+        let until = Instant::now() + patience;
+        while self.0.swap(WANTED, Ordering::Acquire) != FREE {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let left = futex::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            // Woken, timed out, interrupted or changed meanwhile: the word says which.
+            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, WANTED, Some(&left));
+        }
+        true
+    }
+
+    /// Give it away. The thread has it.
+    pub fn give(&self) {
+        if self.0.swap(FREE, Ordering::Release) == WANTED {
+            let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    /// In a forked child: no other thread is there that could have it or wait for it.
+    pub fn reset(&self) {
+        self.0.store(FREE, Ordering::Release);
+    }
+}
