@@ -62,7 +62,9 @@ use table::Table;
 /// Names a folder may hold before it is a collection: the rest of an interrupted creation.
 const OWN_NAMES: [&str; 3] = ["collection.new", "lock", "lost+found"];
 /// Folders in a collection's folder, made after the identity file.
-const PARTS: [&str; 3] = ["journal", "tables", "streams"];
+const PARTS: [&str; 3] = ["journal", "tables", STREAMS];
+/// The folder of the files of large streams.
+const STREAMS: &str = "streams";
 
 /// An open collection. Dropping it without [`close`](crate::Module::close) is a crash: background work
 /// stops at once.

@@ -276,8 +276,10 @@ fn a_folder_with_a_part_missing_is_refused_and_comes_back_with_it() {
     for (part, words) in [
         ("collection", ["`collection` with its identity is missing", "from a copy"]),
         ("journal", ["holds no segment", "from a copy"]),
+        ("streams", ["the bytes of larger files", "from a copy"]),
+        ("streams/7f", ["streams/7f is not there", "from a copy"]),
     ] {
-        let (there, away) = (folder.join(part), home.path(part));
+        let (there, away) = (folder.join(part), home.path(&part.replace('/', "-")));
         std::fs::rename(&there, &away).unwrap();
         refused(&["up", &data], &words);
         if there.is_dir() {

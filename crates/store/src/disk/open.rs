@@ -9,6 +9,7 @@
 //!    stream's size, the size becomes the file's (the record of a size follows its write; a killed server
 //!    may not have written it).
 
+use super::STREAMS;
 use super::admit::Ledger;
 use super::apply::INTENT_PREFIX;
 use super::background::entry;
@@ -80,12 +81,33 @@ async fn prepare_folder(env: &Env, config: &CollectionConfig) -> Result<identity
     sync_ancestors(env, dir).await.map_err(error)?;
     lock(env, dir).await?;
     let kept = identity::check(env, config).await?;
-    for part in super::PARTS {
+    for part in super::PARTS.iter().filter(|part| **part != STREAMS) {
         env.create_dir(dir.join(part)).await.map_err(error)?;
     }
-    StreamFiles::make_folders(env, &dir.join("streams")).await.map_err(error)?;
     env.sync_dir(dir).await.map_err(error)?;
     Ok(kept)
+}
+
+/// The folders of the files of streams: made with the store, before its journal. A store that has records
+/// and lacks one has lost the bytes of larger files; made anew, it would look whole.
+async fn stream_folders(env: &Env, dir: &Path, has_records: bool) -> Result<(), StoreError> {
+    let streams = dir.join(STREAMS);
+    if has_records {
+        return match StreamFiles::missing_folder(env, &streams).await {
+            None => Ok(()),
+            Some(missing) => Err(StoreError::Damaged(format!(
+                "{0} is not there: the bytes of larger files were in it; bring it back from a copy (to give them up, make it: \
+                 `mkdir -p {0}`)",
+                missing.display()
+            ))),
+        };
+    }
+    let made = async {
+        env.create_dir(streams.clone()).await?;
+        StreamFiles::make_folders(env, &streams).await?;
+        env.sync_dir(dir).await
+    };
+    made.await.map_err(|error| StoreError::io(format!("preparing {}", streams.display()), &error))
 }
 
 /// Lock the folder until this environment ends.
@@ -139,6 +161,7 @@ async fn recover(
             checkpoint.0
         )));
     }
+    stream_folders(&env, &config.dir, checkpoint > Lsn(0) || !reader.is_empty()).await?;
     let replayed = reader.replay(checkpoint).await?;
     env.crash_point(crash_point::START_REPLAYED, 0);
     count_live(table.as_ref(), &replayed.rows, &mut live).await?;
@@ -184,7 +207,7 @@ async fn recover(
         journal: RefCell::new(journal),
         opened_at: replayed.last,
         checkpointed: Cell::new(checkpoint),
-        files: StreamFiles::new(env.clone(), config.dir.join("streams"), config.open_files),
+        files: StreamFiles::new(env.clone(), config.dir.join(STREAMS), config.open_files),
         gates: Gates::default(),
         cuts: RefCell::default(),
         contents: RefCell::new(Contents::new(config.data_cache_bytes)),

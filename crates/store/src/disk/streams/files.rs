@@ -278,6 +278,18 @@ impl StreamFiles {
         env.sync_dir(dir).await
     }
 
+    /// The first of the folders that is not there.
+    pub async fn missing_folder(env: &Env, dir: &Path) -> Option<PathBuf> {
+        let there: BTreeSet<String> = match env.list(dir.to_path_buf()).await {
+            Ok(entries) => entries.into_iter().map(|entry| entry.name).collect(),
+            Err(_) => return Some(dir.to_path_buf()),
+        };
+        (0..=255)
+            .map(|byte| folder(Handle(byte)))
+            .find(|name| !there.contains(name))
+            .map(|name| dir.join(name))
+    }
+
     /// All files, with their lengths, of one folder.
     pub async fn list(&self, folder_of: u8) -> Result<Vec<(Handle, u64)>, StoreError> {
         let name = folder(Handle(folder_of.into()));
