@@ -17,6 +17,7 @@
 mod allocate;
 mod append;
 mod fsync;
+mod paired;
 mod read;
 mod write;
 

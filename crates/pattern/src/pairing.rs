@@ -62,6 +62,16 @@ impl<'a> Pairing<'a> {
         Ok(Self { file, memory })
     }
 
+    /// The file's side.
+    pub fn file(&self) -> &'a Pattern {
+        self.file
+    }
+
+    /// The memory's side.
+    pub fn memory(&self) -> &'a Pattern {
+        self.memory
+    }
+
     /// Packed bytes of both sides.
     pub fn len(&self) -> u64 {
         self.file.len()

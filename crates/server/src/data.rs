@@ -9,12 +9,12 @@
 //!   requests in hand          order                  blocks, pack               the store
 //!   part ── burst of runs ─┐  (stream, offset) ──▶   cached, or read once ◀──── read
 //!   part ── burst of runs ─┼▶ C-SCAN, locks          cut for every reader
-//!   part ── burst of runs ─┘  company for gaps ──▶   merged of all writers ───▶ write(2), then the replies
+//!   part ── burst of runs ─┘  company for gaps ──▶   merged of all writers ──▶ write(2), then replies
 //! ```
 //! Requests of many clients that want the same blocks are served together: [`hand`] keeps them and drives
 //! the sweep, [`order`] says which blocks come next and locks them, `steps` reads and writes them, with
-//! the cache of [`blocks`] and the merging of [`pack`]. Source: Galley (Nieuwejaar and Kotz, 1996), section 4,
-//! whose servers order all blocks of all requests in hand, and disk-directed I/O (Kotz, 1994).
+//! the cache of [`blocks`] and the merging of [`pack`]. Source: Galley (Nieuwejaar and Kotz, 1996), section
+//! 4, whose servers order all blocks of all requests in hand, and disk-directed I/O (Kotz, 1994).
 //!
 //! Small streams are read and replaced by the handlers themselves, in the group's one batch. The store moves
 //! larger data outside the handlers: a handler returns [`Stopped::Bulk`] with a [`Work`], the executor awaits
@@ -31,7 +31,9 @@
 
 mod append;
 pub mod blocks;
+mod burst;
 pub mod change_counts;
+pub mod extent;
 pub mod hand;
 pub mod order;
 pub mod pack;

@@ -316,7 +316,7 @@ mod tests {
     fn every_client_has_as_many_whole_records() {
         let options = PatternsOptions { clients: 3, ..options() };
         let all = options.file_bytes(64);
-        assert!(all <= options.total && all % (3 * 64 * 4) == 0);
+        assert!(all <= options.total && all.is_multiple_of(3 * 64 * 4));
         assert_eq!(options.part_bytes(Shape::Interleaved, 64) * 3, all);
         assert_eq!(options.part_bytes(Shape::Broadcast, 64), all);
         assert_eq!(options.part_bytes(Shape::List, 64), LISTED_MAX * 64);

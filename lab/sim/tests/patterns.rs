@@ -5,7 +5,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use serde_json::Value;
 use shoal_client::{Client, OpenFile};
-use shoal_pattern::{Level, Pattern, Region};
+use shoal_pattern::{Level, Pairing, Pattern, Region};
 use shoal_proto::op::Owner;
 use shoal_proto::{Allocation, Handle, Name, Rights};
 use shoal_sim::{Cluster, ClusterConfig};
@@ -279,5 +279,85 @@ fn an_overlapping_pattern_leaves_the_later_packed_bytes() {
         model.write(&pattern, &data);
         let read = file.read(0, model.0.len()).await.unwrap();
         assert!(read[..] == model.0[..]);
+    });
+}
+
+#[test]
+fn memory_need_not_be_packed() {
+    let cluster = cluster(11, 3);
+    let options = cluster.options();
+    cluster.complete_client(0, |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let file = make(&client, "file").await;
+        let mut draw = Draw(77);
+        let memory = draw.bytes(400_000);
+        let there = Pattern::strided(30, 100, 3000, 900).unwrap();
+        // Backwards in memory, with records of another length.
+        let here = Pattern::strided(399_000, 300, -1000, 300).unwrap();
+        let pairing = Pairing::new(&there, &here).unwrap();
+        file.write_paired(&pairing, &memory.clone().into()).await.unwrap();
+        let at =
+            |region: Region| &memory[region.offset as usize..region.offset as usize + region.len as usize];
+        let packed: Vec<u8> = here.regions().flat_map(at).copied().collect();
+        assert!(file.read_pattern(&there).await.unwrap()[..] == packed[..]);
+        let mut back = vec![0; memory.len()];
+        assert_eq!(file.read_paired(&pairing, &mut back).await.unwrap(), 90_000);
+        let mut expected = vec![0; memory.len()];
+        for region in here.regions() {
+            let range = region.offset as usize..region.offset as usize + region.len as usize;
+            expected[range.clone()].copy_from_slice(&memory[range]);
+        }
+        assert!(back == expected);
+        // The end of the file: the rest of the memory stays.
+        client.truncate(file.handle(), 30 + 600 * 3000, false).await.unwrap();
+        let mut back = vec![9; memory.len()];
+        assert_eq!(file.read_paired(&pairing, &mut back).await.unwrap(), 60_000);
+        assert_eq!((back[399_000], back[399_000 - 250 * 1000]), (memory[399_000], 9));
+        let outside = Pattern::contiguous(350_000, 90_000).unwrap();
+        let refused = file.read_paired(&Pairing::new(&there, &outside).unwrap(), &mut back).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("outside of 400000 bytes")));
+    });
+}
+
+#[test]
+fn cached_blocks_do_not_outlive_a_truncation_a_hole_an_append_or_a_write() {
+    let cluster = cluster(12, 1);
+    let options = cluster.options();
+    cluster.complete_client(0, |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let file = make(&client, "file").await;
+        let records = Pattern::strided(0, 64, 128, 4096).unwrap();
+        let mut model = Model(vec![7; 600_000]);
+        file.write(0, model.0.clone().into()).await.unwrap();
+        for round in 0..6 {
+            // The blocks are in the cache after this.
+            assert!(file.read_pattern(&records).await.unwrap()[..] == model.read(&records), "round {round}");
+            match round {
+                0 => {
+                    client.truncate(file.handle(), 100_000, false).await.unwrap();
+                    client.truncate(file.handle(), 600_000, false).await.unwrap();
+                    model.0[100_000..].fill(0);
+                }
+                1 => {
+                    file.allocate(10_000, 50_000, Allocation::Punch).await.unwrap();
+                    model.0[10_000..60_000].fill(0);
+                }
+                2 => {
+                    client.truncate(file.handle(), 200_000, false).await.unwrap();
+                    file.append(vec![8; 300_000].into()).await.unwrap();
+                    model.0.truncate(200_000);
+                    model.0.resize(500_000, 8);
+                }
+                3 => {
+                    file.write(64, vec![5; 200].into()).await.unwrap();
+                    model.0[64..264].fill(5);
+                }
+                _ => {
+                    let data = vec![round as u8; records.len() as usize];
+                    file.write_pattern(&records, data.clone().into()).await.unwrap();
+                    model.write(&records, &data);
+                }
+            }
+        }
     });
 }

@@ -16,7 +16,7 @@ use shoal_proto::op::Answer;
 use shoal_proto::{Handle, Op, Rights, Status, StreamFacts};
 
 /// The answer to one message.
-struct Fetched {
+pub(super) struct Fetched {
     index: u32,
     window: Window,
     /// The first bytes of the share; those left out are beyond the stream's end, or zeros.
@@ -50,8 +50,21 @@ impl OpenFile {
 
 impl Opened {
     async fn read(&self, o: &Operation, pattern: &Pattern) -> Result<Bytes, Error> {
+        self.read_to(o, pattern, async |plan: &Plan<'_>, fetched: &[Fetched], len| {
+            assemble(plan, fetched, len)
+        })
+        .await
+    }
+
+    /// Read, and have the parts put together by `place`: the first so many packed bytes.
+    pub(super) async fn read_to<T: Default>(
+        &self,
+        o: &Operation,
+        pattern: &Pattern,
+        place: impl AsyncFn(&Plan<'_>, &[Fetched], u64) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         self.has_forgotten_pages();
-        let Some((from, _)) = bounds(o, pattern)? else { return Ok(Bytes::new()) };
+        let Some((from, _)) = bounds(o, pattern)? else { return Ok(T::default()) };
         let work = async |shape: Shape| {
             let mut window = Window::all(pattern);
             // A stuffed file holds nothing beyond its first strip: one byte there is enough to learn that it
@@ -63,18 +76,19 @@ impl Opened {
                     self.client.core.with_pages(|pages| pages.spoil(self.handle));
                 }
             }
-            self.read_shaped(o, &shape, pattern, window).await
+            self.read_shaped(o, &shape, pattern, window, &place).await
         };
         self.with_shape(o, Rights::READ, async |shape| Ok(shape), work).await
     }
 
-    async fn read_shaped(
+    async fn read_shaped<T>(
         &self,
         o: &Operation,
         shape: &Shape,
         pattern: &Pattern,
         window: Window,
-    ) -> Result<Bytes, Error> {
+        place: &impl AsyncFn(&Plan<'_>, &[Fetched], u64) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let plan = Plan::new(self, o, shape, pattern, window);
         let fetched = plan
             .each(async |index: u32, stream: Handle, window: Window| {
@@ -103,7 +117,7 @@ impl Opened {
         } else {
             pattern.len()
         };
-        assemble(&plan, &fetched, len)
+        place(&plan, &fetched, len).await
     }
 
     /// A part was read: the kernel's pages are filled with it, where there is a mount.
@@ -181,17 +195,32 @@ fn assemble(plan: &Plan<'_>, fetched: &[Fetched], len: u64) -> Result<Bytes, Err
     }
     let mut all = vec![0; len];
     for part in fetched {
-        let mut bulk = &part.bulk[..];
-        for run in plan.view(part.index, part.window)? {
-            let (own, rest) = bulk.split_at((run.len as usize).min(bulk.len()));
-            bulk = rest;
-            let at = ((part.window.from + run.packed) as usize).min(len);
+        part.pieces(plan, |packed, own| {
+            let at = (packed as usize).min(len);
             let end = (at + own.len()).min(len);
             all[at..end].copy_from_slice(&own[..end - at]);
-        }
+        })?;
     }
     plan.core.copied(len);
     Ok(all.into())
+}
+
+impl Fetched {
+    /// Bytes that came.
+    pub(super) fn len(&self) -> u64 {
+        self.bulk.len() as u64
+    }
+
+    /// Its runs: the packed position of each, and those of its bytes that came.
+    pub(super) fn pieces(&self, plan: &Plan<'_>, mut of: impl FnMut(u64, &[u8])) -> Result<(), Error> {
+        let mut bulk = &self.bulk[..];
+        for run in plan.view(self.index, self.window)? {
+            let (own, rest) = bulk.split_at((run.len as usize).min(bulk.len()));
+            bulk = rest;
+            of(self.window.from + run.packed, own);
+        }
+        Ok(())
+    }
 }
 
 /// One answer that holds everything in one run needs no copy.

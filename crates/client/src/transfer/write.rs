@@ -1,5 +1,6 @@
 //! Writing: bytes are gathered from the caller's buffer, without a copy where they lie in few pieces.
 
+use super::paired::Source;
 use super::{Plan, bounds, contiguous};
 use crate::core::Operation;
 use crate::file::{Opened, Shape};
@@ -46,7 +47,7 @@ impl OpenFile {
         let o = self.0.client.begin("write", Some(object));
         let pattern = contiguous(&o, offset, data.len() as u64)?;
         core.with_pages(|pages| pages.write_begins(object));
-        let written = self.0.write_by(&o, &pattern, &data, true).await;
+        let written = self.0.write_by(&o, &pattern, &Source::packed(&data), true).await;
         core.note_pages(object, |pages| pages.write_ended(object, written.is_ok()));
         written
     }
@@ -68,8 +69,17 @@ impl OpenFile {
 
 impl Opened {
     async fn write(&self, o: &Operation, pattern: &Pattern, data: &Bytes) -> Result<(), Error> {
+        self.write_from(o, pattern, &Source::packed(data)).await
+    }
+
+    pub(super) async fn write_from(
+        &self,
+        o: &Operation,
+        pattern: &Pattern,
+        source: &Source<'_>,
+    ) -> Result<(), Error> {
         self.has_forgotten_pages();
-        self.write_by(o, pattern, data, false).await
+        self.write_by(o, pattern, source, false).await
     }
 
     /// `has_pages`: the kernel's pages have the bytes.
@@ -77,12 +87,12 @@ impl Opened {
         &self,
         o: &Operation,
         pattern: &Pattern,
-        data: &Bytes,
+        source: &Source<'_>,
         has_pages: bool,
     ) -> Result<(), Error> {
         let Some((_, end)) = bounds(o, pattern)? else { return Ok(()) };
         let fit = async |shape| self.room_to(o, shape, end).await;
-        let work = async |shape| self.write_shaped(o, &shape, pattern, data, has_pages).await;
+        let work = async |shape| self.write_shaped(o, &shape, pattern, source, has_pages).await;
         let result = self.with_shape(o, Rights::WRITE, fit, work).await;
         self.touched();
         result
@@ -93,12 +103,12 @@ impl Opened {
         o: &Operation,
         shape: &Shape,
         pattern: &Pattern,
-        data: &Bytes,
+        source: &Source<'_>,
         has_pages: bool,
     ) -> Result<(), Error> {
         let plan = Plan::new(self, o, shape, pattern, Window::all(pattern));
         let sent = plan.each(async |index: u32, stream: Handle, window: Window| {
-            let (bulk, len) = gather(&plan, index, window, data)?;
+            let (bulk, len) = gather(&plan, index, window, source)?;
             let transfer = plan.transfer(index, stream, window);
             let told =
                 plan.core.ask_with(o, stream.server(), vec![Op::Write { transfer, len }], bulk, 0).await?;
@@ -113,24 +123,31 @@ impl Opened {
 }
 
 /// The bytes of one message, in the view's order.
-fn gather(plan: &Plan<'_>, index: u32, window: Window, data: &Bytes) -> Result<(Vec<Bytes>, u32), Error> {
+fn gather(
+    plan: &Plan<'_>,
+    index: u32,
+    window: Window,
+    source: &Source<'_>,
+) -> Result<(Vec<Bytes>, u32), Error> {
     let view = plan.view(index, window)?;
-    let piece = |packed: u64, len: u64| {
-        let from = (window.from + packed) as usize;
-        from..from + len as usize
-    };
     let (mut pieces, mut len) = (0, 0);
     for run in view.clone() {
-        pieces += 1;
+        source.each(window.from + run.packed, run.len, |_| pieces += 1);
         len += run.len as usize;
     }
     let sent_len = u32::try_from(len).map_err(|_| plan.o.error(Status::OverLimit))?;
     if pieces <= PIECES_MAX || len / pieces >= PIECE_BYTES_MIN {
-        return Ok((view.map(|run| data.slice(piece(run.packed, run.len))).collect(), sent_len));
+        let mut sent = Vec::with_capacity(pieces);
+        view.for_each(|run| {
+            source.each(window.from + run.packed, run.len, |range| sent.push(source.data.slice(range)))
+        });
+        return Ok((sent, sent_len));
     }
     let mut packed = BytesMut::with_capacity(len);
     for run in view {
-        packed.extend_from_slice(&data[piece(run.packed, run.len)]);
+        source.each(window.from + run.packed, run.len, |range| {
+            packed.extend_from_slice(&source.data[range]);
+        });
     }
     plan.core.copied(len);
     Ok((vec![packed.freeze()], sent_len))

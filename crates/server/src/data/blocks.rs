@@ -9,7 +9,7 @@
 //! holes, a content that is replaced. So no cached block outlives a truncation, whichever way it came. Only
 //! blocks that lie wholly inside the stream are kept: what the stream has not yet is not remembered.
 
-use super::order::{BLOCK_BYTES, Extent};
+use super::extent::{BLOCK_BYTES, Extent};
 use bytes::Bytes;
 use lru::LruCache;
 use shoal_env::mutant::{self, Mutant};

@@ -20,8 +20,10 @@
 //! records gives way.
 
 use super::blocks::BlockCache;
+use super::burst::{Group, cut};
 use super::change_counts::ChangeCounts;
-use super::order::{BLOCK_BYTES, Extent, Inside, Order, Taken, Wish};
+use super::extent::{Extent, Wish};
+use super::order::{Inside, Order, Taken};
 use super::pack::Sources;
 use super::part::{StreamPart, WalkPlace};
 use crate::counters::Counters;
@@ -41,7 +43,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 /// Runs of a request that are known at once.
-const BURST_RUNS: usize = 4096;
+const BURST_RUNS: usize = 2048;
 /// Steps under way at once.
 const STEPS_MAX: usize = 16;
 /// Records that are copied before others get a turn.
@@ -86,6 +88,9 @@ pub(super) enum ReadInto {
     Packed(BytesMut),
 }
 
+/// The end of a request: bytes that were read, facts after a write.
+type Given = Result<(Bytes, Option<StreamInfo>), Status>;
+
 /// A request in hand.
 pub(super) struct HandRequest {
     stream: Handle,
@@ -94,8 +99,8 @@ pub(super) struct HandRequest {
     place: WalkPlace,
     /// The burst: pieces of runs, sorted by extent; `packed` is the dense position.
     cuts: Vec<ViewRun>,
-    /// The extents of the burst, each with its pieces.
-    groups: Vec<(Extent, usize, usize)>,
+    /// The extents of the burst.
+    groups: Vec<Group>,
     /// Extents of the burst that are not served yet.
     left: usize,
     /// Steps under way for it.
@@ -103,7 +108,7 @@ pub(super) struct HandRequest {
     pub work: HandWork,
     pub info: Option<StreamInfo>,
     pub failed: Option<Status>,
-    done: Option<Sender<Result<(Bytes, Option<StreamInfo>), Status>>>,
+    done: Option<Sender<Given>>,
 }
 
 impl HandRequest {
@@ -150,55 +155,12 @@ impl HandRequest {
 
     fn wishes(&self, request: u64) -> Vec<(Extent, Wish)> {
         let is_write = matches!(self.work, HandWork::Write(..));
-        let wish = |&(extent, from, to): &(Extent, usize, usize)| {
+        let wish = |&(extent, from, to): &Group| {
             let bytes = self.cuts[from..to].iter().map(|cut| cut.len).sum();
             (extent, Wish { request, is_write, bytes, pieces: to - from })
         };
         self.groups.iter().map(wish).collect()
     }
-}
-
-/// Cut runs at the borders of blocks, but for those that are long: a run of a block or more, or the only one,
-/// is an extent of its own. Pieces of an extent stay in packed order. Where runs overlap, all are cut: a byte
-/// then belongs to one block, where the order decides.
-fn cut(runs: &[ViewRun], is_only: bool, of: Extent) -> (Vec<ViewRun>, Vec<(Extent, usize, usize)>) {
-    let is_long = |run: &ViewRun| is_only || run.len >= BLOCK_BYTES;
-    let keeps_long = runs.iter().any(is_long) && !overlap(runs);
-    let mut cuts: Vec<(Extent, ViewRun)> = Vec::with_capacity(runs.len());
-    for run in runs {
-        if keeps_long && is_long(run) {
-            cuts.push((Extent { from: run.physical, len: run.len, ..of }, *run));
-            continue;
-        }
-        let (mut rest, end) = (*run, run.physical + run.len);
-        while rest.len > 0 {
-            let from = rest.physical / BLOCK_BYTES * BLOCK_BYTES;
-            let len = rest.len.min(from + BLOCK_BYTES - rest.physical);
-            cuts.push((Extent { from, len: BLOCK_BYTES, ..of }, ViewRun { len, ..rest }));
-            let (physical, packed) = (rest.physical + len, rest.packed + len);
-            rest = ViewRun { physical, packed, len: end - physical };
-        }
-    }
-    if !cuts.is_sorted_by_key(|(extent, _)| *extent) {
-        // Stable: pieces of one extent keep their order.
-        cuts.sort_by_key(|(extent, _)| *extent);
-    }
-    let mut groups: Vec<(Extent, usize, usize)> = Vec::new();
-    for (at, (extent, _)) in cuts.iter().enumerate() {
-        match groups.last_mut() {
-            Some((last, _, to)) if last == extent => *to = at + 1,
-            _ => groups.push((*extent, at, at + 1)),
-        }
-    }
-    (cuts.into_iter().map(|(_, run)| run).collect(), groups)
-}
-
-fn overlap(runs: &[ViewRun]) -> bool {
-    let mut spans: Vec<(u64, u64)> = runs.iter().map(|run| (run.physical, run.physical + run.len)).collect();
-    if !spans.is_sorted() {
-        spans.sort_unstable();
-    }
-    spans.windows(2).any(|pair| pair[0].1 > pair[1].0)
 }
 
 /// A caller that waits; dropped, its request leaves.
@@ -303,13 +265,7 @@ impl Sweep {
         part.only_run()
     }
 
-    async fn request(
-        &self,
-        stream: Handle,
-        generation: u64,
-        part: StreamPart,
-        work: HandWork,
-    ) -> Result<(Bytes, Option<StreamInfo>), Status> {
+    async fn request(&self, stream: Handle, generation: u64, part: StreamPart, work: HandWork) -> Given {
         let state = &self.0;
         let (send, receive) = oneshot();
         let id = state.next.get();
@@ -472,41 +428,4 @@ pub(super) async fn give_way() {
         Poll::Pending
     })
     .await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(physical: u64, packed: u64, len: u64) -> ViewRun {
-        ViewRun { physical, packed, len }
-    }
-
-    fn of() -> Extent {
-        Extent { stream: Handle(1), from: 0, len: 0, generation: 1 }
-    }
-
-    fn froms(groups: &[(Extent, usize, usize)]) -> Vec<(u64, u64, usize)> {
-        groups.iter().map(|(extent, from, to)| (extent.from, extent.len, to - from)).collect()
-    }
-
-    #[test]
-    fn runs_are_cut_at_blocks_and_sorted_but_long_ones_stay_whole() {
-        const B: u64 = BLOCK_BYTES;
-        let runs = [run(3 * B - 2, 0, 4), run(10, 4, 5), run(20, 9, 5), run(5 * B + 1, 14, B)];
-        let (cuts, groups) = cut(&runs, false, of());
-        assert_eq!(froms(&groups), [(0, B, 2), (2 * B, B, 1), (3 * B, B, 1), (5 * B + 1, B, 1)]);
-        assert_eq!(cuts[..2], [run(10, 4, 5), run(20, 9, 5)]);
-        assert_eq!(cuts[2..4], [run(3 * B - 2, 0, 2), run(3 * B, 2, 2)]);
-        let (_, groups) = cut(&[run(7, 0, 9)], true, of());
-        assert_eq!(froms(&groups), [(7, 9, 1)], "the only run");
-    }
-
-    #[test]
-    fn where_runs_overlap_all_are_cut_and_stay_in_packed_order() {
-        const B: u64 = BLOCK_BYTES;
-        let (cuts, groups) = cut(&[run(0, 0, 2 * B), run(B + 5, 2 * B, 3)], false, of());
-        assert_eq!(froms(&groups), [(0, B, 1), (B, B, 2)]);
-        assert_eq!(cuts[1..], [run(B, B, B), run(B + 5, 2 * B, 3)]);
-    }
 }

@@ -13,6 +13,7 @@
 //! read before it is written loses nothing that was written meanwhile. Changes whose place is not known
 //! beforehand (appends), or that are not writes (space, holes), take the whole stream.
 
+use super::extent::{Extent, Wanted, Wish};
 use shoal_env::Instant;
 use shoal_env::local::Notify;
 use shoal_proto::Handle;
@@ -22,14 +23,12 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Bytes of a block (Galley's).
-pub const BLOCK_BYTES: u64 = 32 * 1024;
 /// Blocks side by side that one step serves at most.
 pub const STEP_BLOCKS_MAX: usize = 16;
 /// Sparse blocks that one step reads at most: a call each, some at once.
 pub const STEP_SPARSE_MAX: usize = 64;
-/// A block is sparse of which less than this part is wanted.
-const SPARSE: u64 = 64;
+/// Of so many blocks one waits longer than for the usual company: there may be more of it than before.
+const PROBE_EVERY: u64 = 64;
 /// How long a written block with gaps waits for the parts of other requests, from the last moment on in which
 /// one came to such a block.
 const PATIENCE_MAX: Duration = Duration::from_millis(16);
@@ -39,87 +38,6 @@ const PATIENCE_FIRST: Duration = Duration::from_millis(4);
 const PATIENCE_MIN: Duration = Duration::from_micros(250);
 /// No block waits longer.
 const YOUNG_MAX: Duration = Duration::from_millis(200);
-
-/// Bytes of a stream, of one generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Extent {
-    /// The stream.
-    pub stream: Handle,
-    /// The first byte.
-    pub from: u64,
-    /// Bytes.
-    pub len: u64,
-    /// The generation that the requests know.
-    pub generation: u64,
-}
-
-impl Extent {
-    /// The byte after it.
-    pub fn end(&self) -> u64 {
-        self.from.saturating_add(self.len)
-    }
-
-    /// Whether it is a block, and not a longer run.
-    pub fn is_block(&self) -> bool {
-        self.len == BLOCK_BYTES && self.from.is_multiple_of(BLOCK_BYTES)
-    }
-
-    fn meets(&self, other: &Extent) -> bool {
-        self.stream == other.stream && self.from < other.end() && other.from < self.end()
-    }
-
-    fn first_of(stream: Handle) -> Extent {
-        Extent { stream, from: 0, len: 0, generation: 0 }
-    }
-}
-
-/// What one request wants of an extent.
-#[derive(Clone, Copy, Debug)]
-pub struct Wish {
-    /// The request's number.
-    pub request: u64,
-    /// It writes.
-    pub is_write: bool,
-    /// Its bytes in the extent, and in how many pieces they lie.
-    pub bytes: u64,
-    /// See `bytes`.
-    pub pieces: usize,
-}
-
-/// The requests that wait at an extent.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// Those that read, in order of arrival.
-    pub readers: Vec<u64>,
-    /// Those that write, in order of arrival.
-    pub writers: Vec<u64>,
-    bytes_read: u64,
-    bytes_written: u64,
-    pieces_written: usize,
-}
-
-impl Wanted {
-    fn add(&mut self, wish: Wish) {
-        if wish.is_write {
-            self.writers.push(wish.request);
-            self.bytes_written += wish.bytes;
-            self.pieces_written += wish.pieces;
-        } else {
-            self.readers.push(wish.request);
-            self.bytes_read += wish.bytes;
-        }
-    }
-
-    /// Whether it is read, and so little of it that the rest of the block is not worth reading.
-    pub fn is_sparse(&self) -> bool {
-        self.writers.is_empty() && self.bytes_read * SPARSE < BLOCK_BYTES
-    }
-
-    /// Whether company could fill gaps between the parts that are written.
-    fn has_gaps(&self, extent: &Extent) -> bool {
-        self.readers.is_empty() && self.pieces_written > 1 && self.bytes_written < extent.len
-    }
-}
 
 /// Why an extent is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +66,9 @@ pub struct Order {
     claimed: RefCell<Vec<Handle>>,
     next_key: Cell<u64>,
     patience: Cell<Duration>,
+    /// How many writers came to the block that waited in vain last.
+    company: Cell<usize>,
+    probe: Cell<u64>,
     halved_at: Cell<Option<Instant>>,
     changed: Notify,
 }
@@ -164,6 +85,8 @@ impl Default for Order {
             claimed: RefCell::default(),
             next_key: Cell::default(),
             patience: Cell::new(PATIENCE_FIRST),
+            company: Cell::default(),
+            probe: Cell::default(),
             halved_at: Cell::default(),
             changed: Notify::default(),
         }
@@ -192,6 +115,8 @@ impl Drop for Claim<'_> {
         if let Some(at) = claimed.iter().position(|stream| *stream == self.1) {
             claimed.swap_remove(at);
         }
+        drop(claimed);
+        self.0.changed.wake_all();
     }
 }
 
@@ -229,7 +154,7 @@ impl Order {
             self.joined_at.set(now);
             self.patience.set(PATIENCE_MAX);
         }
-        let waits = wanted.has_gaps(&extent) && extent.is_block() && !self.patience.get().is_zero();
+        let waits = wanted.has_gaps(&extent) && extent.is_block() && self.hopes(wanted.writers.len());
         if !waits {
             let wanted = young.remove(&extent);
             ripe.extend(wanted.map(|wanted| (extent, wanted)));
@@ -254,9 +179,17 @@ impl Order {
                 0 | 1 => self.was_alone(now),
                 _ => self.patience.set(PATIENCE_MAX),
             }
+            self.company.set(wanted.writers.len());
             ripe.insert(extent, wanted);
         }
         None
+    }
+
+    /// Whether more writers may come than these.
+    fn hopes(&self, writers: usize) -> bool {
+        let is_all = self.company.get() > 1 && writers >= self.company.get();
+        self.probe.set(self.probe.get() + u64::from(is_all));
+        !self.patience.get().is_zero() && (!is_all || self.probe.get().is_multiple_of(PROBE_EVERY))
     }
 
     /// Nobody came: the next moment is half as long.
@@ -402,6 +335,7 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
+    use super::super::extent::BLOCK_BYTES;
     use super::*;
 
     fn block(at: u64) -> Extent {
@@ -475,6 +409,23 @@ mod tests {
     }
 
     #[test]
+    fn writers_that_never_fill_a_block_wait_for_each_other_and_not_for_more() {
+        let order = Rc::new(Order::default());
+        let both = |block_at, now| {
+            order.wait(block(block_at), wish(1, true, 8, 2), now);
+            order.wait(block(block_at), wish(2, true, 8, 2), now);
+        };
+        both(0, at(0));
+        let until = order.ripen(at(0)).unwrap();
+        order.ripen(until);
+        assert!(order.take().is_some());
+        for block_at in 1..20 {
+            both(block_at, until);
+            assert_eq!(order.take().unwrap().extents[0].1.writers, [1, 2]);
+        }
+    }
+
+    #[test]
     fn a_lone_writer_soon_waits_no_more() {
         let order = Rc::new(Order::default());
         let mut now = at(0);
@@ -486,6 +437,6 @@ mod tests {
             order.ripen(now);
             assert!(order.take().is_some());
         }
-        assert!(now < at(5), "{now:?}");
+        assert!(now < at(9), "{now:?}");
     }
 }

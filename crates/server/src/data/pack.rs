@@ -15,6 +15,7 @@
 
 use bytes::{Bytes, BytesMut};
 use shoal_pattern::ViewRun;
+use std::ops::Range;
 
 /// Bytes of a page of the disk: the smallest hole.
 const PAGE_BYTES: u64 = 4096;
@@ -61,20 +62,20 @@ pub struct Merged {
 }
 
 /// Disjoint ranges, ascending, that do not touch.
-pub type Cover = Vec<(u64, u64)>;
+pub type Cover = Vec<Range<u64>>;
 
 impl Pieces {
     /// The bytes that the pieces bring.
     pub fn cover(&self) -> Cover {
-        let mut ranges: Cover = self.pieces.iter().map(|piece| (piece.at, piece.end())).collect();
-        if !ranges.is_sorted() {
-            ranges.sort_unstable();
+        let mut ranges: Cover = self.pieces.iter().map(|piece| piece.at..piece.end()).collect();
+        if !ranges.is_sorted_by_key(|range| range.start) {
+            ranges.sort_unstable_by_key(|range| range.start);
         }
         let mut cover = Cover::new();
-        for (from, to) in ranges {
+        for range in ranges {
             match cover.last_mut() {
-                Some((_, end)) if from <= *end => *end = to.max(*end),
-                _ => cover.push((from, to)),
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => cover.push(range),
             }
         }
         cover
@@ -95,9 +96,9 @@ impl Pieces {
         let mut len = 0;
         let runs: Vec<ViewRun> = cover
             .iter()
-            .map(|&(from, to)| {
-                let run = ViewRun { physical: from, packed: len, len: to - from };
-                len += to - from;
+            .map(|range| {
+                let run = ViewRun { physical: range.start, packed: len, len: range.end - range.start };
+                len += run.len;
                 run
             })
             .collect();
@@ -135,7 +136,7 @@ impl Pieces {
 /// Whether runs lie so close that they are written with the bytes between them.
 pub fn is_dense(cover: &Cover) -> bool {
     let span = match (cover.first(), cover.last()) {
-        (Some((from, _)), Some((_, to))) => to - from,
+        (Some(first), Some(last)) => last.end - first.start,
         _ => 0,
     };
     cover.len() > SEPARATE_MAX && span <= cover.len() as u64 * PAGE_BYTES
@@ -146,7 +147,7 @@ fn without_holes(data: &[u8], from: u64, cover: &Cover) -> Vec<ViewRun> {
     let end = from + data.len() as u64;
     let mut runs = vec![ViewRun { physical: from, packed: 0, len: data.len() as u64 }];
     for gap in cover.windows(2) {
-        let (first, last) = (gap[0].1.next_multiple_of(PAGE_BYTES), gap[1].0 / PAGE_BYTES * PAGE_BYTES);
+        let (first, last) = (gap[0].end.next_multiple_of(PAGE_BYTES), gap[1].start / PAGE_BYTES * PAGE_BYTES);
         let mut page = first;
         while page < last {
             let at = (page - from) as usize;
@@ -228,7 +229,7 @@ mod tests {
     fn pieces_without_gaps_become_one_run_and_the_later_byte_wins() {
         let all = pieces(&[(10, b"aaaa"), (18, b"cc"), (14, b"bbbb"), (12, b"xx")]);
         let cover = all.cover();
-        assert_eq!(cover, [(10, 20)]);
+        assert_eq!(cover, [10..20]);
         let merged = all.merged(&cover);
         assert_eq!(merged.runs, [ViewRun { physical: 10, packed: 0, len: 10 }]);
         assert_eq!(&merged.data[..], b"aaxxbbbbcc");

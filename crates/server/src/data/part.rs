@@ -106,8 +106,8 @@ impl StreamPart {
 
     /// At most `runs_max` runs from a place on, in packed order, with dense positions; runs that follow each
     /// other in the stream are one (strips of a file lie side by side there). Gives the place after them;
-    /// it is the part's end when the dense position is its length. A walk over many bytes of other servers may
-    /// give none and come further all the same.
+    /// it is the part's end when the dense position is its length. A walk over many bytes of other servers
+    /// may give none and come further all the same.
     ///
     /// # Errors
     /// None for a part that [`StreamPart::of`] made.

@@ -5,8 +5,9 @@
 //! only where pieces lie close together with gaps between them; the extent is locked from that read to the
 //! write.
 
+use super::extent::{BLOCK_BYTES, Extent};
 use super::hand::{HandWork, RECORDS_A_TURN, SweepState, give_way};
-use super::order::{BLOCK_BYTES, Extent, Taken};
+use super::order::Taken;
 use super::pack::{Cover, Merged, Pieces, Sources, WritePiece, is_dense};
 use crate::counters::add;
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use shoal_pattern::ViewRun;
 use shoal_proto::Status;
 use shoal_store::StreamInfo;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 impl SweepState {
@@ -78,12 +80,9 @@ impl SweepState {
             }
             let ranges = self.ranges(extent, &wanted.readers);
             match (ranges.first(), ranges.last()) {
-                (Some((from, _)), Some((_, to))) if wanted.is_sparse() || to - from < BLOCK_BYTES / 2 => {
-                    // The kernel reads pages: what is close together is one call.
-                    sparse.extend(match wanted.is_sparse() {
-                        true => ranges,
-                        false => vec![(*from, *to)],
-                    });
+                (Some(_), Some(_)) if wanted.is_sparse() => sparse.extend(ranges),
+                (Some(low), Some(high)) if high.end - low.start < BLOCK_BYTES / 2 => {
+                    sparse.push(low.start..high.end);
                 }
                 _ => dense.push(*extent),
             }
@@ -116,12 +115,12 @@ impl SweepState {
 
     async fn read_sparse(&self, of: &Extent, ranges: &Cover, sources: &mut Sources) -> Result<(), Status> {
         let mut len = 0;
-        let mut run = |&(from, to): &(u64, u64)| {
-            let run = ViewRun { physical: from, packed: len, len: to - from };
-            len += to - from;
+        let run = |range: &Range<u64>| {
+            let run = ViewRun { physical: range.start, packed: len, len: range.end - range.start };
+            len += run.len;
             run
         };
-        let runs: Vec<ViewRun> = ranges.iter().map(&mut run).collect();
+        let runs: Vec<ViewRun> = ranges.iter().map(run).collect();
         if runs.is_empty() {
             return Ok(());
         }
@@ -207,18 +206,19 @@ impl SweepState {
 
     /// The pieces with the old bytes of the gaps between them.
     async fn over_old(&self, of: &Extent, pieces: &Pieces, cover: &Cover) -> Result<Merged, Status> {
-        let (Some((from, _)), Some((_, to))) = (cover.first(), cover.last()) else {
+        let (Some(first), Some(last)) = (cover.first(), cover.last()) else {
             return Ok(pieces.merged(cover));
         };
-        let (old, info) = self.read_run(of, *from, to - from).await?;
+        let from = first.start;
+        let (old, info) = self.read_run(of, from, last.end - from).await?;
         if info.small {
             // A handler may replace the content meanwhile: nothing is written back.
             return Ok(pieces.merged(cover));
         }
         add(&self.counters.blocks_read_before, of.len.div_ceil(BLOCK_BYTES));
         if mutant::is(Mutant::MergedBlockForgets) {
-            return Ok(pieces.over(&vec![0; old.len()], *from, cover));
+            return Ok(pieces.over(&vec![0; old.len()], from, cover));
         }
-        Ok(pieces.over(&old, *from, cover))
+        Ok(pieces.over(&old, from, cover))
     }
 }

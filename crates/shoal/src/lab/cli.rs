@@ -3,16 +3,18 @@
 mod bench;
 mod bounds;
 mod paper;
+mod patterns;
 mod sim;
 mod tail;
 mod torture;
 
 pub use bench::{
     Bench, BenchCheckpoint, BenchCommon, BenchCompare, BenchDirectory, BenchIo, BenchMount, BenchNative,
-    BenchPage, BenchPatterns, BenchSmall, BenchStored, BenchSweep, BenchTechniques, BenchTell, PatternShape,
+    BenchPage, BenchSmall, BenchStored, BenchSweep, BenchTechniques, BenchTell,
 };
 pub use bounds::Bounds;
 pub use paper::Paper;
+pub use patterns::{BenchPatterns, PatternShape};
 #[cfg(feature = "mutants")]
 pub use sim::SimMutants;
 pub use sim::{Sim, SimSetup, SimSoak};

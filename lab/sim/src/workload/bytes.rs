@@ -206,8 +206,10 @@ impl Worker {
         let len = LENGTHS[self.rng.below(10) as usize];
         let pattern = if self.rng.below(4) == 0 {
             let (rec_size, quantity) = (1 + len % 5_000, 2 + self.rng.below(6));
-            let stride = rec_size + self.rng.below(30_000);
-            Pattern::strided(from as i64, rec_size, stride as i64, quantity)
+            let gap = self.rng.below(30_000);
+            // Tiny records lie close together, many of them in a block.
+            let (quantity, gap) = if rec_size < 64 { (quantity * 24, gap % 200) } else { (quantity, gap) };
+            Pattern::strided(from as i64, rec_size, (rec_size + gap) as i64, quantity)
         } else {
             Pattern::contiguous(from as i64, len)
         };

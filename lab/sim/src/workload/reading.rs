@@ -99,7 +99,13 @@ impl Worker {
     async fn read_records(&mut self, object: ObjectId, at: usize, from: u64) {
         let file = self.held[at].file.clone();
         let (rec_size, quantity) = (1 + self.rng.below(3_000), 2 + self.rng.below(6));
-        let stride = rec_size + self.rng.below(30_000);
+        let gap = self.rng.below(30_000);
+        // Some are tiny and lie close together.
+        let (rec_size, quantity, gap) = match rec_size % 8 {
+            0 => (rec_size / 64 + 1, quantity * 8, gap % 1000),
+            _ => (rec_size, quantity, gap),
+        };
+        let stride = rec_size + gap;
         let pattern = Pattern::strided(from as i64, rec_size, stride as i64, quantity);
         let pattern = pattern.expect("the workload's patterns are valid");
         let called = self.now();

@@ -1,0 +1,94 @@
+//! A burst: the runs of a request that are known at once, cut and sorted for the sweep.
+//!
+//! ```text
+//!   blocks   |       |       |       |
+//!   runs       aa bb      ccc dddddddddddd
+//!   extents  [a, b]   [c] [c] [d d d d d d]     a long run is an extent of its own
+//! ```
+
+use super::extent::{BLOCK_BYTES, Extent};
+use shoal_pattern::ViewRun;
+
+/// An extent, and where its pieces begin and end in the burst.
+pub(super) type Group = (Extent, usize, usize);
+
+/// Cut runs at the borders of blocks, but for those that are long: a run of a block or more, or the only one,
+/// is an extent of its own. Pieces of an extent stay in packed order. Where runs overlap, all are cut: a byte
+/// then belongs to one block, where the order decides.
+pub(super) fn cut(runs: &[ViewRun], is_only: bool, of: Extent) -> (Vec<ViewRun>, Vec<Group>) {
+    let is_long = |run: &ViewRun| is_only || run.len >= BLOCK_BYTES;
+    let keeps_long = runs.iter().any(is_long) && !overlap(runs);
+    let mut cuts: Vec<(Extent, ViewRun)> = Vec::with_capacity(runs.len());
+    for run in runs {
+        if keeps_long && is_long(run) {
+            cuts.push((Extent { from: run.physical, len: run.len, ..of }, *run));
+            continue;
+        }
+        let (mut rest, end) = (*run, run.physical + run.len);
+        while rest.len > 0 {
+            let from = rest.physical / BLOCK_BYTES * BLOCK_BYTES;
+            let len = rest.len.min(from + BLOCK_BYTES - rest.physical);
+            cuts.push((Extent { from, len: BLOCK_BYTES, ..of }, ViewRun { len, ..rest }));
+            let (physical, packed) = (rest.physical + len, rest.packed + len);
+            rest = ViewRun { physical, packed, len: end - physical };
+        }
+    }
+    if !cuts.is_sorted_by_key(|(extent, _)| *extent) {
+        // Stable: pieces of one extent keep their order.
+        cuts.sort_by_key(|(extent, _)| *extent);
+    }
+    let mut groups: Vec<Group> = Vec::new();
+    for (at, (extent, _)) in cuts.iter().enumerate() {
+        match groups.last_mut() {
+            Some((last, _, to)) if last == extent => *to = at + 1,
+            _ => groups.push((*extent, at, at + 1)),
+        }
+    }
+    (cuts.into_iter().map(|(_, run)| run).collect(), groups)
+}
+
+fn overlap(runs: &[ViewRun]) -> bool {
+    let mut spans: Vec<(u64, u64)> = runs.iter().map(|run| (run.physical, run.physical + run.len)).collect();
+    if !spans.is_sorted() {
+        spans.sort_unstable();
+    }
+    spans.windows(2).any(|pair| pair[0].1 > pair[1].0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_proto::Handle;
+
+    fn run(physical: u64, packed: u64, len: u64) -> ViewRun {
+        ViewRun { physical, packed, len }
+    }
+
+    fn of() -> Extent {
+        Extent { stream: Handle(1), from: 0, len: 0, generation: 1 }
+    }
+
+    fn froms(groups: &[Group]) -> Vec<(u64, u64, usize)> {
+        groups.iter().map(|(extent, from, to)| (extent.from, extent.len, to - from)).collect()
+    }
+
+    #[test]
+    fn runs_are_cut_at_blocks_and_sorted_but_long_ones_stay_whole() {
+        const B: u64 = BLOCK_BYTES;
+        let runs = [run(3 * B - 2, 0, 4), run(10, 4, 5), run(20, 9, 5), run(5 * B + 1, 14, B)];
+        let (cuts, groups) = cut(&runs, false, of());
+        assert_eq!(froms(&groups), [(0, B, 2), (2 * B, B, 1), (3 * B, B, 1), (5 * B + 1, B, 1)]);
+        assert_eq!(cuts[..2], [run(10, 4, 5), run(20, 9, 5)]);
+        assert_eq!(cuts[2..4], [run(3 * B - 2, 0, 2), run(3 * B, 2, 2)]);
+        let (_, groups) = cut(&[run(7, 0, 9)], true, of());
+        assert_eq!(froms(&groups), [(7, 9, 1)], "the only run");
+    }
+
+    #[test]
+    fn where_runs_overlap_all_are_cut_and_stay_in_packed_order() {
+        const B: u64 = BLOCK_BYTES;
+        let (cuts, groups) = cut(&[run(0, 0, 2 * B), run(B + 5, 2 * B, 3)], false, of());
+        assert_eq!(froms(&groups), [(0, B, 1), (B, B, 2)]);
+        assert_eq!(cuts[1..], [run(B, B, B), run(B + 5, 2 * B, 3)]);
+    }
+}
