@@ -101,10 +101,10 @@ pub(crate) fn claim(bytes: &[u8]) {
     let extent = within_room(bytes, 0, || Extent::parse(bytes, 4, BLOCK));
     if let Some(extent) = extent {
         assert_eq!(extent.name().as_bytes(), bytes);
-        for block in [0, extent.len() - 1] {
+        for block in [0, extent.blocks() - 1] {
             assert_eq!(Extent::of_place(extent.place(block)), (extent, block));
         }
-        let end = (extent.first() + u64::from(extent.len())) * u64::from(BLOCK);
+        let end = (extent.first() + u64::from(extent.blocks())) * u64::from(BLOCK);
         assert!(i64::try_from(end).is_ok(), "its bytes have offsets of a file");
     }
 }

@@ -125,8 +125,9 @@ pub trait HostFiles: Send + Sync {
     /// Make a file's data and attributes durable. An error of a lost write comes once through each file.
     fn sync(&self, file: &HostFile) -> io::Result<()>;
 
-    /// Take a file's one lock without waiting, for this open of it; whether it was free. It is given back when
-    /// the last clone of the open file is dropped, so also when its process ends. Processes honour it that ask.
+    /// Take a file's one lock without waiting, for this open of it; whether it was free. It is given back
+    /// when the last clone of the open file is dropped, so also when its process ends. Only programs that
+    /// take it honour it.
     fn lock(&self, _file: &HostFile) -> io::Result<bool> {
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }

@@ -4,10 +4,10 @@
 //! it on; the client answers, on its own thread. Only requests that [`AtOnce`] can answer are answered at
 //! once. A reply that is dropped (the client is gone) is answered `EIO` by fuser.
 //!
-//! The kernel does not repeat requests answered `ENOSYS`: flush, unless the file system hears of closes
-//! (all was written when `write(2)` returned; mappings are written back by the kernel before it would ask), access (the kernel checks permissions
-//! itself), lseek for holes, copying of ranges, and polling (the kernel does the simple thing itself). Locks
-//! are not requested at all: they are the kernel's own.
+//! The kernel does not repeat requests answered `ENOSYS`: flush, unless a close has a result there (all
+//! was written when `write(2)` returned; mappings are written back by the kernel before it would ask), access
+//! (the kernel checks permissions itself), lseek for holes, copying of ranges, and polling (the kernel does
+//! the simple thing itself). Locks are not requested at all: they are the kernel's own.
 
 mod answer;
 mod convert;
@@ -325,7 +325,7 @@ impl<V: Vfs> Filesystem for Adapter<V> {
     }
 
     fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        if !V::File::HEARS_CLOSES {
+        if !V::File::REPORTS_CLOSES {
             self.counts.add(Verb::Flush);
             return answer::empty(Err(Errno::NOSYS), reply);
         }

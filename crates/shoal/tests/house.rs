@@ -62,6 +62,9 @@ const PLACES: &[(&str, &str)] = &[
     ("store/src/disk/journal.rs", "Group"),
     // One write of a client under torture, whose bytes follow from a seed.
     ("shoal/src/lab/torture/hand.rs", "Write"),
+    // Records of a composed directory's blocks: one range of a file each.
+    ("transform/src/composed/format.rs", "Data"),
+    ("transform/src/composed/format.rs", "Hole"),
 ];
 
 /// Code that touches the world without `env`, with the reason.

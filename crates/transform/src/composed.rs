@@ -29,6 +29,9 @@
 //! processes make at the same time are not told apart, and the newest wins.
 
 mod blocks;
+mod change;
+mod claim;
+mod compact;
 mod directory;
 mod file;
 pub mod format;
@@ -43,6 +46,7 @@ mod names_of;
 pub mod object;
 mod options;
 mod scan;
+mod settings;
 pub mod tools;
 
 pub use file::ComposedFile;

@@ -11,7 +11,7 @@ async fn conform(env: Env, dir: PathBuf, words: &str, many: usize) {
     let wishes = Wishes::parse(words).unwrap();
     let options = ComposedOptions { over: LocalOptions::new(dir), wishes };
     let composed = options.connect(env).await.unwrap();
-    check(&composed, Promises { counted_directories: false, many, ..Promises::ALL }).await;
+    check(&composed, Promises { many, ..Promises::ALL }).await;
     composed.close().await;
 }
 

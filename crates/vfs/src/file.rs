@@ -12,10 +12,10 @@ pub trait VfsFile: Clone + 'static {
     /// The facts, gathered at an open, by which it is decided whether a kernel's pages stay valid.
     type PageCounts: Default;
 
-    /// Whether it hears of each close of a program's descriptor ([`VfsFile::flush`]).
-    const HEARS_CLOSES: bool = false;
+    /// Whether [`VfsFile::flush`] does anything.
+    const REPORTS_CLOSES: bool = false;
 
-    /// A program closes one of its descriptors of this open file, and is told the result.
+    /// A program closes one of its descriptors of this open file, and receives the result.
     ///
     /// # Errors
     /// Errors that the file system reports at a close.

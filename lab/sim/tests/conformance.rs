@@ -54,6 +54,6 @@ fn composed_directories_over_four_servers_conform() {
     cluster.complete_client(0, |env| async move {
         let client = Client::connect(env.clone(), options).await.unwrap();
         let composed = Composed::open(env, client, &Wishes::default()).await.unwrap();
-        check(&composed, Promises { counted_directories: false, many: 200, ..Promises::ALL }).await;
+        check(&composed, Promises { many: 200, ..Promises::ALL }).await;
     });
 }

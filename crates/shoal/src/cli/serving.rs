@@ -192,10 +192,10 @@ pub struct Mount {
     /// Mount a directory of any mounted file system, in the place of a ShoalFS.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub over: Option<PathBuf>,
-    /// The layout of its files. `container`: each writer of a file appends to a log of its own. `composed`: the
-    /// files of all processes lie in blocks of one file; with `composed,block=SIZE`, `files=N`, `buffer=block` (a
-    /// kill of the mount may take what was closed in the last 5 seconds), `names=own` (no other mount makes
-    /// names at the same time).
+    /// The layout of its files. `container`: each writer of a file appends to a log of its own. `composed`:
+    /// the files of all processes lie in blocks of one file; with settings as `composed,block=SIZE,files=N`,
+    /// `buffer=block` (a kill of the mount may take what was closed in the last 5 seconds), `names=own` (no
+    /// other mount makes names at the same time).
     #[arg(long, value_name = "LAYOUT", value_parser = Transform::parse)]
     pub transform: Option<Transform>,
     /// Which key.

@@ -101,7 +101,7 @@ impl<B: Vfs> ComposedFile<B> {
 impl<B: Vfs> VfsFile for ComposedFile<B> {
     type PageCounts = ();
 
-    const HEARS_CLOSES: bool = true;
+    const REPORTS_CLOSES: bool = true;
 
     async fn flush(&self) -> Result<()> {
         if self.0.shared.log.is_used() { self.0.shared.publish_change().await } else { Ok(()) }

@@ -22,6 +22,8 @@ use bytes::Bytes;
 use shoal_pattern::codec::{DecodeError, Reader, Writer};
 use shoal_proto::{Kind, Name};
 
+pub use super::settings::Settings;
+
 /// The version of the format.
 pub const VERSION: u16 = 1;
 /// Bytes of a block's header.
@@ -32,8 +34,6 @@ pub const RECORD_HEAD: usize = 9 + 24;
 pub const DATA_HEAD: usize = RECORD_HEAD + 8;
 /// Bytes at a block's end that only `next` or `end` may take.
 pub const RESERVE: usize = RECORD_HEAD + 8;
-/// Bytes of the settings.
-pub const SETTINGS_BYTES: usize = 8 + 4 + 2 + 16 + 4 + 2;
 /// The smallest and the largest block.
 pub const BLOCK_MIN: u32 = 16 << 10;
 /// See [`BLOCK_MIN`].
@@ -49,7 +49,6 @@ const TARGET_MAX: usize = 4096;
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_VALUE_MAX: usize = 64 << 10;
 
-const SETTINGS_MAGIC: &[u8; 8] = b"shoalcmp";
 const BLOCK_MAGIC: &[u8; 8] = b"shoalblk";
 
 /// The order of all changes: the hybrid clock above, the writer's first bits below.
@@ -63,17 +62,6 @@ pub const fn stamp(clock: u64, tie: u64) -> Stamp {
 /// The clock of a stamp.
 pub const fn clock_of(stamp: Stamp) -> u64 {
     (stamp >> 64) as u64
-}
-
-/// What a directory was made with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// The directory's own bits.
-    pub id: [u8; 16],
-    /// Bytes of a block.
-    pub block: u32,
-    /// Physical files.
-    pub files: u16,
 }
 
 /// Why bytes are no settings, header or record.
@@ -94,7 +82,7 @@ impl From<DecodeError> for Refused {
 }
 
 /// Seal bytes whose sum stands at 8.
-fn seal(mut w: Writer, sum: usize) -> Vec<u8> {
+pub(super) fn seal(mut w: Writer, sum: usize) -> Vec<u8> {
     let crc = crc32c::crc32c(&w.as_slice()[sum + 4..]);
     w.patch_u32(sum, crc);
     w.into_vec()
@@ -102,7 +90,7 @@ fn seal(mut w: Writer, sum: usize) -> Vec<u8> {
 
 /// Open sealed bytes: the version comes first after the sum. A newer version is said before the sum is held
 /// against the rest.
-fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Reader<'a>, Refused> {
+pub(super) fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Reader<'a>, Refused> {
     let r = &mut Reader::new(bytes);
     if &r.get_array::<8>()? != magic {
         return Err(Refused::Damaged);
@@ -117,41 +105,6 @@ fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Reader<'a>, Refused> {
         return Err(Refused::Damaged);
     }
     Ok(r)
-}
-
-impl Settings {
-    /// As bytes.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
-        w.put_raw(SETTINGS_MAGIC);
-        let sum = w.hold_u32();
-        w.put_u16(VERSION);
-        w.put_raw(&self.id);
-        w.put_u32(self.block);
-        w.put_u16(self.files);
-        seal(w, sum)
-    }
-
-    /// From bytes.
-    ///
-    /// # Errors
-    /// They are none, or of a newer format.
-    pub fn decode(bytes: &[u8]) -> Result<Settings, Refused> {
-        let mut r = unseal(bytes, SETTINGS_MAGIC)?;
-        let settings = Settings { id: r.get_array()?, block: r.get_u32()?, files: r.get_u16()? };
-        r.finish()?;
-        let fits = settings.block.is_power_of_two()
-            && (BLOCK_MIN..=BLOCK_MAX).contains(&settings.block)
-            && (1..=FILES_MAX).contains(&settings.files);
-        if fits { Ok(settings) } else { Err(Refused::Damaged) }
-    }
-
-    /// The directory's bits in short, as they stand in each block.
-    pub fn short_id(&self) -> u64 {
-        let mut short = [0; 8];
-        short.copy_from_slice(&self.id[..8]);
-        u64::from_le_bytes(short)
-    }
 }
 
 /// The head of a block.

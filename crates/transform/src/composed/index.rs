@@ -27,6 +27,8 @@ pub struct Entries {
     pub(super) names: BTreeMap<Name, Leads>,
     /// Those that lead to an object, by their places in listings.
     pub(super) places: BTreeMap<u64, Name>,
+    /// Those that lead to a directory.
+    pub(super) directories: u32,
 }
 
 /// See the module.
@@ -117,7 +119,11 @@ impl Names {
                 self.entry(*object).put(*offset, stored, false);
             }
             Op::Create(made) => {
+                let was = self.entry(*object).kind();
                 self.entry(*object).made(*stamp, made);
+                if was.is_none() {
+                    self.count_links(*object);
+                }
                 self.bind(*stamp, &Bind { dir: made.dir, name: made.name.clone(), object: *object });
             }
             Op::Size(size) => self.entry(*object).cut(*stamp, *size),
@@ -130,6 +136,18 @@ impl Names {
             Op::Bind(binds) => binds.iter().for_each(|bind| self.bind(*stamp, bind)),
             Op::Next(_) | Op::End => {}
         }
+    }
+
+    /// An object's kind was found after names that lead to it.
+    fn count_links(&mut self, object: u64) {
+        let found = self.objects.get(&object).filter(|found| found.kind() == Some(Kind::Directory));
+        for (dir, _) in found.map(|found| found.links.clone()).unwrap_or_default() {
+            self.dirs.entry(dir).or_default().directories += 1;
+        }
+    }
+
+    fn is_directory(&self, object: u64) -> bool {
+        self.objects.get(&object).is_some_and(|found| found.kind() == Some(Kind::Directory))
     }
 
     fn entry(&mut self, object: u64) -> &mut Object {
@@ -157,6 +175,11 @@ impl Names {
             }
         }
         let link = (*dir, name.clone());
+        if old != *object {
+            let (less, more) = (self.is_directory(old), self.is_directory(*object));
+            let entries = self.dirs.entry(*dir).or_default();
+            entries.directories = (entries.directories + u32::from(more)).saturating_sub(u32::from(less));
+        }
         if old != 0 && old != *object {
             let found = self.entry(old);
             found.links.retain(|other| *other != link);
@@ -203,20 +226,25 @@ impl Names {
                     place = next_place(place);
                 }
                 entries.places.insert(place, name.clone());
+                let found = self.objects.get(&leads.object);
+                let is_directory = found.is_some_and(|found| found.kind() == Some(Kind::Directory));
+                entries.directories += u32::from(is_directory);
                 self.objects.entry(leads.object).or_default().links.push((*dir, name.clone()));
             }
         }
     }
 
-    /// Attributes of an object; `None`: it is not known. A directory has one link, however many directories
-    /// are in it.
+    /// Attributes of an object; `None`: it is not known.
     pub fn attr(&self, object: u64) -> Option<Attr> {
         let found = self.object(object)?;
         let origin = found.origin.as_ref()?;
         let kind = origin.kind;
         let links = u32::try_from(found.links.len()).unwrap_or(u32::MAX);
         let (nlink, size, space) = match kind {
-            Kind::Directory => (u32::from(self.has_name(object)), 4096, 4096),
+            Kind::Directory => {
+                let inner = self.dirs.get(&object).map_or(0, |entries| entries.directories);
+                (if self.has_name(object) { 2 + inner } else { 0 }, 4096, 4096)
+            }
             Kind::Symlink => (links, origin.target.len() as u64, 0),
             _ => (links, found.size(), found.space()),
         };

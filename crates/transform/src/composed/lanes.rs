@@ -35,7 +35,7 @@ pub struct Extent {
 
 impl Extent {
     /// Blocks.
-    pub const fn len(self) -> u32 {
+    pub const fn blocks(self) -> u32 {
         1 << self.lane
     }
 
@@ -79,7 +79,7 @@ impl Extent {
 
     /// Whether all its bytes have offsets of a file.
     pub fn end_fits(self, block: u32) -> bool {
-        let end = self.first() + u64::from(self.len());
+        let end = self.first() + u64::from(self.blocks());
         end < 1 << BLOCK_BITS
             && end.checked_mul(u64::from(block)).is_some_and(|end| i64::try_from(end).is_ok())
     }
@@ -106,7 +106,7 @@ mod tests {
         for lane in 0..LANES {
             for number in 0..3 * (64 >> lane) {
                 let extent = Extent { file: 3, lane, number };
-                for block in 0..extent.len() {
+                for block in 0..extent.blocks() {
                     let place = extent.place(block);
                     assert!(blocks.insert(place), "{extent:?}");
                     assert_eq!(Extent::of_place(place), (extent, block));

@@ -13,20 +13,18 @@
 //! compaction takes no blocks of a writer whose lock is held.
 
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, RESERVE, Record, Records, Stamp, stamp};
-use super::lanes::{Extent, LANES, split};
+use super::lanes::{Extent, split};
 use super::{Composed, Shared, names_of};
 use crate::writer_id::WriterId;
 use bytes::Bytes;
 use shoal_env::local::{Permit, Semaphore};
-use shoal_proto::{Name, Rights, Status};
+use shoal_proto::{Name, Status};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Tries to claim an extent.
-const CLAIM_TRIES: u64 = 10_000;
 /// With `buffer=block`: records are in a block after so long, though it is not full.
 const BUFFERED_FOR: Duration = Duration::from_secs(5);
 
@@ -56,18 +54,18 @@ pub(crate) struct Log<B: Vfs> {
     pub(super) id: Cell<WriterId>,
     /// One changes the log.
     turn: Semaphore,
-    held: RefCell<Option<B::File>>,
+    pub(super) held: RefCell<Option<B::File>>,
     /// One takes the lock.
-    holding: Semaphore,
+    pub(super) holding: Semaphore,
     current: RefCell<Option<Current>>,
     /// The extent in use, and its next block.
     extent: Cell<Option<(Extent, u32)>>,
-    lane: Cell<u8>,
+    pub(super) lane: Cell<u8>,
     sequence: Cell<u64>,
     previous: Cell<u64>,
     /// Its own extents.
     pub(super) own: RefCell<BTreeSet<Extent>>,
-    claims_changed: Cell<bool>,
+    pub(super) claims_changed: Cell<bool>,
     /// Names that were made exclusively, and are to be given free when they are published.
     marks: RefCell<Vec<Name>>,
     timer: Cell<bool>,
@@ -283,7 +281,7 @@ impl<B: Vfs> Shared<B> {
     async fn next_block(self: &Rc<Self>) -> Result<()> {
         let log = &self.log;
         let (extent, block) = match log.extent.get() {
-            Some((extent, block)) if block < extent.len() => (extent, block),
+            Some((extent, block)) if block < extent.blocks() => (extent, block),
             _ => (self.claim().await?, 0),
         };
         log.extent.set(Some((extent, block)));
@@ -404,82 +402,6 @@ impl<B: Vfs> Shared<B> {
                 tracing::warn!("a block is not written yet: {error}");
             }
         });
-    }
-
-    /// Claim an extent.
-    async fn claim(self: &Rc<Self>) -> Result<Extent> {
-        self.hold().await?;
-        let log = &self.log;
-        let (id, lane) = (log.id.get(), log.lane.get());
-        let file = (u64::from_le_bytes([id.0[8], id.0[9], id.0[10], id.0[11], 0, 0, 0, 0])
-            % u64::from(self.settings.files)) as u16;
-        let mut number = {
-            let own = log.own.borrow();
-            let known = self.known.borrow();
-            let used = known.keys().chain(own.iter()).filter(|used| used.file == file && used.lane == lane);
-            used.map(|used| used.number + 1).max().unwrap_or(0)
-        };
-        for tries in 0..CLAIM_TRIES {
-            let extent = Extent { file, lane, number };
-            let name = extent.claim().filter(|_| extent.end_fits(self.settings.block));
-            let Some(name) = name else {
-                let words = "the physical file is as long as a file can be: `shoal composed compact`";
-                return Err(Error::new(Status::NoSpace, "claim").because(words));
-            };
-            let target = id.to_string();
-            match self.over.symlink(self.claims, &name, self.owner, target.as_bytes()).await {
-                Err(error) if error.status == Status::Exists => {
-                    // A reply may have been lost: then it is this writer's.
-                    let found = self.over.lookup(self.claims, &name).await;
-                    let is_own = match found {
-                        Ok(found) => self.over.readlink(found.handle).await.is_ok_and(|by| by == target),
-                        Err(_) => false,
-                    };
-                    if !is_own || log.own.borrow().contains(&extent) {
-                        number += 1 + self.env.random_u64() % (tries + 1).min(64);
-                        continue;
-                    }
-                }
-                made => drop(made?),
-            }
-            log.own.borrow_mut().insert(extent);
-            log.lane.set((lane + 1).min(LANES - 1));
-            log.claims_changed.set(true);
-            let (begun, writes, claims) = log.counts.get();
-            log.counts.set((begun, writes, claims + 1));
-            return Ok(extent);
-        }
-        Err(Error::new(Status::Busy, "claim").because("others claim blocks all the time"))
-    }
-
-    /// Hold the writer's lock.
-    pub(super) async fn hold(self: &Rc<Self>) -> Result<()> {
-        if self.log.is_used() {
-            return Ok(());
-        }
-        let _turn = self.log.holding.acquire(1).await;
-        if self.log.is_used() {
-            return Ok(());
-        }
-        for _ in 0..16 {
-            let name = names_of::writer(self.log.id.get())?;
-            let rights = Rights::READ | Rights::WRITE;
-            let made = self.over.create(self.claims, &name, self.owner, true, rights).await;
-            let (attr, _, file) = made?;
-            file.write(0, Bytes::from(self.words.clone().into_bytes())).await?;
-            let is_locked = match file.lock().await {
-                Err(error) if error.status == Status::NotSupported => true,
-                locked => locked?,
-            };
-            // One that buries the dead may have taken it between the two.
-            let there = self.over.lookup(self.claims, &name).await;
-            if is_locked && there.is_ok_and(|there| there.handle == attr.handle) {
-                self.log.held.replace(Some(file));
-                return Ok(());
-            }
-            self.log.id.set(WriterId::draw(&self.env));
-        }
-        Err(Error::new(Status::Busy, "open").because("another process takes each lock of this writer"))
     }
 
     /// End the log: publish it, say that it has ended, and give the lock back.

@@ -167,7 +167,7 @@ impl<B: Vfs> Shared<B> {
     ) -> Result<()> {
         let is_over =
             |writer: Option<WriterId>| writer.is_some_and(|writer| !claims.writers.contains(&writer));
-        while known.done < extent.len() {
+        while known.done < extent.blocks() {
             let place = extent.place(known.done);
             if known.at == 0 {
                 let Some(header) = self.header_at(place).await? else {
@@ -244,7 +244,7 @@ impl<B: Vfs> Shared<B> {
     /// Whether a later block of an extent is the same writer's: then this one is damaged, and costs what is in
     /// it only.
     async fn continues(&self, extent: Extent, known: &Known) -> Result<bool> {
-        for block in known.done + 1..extent.len() {
+        for block in known.done + 1..extent.blocks() {
             let header = self.header_at(extent.place(block)).await?;
             if header.is_some_and(|header| Some(header.writer) == known.writer) {
                 tracing::warn!("block {} is damaged: `shoal composed check`", extent.place(known.done));

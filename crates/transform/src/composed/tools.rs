@@ -1,22 +1,16 @@
-//! Tools for composed directories: what they hold, damage, and the space of what was removed.
-//!
-//! **Compaction** writes what lives in blocks of ended writers anew, into blocks of its own, with the old
-//! stamps, so a record that is found twice changes nothing. Then it publishes a list of the extents that it
-//! took, with one rename: from there on they do not count. Only after that they are given back: their blocks
-//! become holes, that is made durable, and their claims are removed. A kill before the rename leaves the old
-//! blocks in force, and one after it leaves space that the next compaction gives back.
+//! Tools for composed directories: what they hold, and damage.
 
-use super::format::{Changed, HEADER_BYTES, Made, Op, Record, Records};
+use super::format::{HEADER_BYTES, Op, Records};
 use super::lanes::Extent;
-use super::object::{NOWHERE, Object};
+use super::object::NOWHERE;
 use super::scan::names_in;
 use super::{Composed, Shared, names_of};
 use crate::writer_id::WriterId;
-use bytes::Bytes;
-use shoal_proto::{Allocation, Handle, Status};
-use shoal_vfs::{Error, RenameFlags, Result, Vfs, VfsFile};
+use shoal_proto::Handle;
+use shoal_vfs::{Result, Vfs, VfsFile};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+
+pub use super::compact::compact;
 
 /// A list of retired extents is not longer.
 const RETIRED_BYTES_MAX: usize = 64 << 20;
@@ -194,11 +188,11 @@ fn words(place: u64) -> String {
 
 impl<B: Vfs> Shared<B> {
     fn block_places(&self, extent: Extent) -> impl Iterator<Item = u64> + use<B> {
-        (0..extent.len()).map(move |block| extent.place(block))
+        (0..extent.blocks()).map(move |block| extent.place(block))
     }
 
     /// Live bytes of blocks.
-    fn live_by_place(&self, wanted: impl Fn(u64) -> bool) -> BTreeMap<u64, u64> {
+    pub(super) fn live_by_place(&self, wanted: impl Fn(u64) -> bool) -> BTreeMap<u64, u64> {
         let names = self.names.borrow();
         let mut live = BTreeMap::new();
         for (number, object) in names.objects.iter() {
@@ -305,234 +299,5 @@ impl<B: Vfs> Shared<B> {
             Some((extent, WriterId::parse(writer)?))
         };
         body.lines().map(|line| parse(line).ok_or_else(damaged)).collect()
-    }
-}
-
-/// Give back the space of what was removed and overwritten. Blocks of running writers stay.
-///
-/// # Errors
-/// Errors of the file system below; then nothing was taken, or the next one finishes it.
-pub async fn compact<B: Vfs>(composed: &Composed<B>, mut each: impl FnMut(u64, u64)) -> Result<Compacted> {
-    let shared = &composed.0;
-    shared.check_writable()?;
-    let settings = names_of::name(names_of::SETTINGS)?;
-    let rights = shoal_proto::Rights::READ | shoal_proto::Rights::WRITE;
-    let lock = shared.over.open_name(shared.root, &settings, rights).await?;
-    match lock.lock().await {
-        Ok(true) => {}
-        Ok(false) => {
-            let words = "another process compacts it, or begins to use it: try again";
-            return Err(Error::new(Status::Busy, "compact").because(words));
-        }
-        Err(error) if error.status == Status::NotSupported => {
-            let words = "the file system below has no locks, so it cannot be known which writers run";
-            return Err(error.because(words));
-        }
-        Err(error) => return Err(error),
-    }
-    let done = shared.compact(&mut each).await;
-    lock.close().await?;
-    done
-}
-
-impl<B: Vfs> Shared<B> {
-    async fn compact(self: &Rc<Self>, each: &mut impl FnMut(u64, u64)) -> Result<Compacted> {
-        let mut done = Compacted::default();
-        // What a killed one left is given back first.
-        let claims = self.claims().await?;
-        let left: Vec<(Extent, WriterId)> = self.retired(claims.epoch).await?.into_iter().collect();
-        self.give_back_extents(&left, &mut done).await?;
-        self.read_anew().await?;
-        let claims = self.claims().await?;
-        let known = self.known.borrow().clone();
-        let mut taken = Vec::new();
-        for extent in claims.extents.iter().filter(|extent| !self.log.own.borrow().contains(extent)) {
-            let by = match known.get(extent).and_then(|known| known.writer) {
-                Some(writer) => Some(writer),
-                None => self.claimant(*extent).await?,
-            };
-            if let Some(writer) = by.filter(|writer| !claims.writers.contains(writer)) {
-                taken.push((*extent, writer));
-            }
-        }
-        if taken.is_empty() {
-            return Ok(done);
-        }
-        let before = self.known_bytes();
-        let is_all = taken.len() == claims.extents.len();
-        self.move_live(&taken, is_all, each).await?;
-        done.moved = self.known_bytes().saturating_sub(before);
-        self.sync().await?;
-        let epoch = claims.epoch + 1;
-        let mut text = String::new();
-        taken.iter().for_each(|(extent, writer)| text += &format!("{} {writer}\n", extent.name()));
-        text += "end\n";
-        let aside = names_of::name(&format!("t.{}", WriterId::draw(&self.env)))?;
-        self.write_aside(self.claims, &aside, Bytes::from(text.into_bytes())).await?;
-        let name = names_of::name(&format!("r.{epoch}"))?;
-        let flags = RenameFlags { no_replace: true, exchange: false };
-        self.over.rename(self.claims, &aside, self.claims, &name, flags).await?;
-        self.over.fsync_directory(self.claims).await?;
-        self.give_back_extents(&taken, &mut done).await?;
-        self.read_anew().await?;
-        for old in 1..epoch {
-            let old = names_of::name(&format!("r.{old}"))?;
-            if let Err(error) = self.over.unlink(self.claims, &old).await
-                && error.status != Status::NotFound
-            {
-                return Err(error);
-            }
-        }
-        Ok(done)
-    }
-
-    fn known_bytes(&self) -> u64 {
-        let (begun, ..) = self.log.counts.get();
-        begun * u64::from(self.settings.block)
-    }
-
-    /// The writer in a claim.
-    pub(super) async fn claimant(&self, extent: Extent) -> Result<Option<WriterId>> {
-        let Some(name) = extent.claim() else { return Ok(None) };
-        let found = self.over.lookup(self.claims, &name).await?;
-        let target = match self.over.readlink(found.handle).await {
-            // It is no link: not of this program.
-            Err(error) if error.status == Status::Invalid => return Ok(None),
-            target => target?,
-        };
-        Ok(std::str::from_utf8(&target).ok().and_then(WriterId::parse))
-    }
-
-    /// Make holes of extents, and remove their claims.
-    async fn give_back_extents(&self, taken: &[(Extent, WriterId)], done: &mut Compacted) -> Result<()> {
-        let mut mine = Vec::new();
-        for (extent, writer) in taken {
-            // One that was claimed again meanwhile is its new writer's.
-            match self.claimant(*extent).await {
-                Ok(Some(by)) if by == *writer => mine.push(*extent),
-                Ok(_) => {}
-                Err(error) if error.status == Status::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let block = u64::from(self.settings.block);
-        for extent in &mine {
-            let (file, len) = (self.blocks.file(extent.file)?, u64::from(extent.len()) * block);
-            let offset = extent.first() * block;
-            match file.allocate(offset, len, Allocation::Punch).await {
-                Err(error) if error.status == Status::NotSupported => {
-                    for n in 0..u64::from(extent.len()) {
-                        let at = offset + n * block;
-                        if !file.read(at, 1).await?.is_empty() {
-                            file.write(at, Bytes::from_static(&[0; HEADER_BYTES])).await?;
-                        }
-                    }
-                }
-                punched => punched?,
-            }
-        }
-        for file in self.blocks.files() {
-            file.fsync().await?;
-        }
-        for extent in &mine {
-            if let Some(name) = extent.claim() {
-                self.over.unlink(self.claims, &name).await?;
-            }
-            done.extents += 1;
-            done.given_back += u64::from(extent.len()) * block;
-        }
-        Ok(())
-    }
-
-    /// Write what lives in these extents anew, with its stamps. All facts are written: those that stand in
-    /// blocks that stay are found twice, which changes nothing.
-    async fn move_live(
-        self: &Rc<Self>,
-        taken: &[(Extent, WriterId)],
-        is_all: bool,
-        each: &mut impl FnMut(u64, u64),
-    ) -> Result<()> {
-        let taken: BTreeSet<Extent> = taken.iter().map(|(extent, _)| *extent).collect();
-        let names = self.names.borrow().clone();
-        let all = names.objects.len() as u64;
-        for (n, (number, object)) in names.objects.iter().enumerate() {
-            if n % 256 == 0 {
-                each(n as u64, all);
-            }
-            if names.has_name(*number) || *number == Handle::ROOT.0 {
-                self.move_object(*number, object, &taken).await?;
-            }
-        }
-        for (dir, entries) in names.dirs.iter().filter(|(dir, _)| !is_all || names.has_name(**dir)) {
-            // If no other record is left, none needs to be kept from coming back.
-            for (name, leads) in entries.names.iter().filter(|(_, leads)| !is_all || leads.object != 0) {
-                let bind = super::format::Bind { dir: *dir, name: name.clone(), object: leads.object };
-                self.replay(Record { stamp: leads.stamp, object: 0, op: Op::Bind(vec![bind]) }).await?;
-            }
-        }
-        each(all, all);
-        Ok(())
-    }
-
-    async fn move_object(
-        self: &Rc<Self>,
-        number: u64,
-        object: &Object,
-        taken: &BTreeSet<Extent>,
-    ) -> Result<()> {
-        let Some(origin) = &object.origin else { return Ok(()) };
-        if let Some((dir, name)) = object.links.first() {
-            let made = Made {
-                kind: origin.kind,
-                mode: object.mode.value,
-                uid: object.uid.value,
-                gid: object.gid.value,
-                rdev: origin.rdev,
-                dir: *dir,
-                name: name.clone(),
-                target: origin.target.clone(),
-            };
-            // Of one object, the oldest creation counts, and for the name the newest: this is no newer than both.
-            self.replay(Record { stamp: origin.stamp, object: number, op: Op::Create(made) }).await?;
-        }
-        for (stamp, size) in &object.cuts {
-            self.replay(Record { stamp: *stamp, object: number, op: Op::Size(*size) }).await?;
-        }
-        for (at, stored) in &object.stored {
-            let is_taken = stored.place != NOWHERE && taken.contains(&Extent::of_place(stored.place).0);
-            if stored.place == NOWHERE {
-                let op = Op::Hole { offset: *at, len: stored.len };
-                self.replay(Record { stamp: stored.stamp, object: number, op }).await?;
-            } else if is_taken {
-                let bytes = self.blocks.bytes(stored.place, stored.at as usize, stored.len as usize).await?;
-                let bytes = bytes.ok_or_else(|| super::name_space::lost_block(stored.place))?;
-                self.replay_data(number, *at, stored.stamp, bytes).await?;
-            }
-        }
-        let stored = object.stored.iter().filter(|(_, stored)| stored.place != NOWHERE);
-        let shown = stored.map(|(at, stored)| at + stored.len).max().unwrap_or(0);
-        // A size that bytes do not show any more. It is the largest: the cut takes nothing.
-        if let Some((stamp, size)) = object.sizes.first().filter(|(_, size)| *size > shown) {
-            self.replay(Record { stamp: *stamp, object: number, op: Op::Size(*size) }).await?;
-        }
-        let register =
-            |stamp: u128, changed: Changed| Record { stamp, object: number, op: Op::Attributes(changed) };
-        let none = Changed::default();
-        let mut records = vec![
-            register(object.mode.stamp, Changed { mode: Some(object.mode.value), ..none }),
-            register(object.uid.stamp, Changed { uid: Some(object.uid.value), ..none }),
-            register(object.gid.stamp, Changed { gid: Some(object.gid.value), ..none }),
-            register(object.atime.stamp, Changed { atime: Some(object.atime.value), ..none }),
-            register(object.mtime.stamp, Changed { mtime: Some(object.mtime.value), ..none }),
-            register(object.ctime.stamp, Changed { ctime: Some(object.ctime.value), ..none }),
-        ];
-        for (name, value) in &object.xattrs {
-            let op = Op::Xattr(name.clone(), value.value.clone());
-            records.push(Record { stamp: value.stamp, object: number, op });
-        }
-        for record in records {
-            self.replay(record).await?;
-        }
-        Ok(())
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What was copied.
+/// The objects that were copied.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Copied {
     pub(super) files: u64,

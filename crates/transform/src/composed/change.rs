@@ -1,0 +1,227 @@
+//! Changes of names and attributes, and what is looked at before them.
+//!
+//! One call changes names at a time in this process. What others published is read first, so a change is newer
+//! than all that it is based on.
+
+use super::format::{Bind, Changed, Made, Op};
+use super::marks::Claimed;
+use super::{Shared, fails};
+use bytes::Bytes;
+use shoal_proto::{Attr, Handle, Kind, Name, Owner, SetAttr, Status};
+use shoal_vfs::{RenameFlags, Result, Vfs};
+use std::rc::Rc;
+use std::time::Duration;
+
+const SET_GROUP_ID: u32 = 0o2000;
+const MODE_BITS: u32 = 0o7777;
+/// With names of this process's own, what is known may be so old.
+const FRESH_OWN: Duration = Duration::from_secs(1);
+
+/// Permission bits as a write by another than root leaves them.
+fn without_privileges(mode: u32) -> u32 {
+    let mode = mode & !0o4000;
+    if mode & 0o010 != 0 { mode & !SET_GROUP_ID } else { mode }
+}
+
+impl<B: Vfs> Shared<B> {
+    /// Read what was published, unless that was done within this span.
+    pub(super) async fn refresh_after(self: &Rc<Self>, span: Duration) -> Result<()> {
+        if self.env.now() < self.looked_at.get() + span {
+            return Ok(());
+        }
+        self.looked_at.set(self.env.now());
+        self.refresh().await
+    }
+
+    /// Before a name is missing, or changed, and at an open: all that was published.
+    pub(super) async fn refresh_now(self: &Rc<Self>) -> Result<()> {
+        if self.own_names {
+            return self.refresh_after(FRESH_OWN).await;
+        }
+        self.looked_at.set(self.env.now());
+        self.refresh().await
+    }
+
+    /// The kind of an object that has a name, or is open.
+    pub(super) fn alive(&self, object: Handle, op: &'static str) -> Result<Kind> {
+        let names = self.names.borrow();
+        let kind = names.object(object.0).and_then(super::object::Object::kind);
+        let is_alive = names.has_name(object.0) || self.is_open(object.0);
+        kind.filter(|_| is_alive).ok_or_else(|| fails(Status::Stale, op, object))
+    }
+
+    pub(super) fn directory(&self, dir: Handle, op: &'static str) -> Result<()> {
+        match self.alive(dir, op)? {
+            Kind::Directory => Ok(()),
+            _ => Err(fails(Status::NotDirectory, op, dir)),
+        }
+    }
+
+    pub(super) fn attr(&self, object: Handle, op: &'static str) -> Result<Attr> {
+        self.alive(object, op)?;
+        self.names.borrow().attr(object.0).ok_or_else(|| fails(Status::Stale, op, object))
+    }
+
+    pub(super) fn find(&self, dir: Handle, name: &Name) -> Option<Handle> {
+        self.names.borrow().find(dir.0, name).map(Handle)
+    }
+
+    /// The object of a name that is to be changed.
+    pub(super) fn target(&self, dir: Handle, name: &Name, op: &'static str) -> Result<Handle> {
+        self.find(dir, name).ok_or_else(|| fails(Status::NotFound, op, dir))
+    }
+
+    pub(super) fn made(&self, dir: Handle, name: &Name, owner: Owner, kind: Kind) -> Result<Made> {
+        let parent = self.attr(dir, "create")?;
+        let inherits = parent.mode & SET_GROUP_ID != 0;
+        let is_dir = kind == Kind::Directory;
+        Ok(Made {
+            kind,
+            mode: owner.mode & MODE_BITS | if inherits && is_dir { SET_GROUP_ID } else { 0 },
+            uid: owner.uid,
+            gid: if inherits { parent.gid } else { owner.gid },
+            rdev: 0,
+            dir: dir.0,
+            name: name.clone(),
+            target: Bytes::new(),
+        })
+    }
+
+    /// Make an object that must be new.
+    pub(super) async fn make(self: &Rc<Self>, made: Made) -> Result<Attr> {
+        self.check_writable()?;
+        let _turn = self.naming.acquire(1).await;
+        let dir = Handle(made.dir);
+        self.directory(dir, "create")?;
+        let object = self.draw_object();
+        let marked = match self.claim_name(made.dir, &made.name, object).await? {
+            Claimed::Own(marked) => marked,
+            _ => return Err(fails(Status::Exists, "create", dir)),
+        };
+        self.log_name(vec![(object, Op::Create(made))], marked).await?;
+        self.publish_change().await?;
+        self.attr(Handle(object), "create")
+    }
+
+    pub(super) async fn log_name(
+        self: &Rc<Self>,
+        ops: Vec<(u64, Op)>,
+        marked: Option<super::Marked>,
+    ) -> Result<()> {
+        match self.change(ops).await {
+            Ok(_) => {
+                self.logged(marked);
+                Ok(())
+            }
+            Err(error) => {
+                self.not_logged(marked).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Publish a change of an object, unless an open file will do so at its close.
+    pub(super) async fn publish_of(self: &Rc<Self>, object: Handle) -> Result<()> {
+        if self.is_open(object.0) { Ok(()) } else { self.publish_change().await }
+    }
+
+    pub(super) async fn remove(self: &Rc<Self>, dir: Handle, name: &Name, is_dir: bool) -> Result<()> {
+        self.check_writable()?;
+        let op = if is_dir { "rmdir" } else { "unlink" };
+        let _turn = self.naming.acquire(1).await;
+        self.refresh_now().await?;
+        self.directory(dir, op)?;
+        let object = self.target(dir, name, op)?;
+        match (self.alive(object, op)?, is_dir) {
+            (Kind::Directory, false) => return Err(fails(Status::IsDirectory, op, object)),
+            (Kind::Directory, true) if !self.names.borrow().is_empty(object.0) => {
+                return Err(fails(Status::NotEmpty, op, object));
+            }
+            (Kind::Directory, true) | (_, false) => {}
+            (_, true) => return Err(fails(Status::NotDirectory, op, object)),
+        }
+        let bind = Bind { dir: dir.0, name: name.clone(), object: 0 };
+        self.change(vec![(0, Op::Bind(vec![bind]))]).await?;
+        self.publish_change().await
+    }
+
+    /// Whether a rename fits its target.
+    pub(super) fn fits(
+        &self,
+        from: Handle,
+        target: Option<Handle>,
+        to: Handle,
+        exchange: bool,
+    ) -> Result<()> {
+        let kind = self.alive(from, "rename")?;
+        if kind == Kind::Directory && self.names.borrow().lies_in(to.0, from.0) {
+            return Err(fails(Status::Invalid, "rename", from));
+        }
+        let Some(target) = target else { return Ok(()) };
+        match (kind, self.alive(target, "rename")?) {
+            _ if exchange => Ok(()),
+            (Kind::Directory, Kind::Directory) if !self.names.borrow().is_empty(target.0) => {
+                Err(fails(Status::NotEmpty, "rename", target))
+            }
+            (Kind::Directory, Kind::Directory) => Ok(()),
+            (Kind::Directory, _) => Err(fails(Status::NotDirectory, "rename", target)),
+            (_, Kind::Directory) => Err(fails(Status::IsDirectory, "rename", target)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn move_name(
+        self: &Rc<Self>,
+        from: (Handle, &Name),
+        to: (Handle, &Name),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let _turn = self.naming.acquire(1).await;
+        self.refresh_now().await?;
+        self.directory(from.0, "rename")?;
+        self.directory(to.0, "rename")?;
+        let object = self.target(from.0, from.1, "rename")?;
+        let target = self.find(to.0, to.1);
+        self.fits(object, target.filter(|_| !flags.no_replace), to.0, flags.exchange)?;
+        let bind = |at: (Handle, &Name), object: u64| Bind { dir: at.0.0, name: at.1.clone(), object };
+        if flags.exchange {
+            let other = target.ok_or_else(|| fails(Status::NotFound, "rename", to.0))?;
+            if self.alive(other, "rename")? == Kind::Directory
+                && self.names.borrow().lies_in(from.0.0, other.0)
+            {
+                return Err(fails(Status::Invalid, "rename", other));
+            }
+            let binds = vec![bind(from, other.0), bind(to, object.0)];
+            self.change(vec![(0, Op::Bind(binds))]).await?;
+            return self.publish_change().await;
+        }
+        let marked = match flags.no_replace {
+            false => None,
+            true => match self.claim_name(to.0.0, to.1, object.0).await? {
+                Claimed::Own(marked) => marked,
+                _ => return Err(fails(Status::Exists, "rename", to.0)),
+            },
+        };
+        if target == Some(object) {
+            return Ok(());
+        }
+        let binds = vec![bind(from, 0), bind(to, object.0)];
+        self.log_name(vec![(0, Op::Bind(binds))], marked).await?;
+        self.publish_change().await
+    }
+
+    pub(super) fn changed(&self, attr: &Attr, set: &SetAttr) -> Changed {
+        let has_owner = set.uid.is_some() || set.gid.is_some();
+        let is_killed = (has_owner || set.kill_privileges) && attr.kind == Kind::File;
+        let left = Some(without_privileges(attr.mode)).filter(|mode| is_killed && *mode != attr.mode);
+        Changed {
+            mode: set.mode.map(|mode| mode & MODE_BITS).or(left),
+            uid: set.uid,
+            gid: set.gid,
+            atime: set.atime.map(|time| time.0),
+            mtime: set.mtime.map(|time| time.0),
+            ctime: set.ctime.map(|time| time.0),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Claims of extents, and the writer's lock.
+//!
+//! A claim is a symbolic link, made exclusively, whose name says which blocks it claims ([`lanes`](super::lanes)) and
+//! whose target is its writer: so what it says is there from the moment that it is.
+
+use super::lanes::{Extent, LANES};
+use super::{Shared, names_of};
+use crate::writer_id::WriterId;
+use bytes::Bytes;
+use shoal_proto::{Rights, Status};
+use shoal_vfs::{Error, Result, Vfs, VfsFile};
+use std::rc::Rc;
+
+/// Tries to claim an extent.
+const CLAIM_TRIES: u64 = 10_000;
+
+impl<B: Vfs> Shared<B> {
+    /// Claim an extent.
+    pub(super) async fn claim(self: &Rc<Self>) -> Result<Extent> {
+        self.hold().await?;
+        let log = &self.log;
+        let (id, lane) = (log.id.get(), log.lane.get());
+        let file = (u64::from_le_bytes([id.0[8], id.0[9], id.0[10], id.0[11], 0, 0, 0, 0])
+            % u64::from(self.settings.files)) as u16;
+        let mut number = {
+            let own = log.own.borrow();
+            let known = self.known.borrow();
+            let used = known.keys().chain(own.iter()).filter(|used| used.file == file && used.lane == lane);
+            used.map(|used| used.number + 1).max().unwrap_or(0)
+        };
+        for tries in 0..CLAIM_TRIES {
+            let extent = Extent { file, lane, number };
+            let name = extent.claim().filter(|_| extent.end_fits(self.settings.block));
+            let Some(name) = name else {
+                let words = "the physical file is as long as a file can be: `shoal composed compact`";
+                return Err(Error::new(Status::NoSpace, "claim").because(words));
+            };
+            let target = id.to_string();
+            match self.over.symlink(self.claims, &name, self.owner, target.as_bytes()).await {
+                Err(error) if error.status == Status::Exists => {
+                    // A reply may have been lost: then it is this writer's.
+                    let found = self.over.lookup(self.claims, &name).await;
+                    let is_own = match found {
+                        Ok(found) => self.over.readlink(found.handle).await.is_ok_and(|by| by == target),
+                        Err(_) => false,
+                    };
+                    if !is_own || log.own.borrow().contains(&extent) {
+                        number += 1 + self.env.random_u64() % (tries + 1).min(64);
+                        continue;
+                    }
+                }
+                made => drop(made?),
+            }
+            log.own.borrow_mut().insert(extent);
+            log.lane.set((lane + 1).min(LANES - 1));
+            log.claims_changed.set(true);
+            let (begun, writes, claims) = log.counts.get();
+            log.counts.set((begun, writes, claims + 1));
+            return Ok(extent);
+        }
+        Err(Error::new(Status::Busy, "claim").because("others claim blocks all the time"))
+    }
+
+    /// Hold the writer's lock.
+    pub(super) async fn hold(self: &Rc<Self>) -> Result<()> {
+        if self.log.is_used() {
+            return Ok(());
+        }
+        let _turn = self.log.holding.acquire(1).await;
+        if self.log.is_used() {
+            return Ok(());
+        }
+        for _ in 0..16 {
+            let name = names_of::writer(self.log.id.get())?;
+            let rights = Rights::READ | Rights::WRITE;
+            let made = self.over.create(self.claims, &name, self.owner, true, rights).await;
+            let (attr, _, file) = made?;
+            file.write(0, Bytes::from(self.words.clone().into_bytes())).await?;
+            let is_locked = match file.lock().await {
+                Err(error) if error.status == Status::NotSupported => true,
+                locked => locked?,
+            };
+            // One that buries the dead may have taken it between the two.
+            let there = self.over.lookup(self.claims, &name).await;
+            if is_locked && there.is_ok_and(|there| there.handle == attr.handle) {
+                self.log.held.replace(Some(file));
+                return Ok(());
+            }
+            self.log.id.set(WriterId::draw(&self.env));
+        }
+        Err(Error::new(Status::Busy, "open").because("another process takes each lock of this writer"))
+    }
+}
