@@ -7,6 +7,7 @@
 pub mod descriptors;
 pub mod directories;
 pub mod io;
+pub mod later;
 pub mod locks;
 pub mod mapping;
 pub mod metadata;

@@ -37,6 +37,16 @@ pub enum Route {
     Ours(Spot),
 }
 
+impl Route {
+    /// The place, if it is ours.
+    pub fn spot(self) -> Option<Spot> {
+        match self {
+            Route::Ours(spot) => Some(spot),
+            Route::Kernel => None,
+        }
+    }
+}
+
 /// The process's directory: not known yet; far from all prefixes; above one; in one.
 static DIRECTORY: AtomicU32 = AtomicU32::new(UNKNOWN);
 const UNKNOWN: u32 = 0;

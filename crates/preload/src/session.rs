@@ -11,7 +11,7 @@ use crate::route::{Spot, host_path};
 use crate::table;
 use libc::c_int;
 use shoal_env::real::{Runtime, descriptors};
-use shoal_proto::{Attr, Handle, Kind, Owner, Rights};
+use shoal_proto::{Attr, Handle, Kind, Owner, Rights, Status};
 use shoal_world::{Found, Tree, TreeFile, TreeListing, Walk};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -63,6 +63,9 @@ pub struct Session {
 
 /// The number of an error, as POSIX callers see it.
 pub fn number(error: &shoal_vfs::Error) -> c_int {
+    if error.status != Status::NotFound && config::get().is_some_and(|config| config.is_logged) {
+        say(&error.to_string());
+    }
     error.errno()
 }
 

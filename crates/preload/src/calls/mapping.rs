@@ -117,6 +117,9 @@ unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
 }
 
 also! {
+    __mmap = mmap(
+        at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t,
+    ) -> *mut c_void;
     mmap64 = mmap(
         at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t,
     ) -> *mut c_void;

@@ -558,6 +558,22 @@ unsafe extern "C" fn fpathconf(fd: c_int, name: c_int) -> c_long {
     }
 }
 
+/// A key from a file's numbers.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ftok(path: *const c_char, project: c_int) -> libc::key_t {
+    // SAFETY: the caller's arguments; all zeros are a valid `stat`.
+    unsafe {
+        if matches!(route(AT_FDCWD, path), Route::Kernel) {
+            return real::ftok()(path, project);
+        }
+        let mut found: libc::stat = std::mem::zeroed();
+        if fstatat(AT_FDCWD, path, &mut found, 0) != 0 {
+            return -1;
+        }
+        (found.st_ino & 0xffff) as c_int | ((found.st_dev & 0xff) << 16) as c_int | (project & 0xff) << 24
+    }
+}
+
 also! {
     stat64 = stat(path: *const c_char, into: *mut libc::stat) -> c_int;
     lstat64 = lstat(path: *const c_char, into: *mut libc::stat) -> c_int;
@@ -569,6 +585,7 @@ also! {
     __fxstatat64 = __fxstatat(
         version: c_int, dir: c_int, path: *const c_char, into: *mut libc::stat, flags: c_int,
     ) -> c_int;
+    __fstat64 = fstat(fd: c_int, into: *mut libc::stat) -> c_int;
     eaccess = euidaccess(path: *const c_char, wanted: c_int) -> c_int;
     truncate64 = truncate(path: *const c_char, size: libc::off_t) -> c_int;
     statfs64 = statfs(path: *const c_char, into: *mut libc::statfs) -> c_int;

@@ -59,13 +59,29 @@ pub unsafe extern "C" fn fork() -> pid_t {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn vfork() -> pid_t {
-    // SAFETY: the call has no conditions.
-    unsafe { fork() }
+unsafe extern "C" fn execveat(
+    dir: c_int,
+    path: *const c_char,
+    argv: *const *const c_char,
+    envp: *const *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe {
+        if !path.is_null() && *path == 0 && flags & libc::AT_EMPTY_PATH != 0 {
+            return fexecve(dir, argv, envp);
+        }
+        match route(dir, path).spot().map(|spot| host_name(&spot)) {
+            None if !config::is_on() => real::execveat()(dir, path, argv, envp, flags),
+            None => real::execveat()(dir, path, argv, environment_or(envp).as_ptr(), flags),
+            Some(Ok(path)) => execve(path.as_ptr(), argv, envp),
+            Some(Err(number)) => answer(Err(number)),
+        }
+    }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __fork() -> pid_t {
+unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: the call has no conditions.
     unsafe { fork() }
 }
@@ -350,7 +366,8 @@ unsafe extern "C" fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const
     // SAFETY: the caller's arguments.
     unsafe {
         if !is_virtual(fd) {
-            return real::fexecve()(fd, argv, environment_or(envp).as_ptr());
+            let own = if config::is_on() { environment_or(envp) } else { Vec::new() };
+            return real::fexecve()(fd, argv, if own.is_empty() { envp } else { own.as_ptr() });
         }
         let spot = call(|session| {
             let record = session.open(fd)?.record;
@@ -574,4 +591,11 @@ unsafe extern "C" fn posix_spawn_file_actions_addopen(
             Err(number) => number,
         }
     }
+}
+
+super::also! {
+    __fork = fork() -> pid_t;
+    __libc_fork = fork() -> pid_t;
+    _Fork = fork() -> pid_t;
+    __vfork = fork() -> pid_t;
 }

@@ -265,6 +265,8 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, old: *mut
 }
 
 also! {
+    _IO_fopen = fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    _IO_fdopen = fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     fopen64 = fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
     freopen64 = freopen(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE;
 }
