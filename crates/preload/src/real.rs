@@ -1,7 +1,7 @@
 //! The C library's own functions, found once each.
 //!
-//! `dlsym(RTLD_NEXT)` gives the next library's function, so another preloaded library keeps its turn. A function
-//! that this C library does not have answers `ENOSYS`.
+//! `dlsym(RTLD_NEXT)` gives the next library's function, so another preloaded library keeps its turn. A
+//! function that this C library does not have answers `ENOSYS`.
 
 use libc::{
     DIR, FILE, c_char, c_int, c_uint, c_void, dev_t, gid_t, glob_t, iovec, mode_t, off_t, size_t, ssize_t,
@@ -155,5 +155,11 @@ real! {
     posix_spawn(*mut libc::pid_t, Path, *const c_void, *const c_void, *const Path, *const Path) -> c_int;
     posix_spawnp(*mut libc::pid_t, Path, *const c_void, *const c_void, *const Path, *const Path) -> c_int;
     posix_spawn_file_actions_addopen(Any, c_int, Path, c_int, mode_t) -> c_int;
+    aio_read(Any) -> c_int;
+    aio_write(Any) -> c_int;
+    aio_fsync(c_int, Any) -> c_int;
+    lio_listio(c_int, *const Any, c_int, Any) -> c_int;
+    execveat(c_int, Path, *const Path, *const Path, c_int) -> c_int;
+    ftok(Path, c_int) -> libc::key_t;
     __cxa_thread_atexit_impl(Any, Any, Any) -> c_int;
 }

@@ -1,7 +1,7 @@
 //! Descriptors: closed, doubled, asked about; and those of our own kept out of the program's way.
 //!
-//! **A descriptor that the runtime makes while a thread is in our world moves to a high number**: programs take
-//! low ones by choice (a shell's `exec 3>file`), and would close or replace it.
+//! **A descriptor that the runtime makes while a thread is in our world moves to a high number**: programs
+//! take low ones by choice (a shell's `exec 3>file`), and would close or replace it.
 
 use super::{also, stdio};
 use crate::config;
@@ -39,9 +39,9 @@ pub fn close_virtual(fd: c_int) -> Res<c_int> {
         let known = session.index(fd);
         known.and_then(|_| session.unrefer(fd))
     });
+    // From here on the number may be another thread's next open.
     // SAFETY: the program gives it up.
     let closed = unsafe { real::close()(fd) };
-    is_kernels(fd);
     if closed < 0 { Err(guard::errno()) } else { done.map(|()| 0) }
 }
 
@@ -167,9 +167,15 @@ const CHANGED: c_int = libc::O_APPEND | libc::O_NONBLOCK | libc::O_ASYNC | libc:
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     if !is_virtual(fd) {
+        let is_copy = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
+        let argument = match is_copy && guard::is_inside() {
+            // The runtime's copies of its own descriptors.
+            true => (argument as usize).max(own_from() as usize) as *mut c_void,
+            false => argument,
+        };
         // SAFETY: the caller's arguments.
         let done = unsafe { real::fcntl()(fd, command, argument) };
-        if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && !guard::is_inside() {
+        if is_copy {
             is_kernels(done);
         }
         return done;

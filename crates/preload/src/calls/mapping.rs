@@ -1,10 +1,10 @@
 //! Files in memory: mappings for reading, and shared objects.
 //!
-//! A mapping of a virtual file is memory of the process with the file's bytes at that moment. A shared mapping
-//! that may be written cannot be had so, and is `ENODEV`.
+//! A mapping of a virtual file is memory of the process with the file's bytes at that moment. A shared
+//! mapping that may be written cannot be had so, and is `ENODEV`.
 
 use super::also;
-use super::process::image;
+use super::program::image;
 use crate::guard::{call, errno};
 use crate::opens;
 use crate::real;
@@ -67,7 +67,7 @@ unsafe extern "C" fn mmap(
     }
 }
 
-/// What `dlopen` is to load, and the C library's own function.
+/// The object that `dlopen` is to load, and the C library's own function.
 #[repr(C)]
 struct Load {
     path: *const c_char,
@@ -117,6 +117,9 @@ unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
 }
 
 also! {
+    __mmap = mmap(
+        at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t,
+    ) -> *mut c_void;
     mmap64 = mmap(
         at: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t,
     ) -> *mut c_void;

@@ -3,7 +3,6 @@
 //! In a directory of ours the kernel's directory of the process is the host's directory of that name, so a
 //! child that is not ours begins there too; where the host has none (on a ShoalFS), it is the root's.
 
-use super::also;
 use crate::config;
 use crate::guard::{Res, answer, call, errno, is_inside, set_errno};
 use crate::real;
@@ -189,8 +188,4 @@ unsafe extern "C" fn umask(mask: mode_t) -> mode_t {
     let before = unsafe { real::umask()(mask) };
     config::set_umask(mask);
     before
-}
-
-also! {
-    __realpath = realpath(path: *const c_char, into: *mut c_char) -> *mut c_char;
 }

@@ -116,6 +116,7 @@ unsafe extern "C" fn mktemp(template: *mut c_char) -> *mut c_char {
 }
 
 also! {
+    __mktemp = mktemp(template: *mut c_char) -> *mut c_char;
     mkstemp64 = mkstemp(template: *mut c_char) -> c_int;
     mkostemp64 = mkostemp(template: *mut c_char, flags: c_int) -> c_int;
     mkstemps64 = mkstemps(template: *mut c_char, suffix: c_int) -> c_int;

@@ -24,7 +24,8 @@ unsafe extern "C" fn scandirat(
     filter: Option<Filter>,
     order: Option<Order>,
 ) -> c_int {
-    // SAFETY: the caller's arguments; entries are copied into memory of the C library, which the caller frees.
+    // SAFETY: the caller's arguments; entries are copied into memory of the C library, which the caller
+    // frees.
     unsafe {
         let any = |function: usize| function as *mut c_void;
         if matches!(route(dir, path), Route::Kernel) {
@@ -136,8 +137,11 @@ const FTW_CHDIR: c_int = 4;
 const FTW_DEPTH: c_int = 8;
 const FTW_ACTIONRETVAL: c_int = 16;
 
+/// A visit: path, attributes, kind, and where its name begins and how deep it is.
+type Visitor<'a> = dyn FnMut(&CStr, &libc::stat, c_int, [c_int; 2]) -> c_int + 'a;
+
 struct Walker<'a> {
-    visit: &'a mut dyn FnMut(&CStr, &libc::stat, c_int, [c_int; 2]) -> c_int,
+    visit: &'a mut Visitor<'a>,
     flags: c_int,
     device: Option<u64>,
 }

@@ -9,6 +9,9 @@ use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
 use shoal_proto::Handle;
 use std::ffi::CStr;
 
+/// Access control lists: the kernel keeps them and the mode one, which no file system below can.
+const LISTS: &[u8] = b"system.posix_acl_";
+
 /// Give bytes to a caller with a buffer of `room`; with none it wants to know how many there are.
 fn give(bytes: &[u8], into: *mut c_void, room: size_t) -> Res<ssize_t> {
     if room == 0 {
@@ -35,6 +38,9 @@ fn get(
 ) -> Res<ssize_t> {
     // SAFETY: the caller's name.
     let name = unsafe { name_of(name)? };
+    if name.starts_with(LISTS) {
+        return Err(libc::EOPNOTSUPP);
+    }
     let value = session.tree(mount)?.getxattr(object, name).map_err(|error| number(&error))?;
     give(&value, into, room)
 }
@@ -48,6 +54,10 @@ fn set(
 ) -> Res<c_int> {
     // SAFETY: the caller's name.
     let name = unsafe { name_of(name)? };
+    if name.starts_with(LISTS) {
+        // Programs that copy a mode as a list go on with the mode alone.
+        return Err(libc::EOPNOTSUPP);
+    }
     // SAFETY: the caller's value has `len` bytes.
     let value = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(value.cast(), len) } };
     let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);

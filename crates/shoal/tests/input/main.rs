@@ -13,6 +13,7 @@ mod lost;
 mod month;
 mod moved;
 mod network;
+mod preload;
 mod program;
 mod silent;
 mod sizes;
