@@ -8,7 +8,7 @@ mod serving;
 
 pub use care::{Fsck, Ping, Status, Sync};
 pub use containers::{Container, Extract, MapContainer, One};
-pub use files::{Cat, Cp, Layout, Ls, Map, Stat};
+pub use files::{Cat, Cp, Layout, LayoutKind, Ls, Map, Stat};
 pub use serving::{
     AddServer, Init, Mount, MountOptions, MoveServer, NewFileSystem, Serve, Transform, Umount, Up,
 };

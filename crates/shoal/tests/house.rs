@@ -13,6 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vfs", &["pattern", "proto", "env"]),
     ("client", &["pattern", "proto", "env", "vfs"]),
     ("transform", &["pattern", "proto", "env", "vfs"]),
+    ("galley", &["pattern", "proto", "env", "vfs"]),
     ("fuse", &["proto", "env", "vfs"]),
     ("config", &["proto", "env", "store"]),
     ("fsck", &["config", "proto", "env", "server", "client"]),
@@ -30,6 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "server",
             "vfs",
             "transform",
+            "galley",
             "client",
             "fuse",
             "config",
@@ -46,10 +48,10 @@ const ARROWS: &[(&str, &[&str])] = &[
 const LAB: &[&str] = &["model", "bench", "sim", "experiment"];
 
 /// Crates whose code runs in the simulator: all that can differ between two runs enters through `env`.
-const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "vfs", "client"];
+const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "vfs", "client", "galley"];
 
 /// Crates on whose paths nothing may be unwrapped without a reason.
-const CAREFUL: &[&str] = &["server", "vfs", "client", "store", "fuse"];
+const CAREFUL: &[&str] = &["server", "vfs", "client", "store", "fuse", "galley"];
 
 /// Types with an offset and a length that are not a list of regions: one place each.
 const PLACES: &[(&str, &str)] = &[
