@@ -310,7 +310,7 @@ impl Pages {
 /// page yet.
 pub(crate) fn may_stay(layout: Option<&Layout>) -> bool {
     layout.is_none_or(|layout| match layout.dist {
-        Dist::Basic => true,
+        Dist::Basic | Dist::Fork | Dist::Forked { .. } => true,
         Dist::SimpleStripe { strip } => strip.is_multiple_of(PAGE_BYTES_MAX),
     })
 }

@@ -4,13 +4,13 @@
 //! after the end of the file, which the client leaves out.
 
 use crate::ops::StreamCounts;
-use crate::{Client, DirStream, Error, OpenFile, Options};
+use crate::{Client, DirStream, Error, NewFile, OpenFile, Options};
 use bytes::{Bytes, BytesMut};
 use shoal_env::{Env, Instant};
 use shoal_pattern::Pattern;
 use shoal_proto::op::XattrName;
 use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr};
-use shoal_vfs::{Connect, Listed, Listing, Opened, RenameFlags, Space, Vfs, VfsFile, read_len};
+use shoal_vfs::{Connect, ForkedFile, Listed, Listing, Opened, RenameFlags, Space, Vfs, VfsFile, read_len};
 use std::time::Duration;
 
 impl Connect for Options {
@@ -179,6 +179,16 @@ impl Vfs for Client {
         Client::mkdir(self, dir, name, owner)
     }
 
+    fn mkforked(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        forked: &ForkedFile,
+    ) -> impl Future<Output = Result<Attr, Error>> {
+        Client::mkforked(self, dir, name, owner, forked)
+    }
+
     fn symlink(
         &self,
         dir: Handle,
@@ -195,6 +205,20 @@ impl Vfs for Client {
 
     fn unlink(&self, dir: Handle, name: &Name) -> impl Future<Output = Result<(), Error>> {
         Client::unlink(self, dir, name)
+    }
+
+    fn make_many(
+        &self,
+        entries: &[(Handle, Name)],
+        owner: Owner,
+    ) -> impl Future<Output = Vec<Result<Attr, Error>>> {
+        let file =
+            |(dir, name): &(Handle, Name)| NewFile { dir: *dir, name: name.clone(), data: Bytes::new() };
+        Client::create_many(self, entries.iter().map(file).collect(), owner, None)
+    }
+
+    fn unlink_many(&self, entries: &[(Handle, Name)]) -> impl Future<Output = Vec<Result<(), Error>>> {
+        Client::remove_many(self, entries)
     }
 
     fn rmdir(&self, dir: Handle, name: &Name) -> impl Future<Output = Result<(), Error>> {

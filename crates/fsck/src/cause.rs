@@ -69,6 +69,8 @@ fn named(problem: &Problem) -> Vec<Handle> {
             vec![*dir, Handle::new(*server, FIRST)]
         }
         Problem::CountsWrong { dir, .. } => vec![*dir],
+        Problem::SubfileMissing { file, .. } => vec![*file],
+        Problem::SubfileStrange(entry) => vec![entry.handle],
         // An older copy that was accepted lacks all later changes. Its own pools, and the pools of its
         // datafiles, began anew.
         Problem::GenerationBehind { stream, .. } => vec![*stream],

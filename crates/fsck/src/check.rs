@@ -2,7 +2,7 @@
 
 use super::Problem;
 use super::tables::{Entry, Object, Tables, ToReap};
-use shoal_proto::{ClientId, Handle, Kind, ServerId};
+use shoal_proto::{ClientId, Dist, Handle, Kind, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All that is wrong.
@@ -16,6 +16,7 @@ pub fn check(tables: &Tables) -> BTreeSet<Problem> {
     check_root(tables, &mut found);
     check_entries(tables, &names, &mut found);
     check_shards(tables, &mut found);
+    check_forked(tables, &mut found);
     check_objects(tables, &names, &mut found);
     check_counts(tables, &names, &mut found);
     check_orphans(tables, &names, &mut found);
@@ -110,6 +111,32 @@ fn check_shards(tables: &Tables, found: &mut BTreeSet<Problem>) {
                 found.insert(Problem::DirectoryMissing(dir));
             }
         }
+    }
+}
+
+/// A forked file has all its subfiles, and nothing else.
+fn check_forked(tables: &Tables, found: &mut BTreeSet<Problem>) {
+    let dist = |dir: &Handle| Some(tables.objects.get(dir)?.shard.as_ref()?.attr.template.dist);
+    let mut there: BTreeMap<Handle, BTreeSet<u16>> = BTreeMap::new();
+    for entry in &tables.entries {
+        let Some(Dist::Forked { subfiles }) = dist(&entry.dir) else { continue };
+        let text = std::str::from_utf8(entry.name.as_bytes()).ok();
+        let number = text.and_then(|text| text.parse().ok().filter(|n: &u16| n.to_string() == text));
+        match number.filter(|number| *number < subfiles) {
+            // One that leads to nothing is that problem.
+            Some(number) if dist(&entry.handle).is_none_or(|dist| dist == Dist::Fork) => {
+                there.entry(entry.dir).or_default().insert(number);
+            }
+            _ => {
+                found.insert(Problem::SubfileStrange(entry.clone()));
+            }
+        }
+    }
+    for &file in tables.objects.keys() {
+        let Some(Dist::Forked { subfiles }) = dist(&file) else { continue };
+        let has = |subfile: &u16| there.get(&file).is_some_and(|there| there.contains(subfile));
+        let missing = (0..subfiles).filter(|subfile| !has(subfile));
+        found.extend(missing.map(|subfile| Problem::SubfileMissing { file, subfile }));
     }
 }
 
@@ -482,5 +509,28 @@ mod tests {
             words(&|t| _ = t.objects.remove(&DIR)),
             ["directory_missing", "entry_dangling", "links_wrong"]
         );
+    }
+
+    #[test]
+    fn a_forked_file_that_lacks_a_subfile_or_has_another_entry_is_named() {
+        let (mut tables, forked) = (good(), |dist| shoal_proto::Template { dist, width: 1 });
+        let (file, subfile) = (at(0, 40), at(1, 41));
+        for (handle, nlink, parent, dist) in
+            [(file, 4, Handle::ROOT, Dist::Forked { subfiles: 2 }), (subfile, 2, file, Dist::Fork)]
+        {
+            let mut made = object(Kind::Directory, nlink, parent);
+            made.shard.as_mut().unwrap().attr.template = forked(dist);
+            tables.objects.insert(handle, made);
+        }
+        let strange = entry(file, "2", DIR, Kind::Directory);
+        tables.entries.push(entry(file, "0", subfile, Kind::Directory));
+        tables.entries.push(strange.clone());
+        let found: BTreeSet<Problem> = {
+            let mut found = BTreeSet::new();
+            check_forked(&tables, &mut found);
+            found
+        };
+        let missing = Problem::SubfileMissing { file, subfile: 1 };
+        assert_eq!(found, BTreeSet::from([missing, Problem::SubfileStrange(strange)]));
     }
 }

@@ -207,6 +207,12 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
             }
             aside(*server, keys::inode(*dir).to_vec())
         }
+        Problem::SubfileMissing { .. } => Offer::Leave(
+            "the number of its subfiles is fixed: copy the forks that are left to a new forked file, and remove this one",
+        ),
+        Problem::SubfileStrange(_) => {
+            Offer::Leave("move nothing into it: copy the object elsewhere, and remove the file")
+        }
         Problem::CountsWrong { dir, server, counted, changed, .. } => act(Action::ShardCount {
             shard: *server,
             dir: *dir,

@@ -69,6 +69,10 @@ pub enum Problem {
     /// A directory, or a shard of one, counts other links and entries than are there; `changed`: its last
     /// change.
     CountsWrong { dir: Handle, server: ServerId, says: (u32, u32), counted: (u32, u32), changed: Time },
+    /// A forked file without one of its subfiles.
+    SubfileMissing { file: Handle, subfile: u16 },
+    /// An entry of a forked file that is none of its subfiles.
+    SubfileStrange(Entry),
 }
 
 impl Problem {
@@ -105,6 +109,8 @@ impl Problem {
             Problem::ShardMissing { .. } => "shard_missing",
             Problem::ShardUnowned { .. } => "shard_unowned",
             Problem::CountsWrong { .. } => "counts_wrong",
+            Problem::SubfileMissing { .. } => "subfile_missing",
+            Problem::SubfileStrange(_) => "subfile_strange",
         }
     }
 }
@@ -220,6 +226,16 @@ impl fmt::Display for Problem {
                 "directory {dir} says {} links and {} entries on server {server}, counted are {} and {}",
                 says.0, says.1, counted.0, counted.1
             ),
+            Problem::SubfileMissing { file, subfile } => {
+                write!(f, "forked file {file} has no subfile {subfile}")
+            }
+            Problem::SubfileStrange(e) => {
+                write!(
+                    f,
+                    "`{}` in forked file {} is none of its subfiles; it leads to {}",
+                    e.name, e.dir, e.handle
+                )
+            }
         }
     }
 }

@@ -166,6 +166,7 @@ fn rows_object(action: &Action) -> Option<Handle> {
         Action::ObjectCreate { attr }
         | Action::AttrSet { attr, .. }
         | Action::ShardCreate { attr, .. }
+        | Action::ForkedCreate { attr, .. }
         | Action::StreamAdopt { attr } => Some(attr.handle),
         Action::Links { object, .. }
         | Action::Touch { object, .. }

@@ -250,6 +250,8 @@ macro_rules! cases {
         fn variant(problem: &Problem) -> &'static str {
             match problem {
                 $(Problem::$variant { .. } => stringify!($variant),)*
+                // Left as they are, and found by the tests of `check`.
+                Problem::SubfileMissing { .. } | Problem::SubfileStrange(_) => "Subfile",
             }
         }
 

@@ -25,6 +25,22 @@ pub enum Dist {
         /// Bytes of a strip.
         strip: u64,
     },
+    /// Of a fork: all in the metafile's own stream, beside its entry, for ever. Of a directory: it is a
+    /// subfile, and its new files are forks.
+    Fork,
+    /// Of a directory: it is a forked file, dealt to its subfiles by the application.
+    Forked {
+        /// How many; they are the entries `0`, `1`, … of the directory.
+        subfiles: u16,
+    },
+}
+
+impl Dist {
+    /// Whether it belongs to a forked file, one of its subfiles, or a fork: the layout is fixed, and
+    /// directories with it are never split.
+    pub const fn is_of_forks(&self) -> bool {
+        matches!(self, Dist::Fork | Dist::Forked { .. })
+    }
 }
 
 impl Codec for Dist {
@@ -34,6 +50,11 @@ impl Codec for Dist {
             Dist::SimpleStripe { strip } => {
                 w.put_u8(2);
                 w.put_u64(*strip);
+            }
+            Dist::Fork => w.put_u8(3),
+            Dist::Forked { subfiles } => {
+                w.put_u8(4);
+                w.put_u16(*subfiles);
             }
         }
     }
@@ -51,6 +72,18 @@ impl Codec for Dist {
                     });
                 }
                 Ok(Dist::SimpleStripe { strip })
+            }
+            3 => Ok(Dist::Fork),
+            4 => {
+                let subfiles = r.get_u16()?;
+                if !(1..=limits::SUBFILES_MAX).contains(&usize::from(subfiles)) {
+                    return Err(DecodeError::Limit {
+                        what: "subfiles",
+                        value: subfiles.into(),
+                        limit: limits::SUBFILES_MAX as u64,
+                    });
+                }
+                Ok(Dist::Forked { subfiles })
             }
             _ => Err(DecodeError::Invalid("distribution")),
         }
@@ -81,7 +114,7 @@ impl Template {
     /// The largest size at which a file stays stuffed.
     pub const fn stuffed_max(&self) -> u64 {
         match self.dist {
-            Dist::Basic => limits::FILE_BYTES_MAX,
+            Dist::Basic | Dist::Fork | Dist::Forked { .. } => limits::FILE_BYTES_MAX,
             Dist::SimpleStripe { strip } => strip,
         }
     }

@@ -58,6 +58,8 @@ pub const RETIRED_MAX: usize = 64;
 pub const STORE_HANDLES: u64 = 1 << 40;
 /// Datafiles of one file.
 pub const WIDTH_MAX: usize = 256;
+/// Subfiles of one forked file: one transaction makes all of them.
+pub const SUBFILES_MAX: usize = 512;
 /// Handles that a client names as held open, with an unlink or rename.
 pub const HELD_MAX: usize = 256;
 /// Actions of one participant of a transaction.
@@ -93,3 +95,4 @@ const _: () =
 const _: () = assert!(2 * XATTR_VALUE_BYTES_MAX <= ROW_BYTES_MAX);
 const _: () = assert!(XATTR_VALUE_BYTES_MAX < BODY_BYTES_MAX);
 const _: () = assert!(WIDTH_MAX <= SERVERS_MAX);
+const _: () = assert!(SUBFILES_MAX < ACTIONS_MAX && SUBFILES_MAX <= SPLIT_ENTRIES_MAX);

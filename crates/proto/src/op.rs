@@ -269,6 +269,16 @@ operations! {
         Statfs = 20 "statfs" { } => READ,
         /// Set the template of a directory's new files, or of an empty file.
         Setlayout = 21 "setlayout" { object: Handle, template: Template, } => CHANGE.of(*object),
+        /// Make a forked file: the directory, and in one transaction with it all its subfiles.
+        Mkforked = 23 "mkforked" {
+            dir: Handle, name: Name, owner: Owner,
+            /// How many subfiles.
+            subfiles: u16,
+            /// Their servers, in turn; none: all that hold metadata and data, beginning at any.
+            servers: Many<crate::ServerId, { limits::SUBFILES_MAX }>,
+            /// Replace the empty directory of this name.
+            replace: bool,
+        } => CHANGE.at(*dir, name),
 
         // Data.
         /// Read; the data comes as bulk.

@@ -205,6 +205,15 @@ pub fn ops() -> Vec<Op> {
         Op::Renew { servers: vec![ServerId(1)].into(), map: map() },
         Op::Yield { bytes: 1 << 20 },
         Op::Remember { position: 900 },
+        Op::Mkforked {
+            dir,
+            name: name("d"),
+            owner,
+            subfiles: 4,
+            servers: vec![ServerId(1), ServerId(0)].into(),
+            replace: true,
+        },
+        Op::Setlayout { object, template: Template { dist: Dist::Forked { subfiles: 4 }, width: 1 } },
     ]
 }
 
@@ -232,6 +241,10 @@ pub fn actions() -> Vec<Action> {
             time: Time(8),
         },
         Action::ShardCount { shard: ServerId(1), dir: Handle::ROOT, expect: Time(8), nlink: 3, entries: 7 },
+        Action::ForkedCreate {
+            attr: Attr { kind: Kind::Directory, template: Template { dist: Dist::Fork, width: 1 }, ..attr() },
+            entries: vec![ShardEntry { name: name("0"), handle: object, kind: Kind::Directory }].into(),
+        },
     ]);
     all
 }

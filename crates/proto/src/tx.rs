@@ -151,6 +151,11 @@ wire_enum! {
             template: Option<Template>,
             time: Time,
         },
+        /// Make a directory that has these entries: a forked file, with its subfiles.
+        ForkedCreate = 25 "forked create" {
+            attr: Attr,
+            entries: Many<ShardEntry, { limits::SUBFILES_MAX }>,
+        },
         /// Set the count of a directory's shard (repair).
         ShardCount = 24 "shard count" {
             shard: ServerId, dir: Handle,

@@ -179,7 +179,7 @@ pub fn must_end_in_first_strip(ctx: &Ctx<'_>, stream: Handle, end: u64) -> Resul
     let first_strip = match inode.and_then(|inode| inode.layout) {
         Some(layout) if layout.datafiles.len() > 1 => match layout.dist {
             Dist::SimpleStripe { strip } => strip,
-            Dist::Basic => u64::MAX,
+            Dist::Basic | Dist::Fork | Dist::Forked { .. } => u64::MAX,
         },
         _ => u64::MAX,
     };

@@ -8,6 +8,7 @@
 //! of its group that looks at the objects it touched.
 
 pub mod facts;
+pub(crate) mod forks;
 pub(crate) mod make;
 
 pub(crate) mod namespace {
@@ -22,6 +23,7 @@ pub(crate) mod namespace {
     pub(crate) mod listxattr;
     pub(crate) mod lookup;
     pub(crate) mod mkdir;
+    pub(crate) mod mkforked;
     pub(crate) mod mknod;
     pub(crate) mod open;
     pub(crate) mod readdir;
@@ -134,6 +136,7 @@ pub fn of(op: &Op) -> &'static OpFacts {
         Op::Listxattr { .. } => &namespace::listxattr::FACTS,
         Op::Lookup { .. } => &namespace::lookup::FACTS,
         Op::Mkdir { .. } => &namespace::mkdir::FACTS,
+        Op::Mkforked { .. } => &namespace::mkforked::FACTS,
         Op::Mknod { .. } => &namespace::mknod::FACTS,
         Op::Open { .. } => &namespace::open::FACTS,
         Op::Readdir { .. } => &namespace::readdir::FACTS,

@@ -12,7 +12,7 @@ mod serving;
 pub use care::{Fsck, Ping, Status, Sync};
 pub use composed::{Composed, ExtractComposed, LsComposed, MapComposed, OneComposed, PackComposed};
 pub use containers::{Container, Extract, MapContainer, One};
-pub use files::{Cat, Cp, Layout, Ls, Map, Stat};
+pub use files::{Cat, Cp, Layout, LayoutKind, Ls, Map, Stat};
 pub use keys::{Keys, OneCluster, Rotate};
 pub use running::Run;
 pub use serving::{

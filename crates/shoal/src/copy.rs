@@ -204,7 +204,10 @@ impl Copier {
             Some(there) if there.kind == Kind::Directory => there.handle,
             Some(_) => bail!("{} is not a directory", task.to),
             // While it is filled its owner may write into it, whatever its mode will be.
-            None => task.to.mkdir(self.mode(meta) | 0o700).await?,
+            None => match meta.subfiles {
+                Some(subfiles) => task.to.mkforked(self.mode(meta) | 0o700, subfiles).await?,
+                None => task.to.mkdir(self.mode(meta) | 0o700).await?,
+            },
         };
         self.count(|made| made.directories += 1);
         let preserve = self.how.preserve;

@@ -70,6 +70,8 @@ pub fn template(template: &Template) -> String {
     };
     match template.dist {
         Dist::Basic => "basic, all in one datafile".to_owned(),
+        Dist::Fork => "forks, each whole beside its entry".to_owned(),
+        Dist::Forked { subfiles } => format!("forked, {subfiles} subfiles"),
         Dist::SimpleStripe { strip } => {
             format!("striped, strip {}, {width}", crate::bytes_size::human(strip))
         }
@@ -80,6 +82,8 @@ pub fn template(template: &Template) -> String {
 pub fn dist_json(dist: &Dist) -> Value {
     match dist {
         Dist::Basic => json!({ "distribution": "basic" }),
+        Dist::Fork => json!({ "distribution": "fork" }),
+        Dist::Forked { subfiles } => json!({ "distribution": "forked", "subfiles": subfiles }),
         Dist::SimpleStripe { strip } => json!({ "distribution": "simple_stripe", "strip": strip }),
     }
 }

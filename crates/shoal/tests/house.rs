@@ -13,6 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vfs", &["pattern", "proto", "env"]),
     ("client", &["pattern", "proto", "env", "vfs"]),
     ("transform", &["pattern", "proto", "env", "vfs"]),
+    ("galley", &["pattern", "proto", "env", "vfs"]),
     ("fuse", &["proto", "env", "vfs"]),
     ("world", &["proto", "env", "vfs", "transform", "client", "config"]),
     ("preload", &["proto", "env", "vfs", "world"]),
@@ -32,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "server",
             "vfs",
             "transform",
+            "galley",
             "client",
             "fuse",
             "config",
@@ -49,10 +51,10 @@ const ARROWS: &[(&str, &[&str])] = &[
 const LAB: &[&str] = &["model", "bench", "sim", "experiment"];
 
 /// Crates whose code runs in the simulator: all that can differ between two runs enters through `env`.
-const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "vfs", "client"];
+const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "vfs", "client", "galley"];
 
 /// Crates on whose paths nothing may be unwrapped without a reason.
-const CAREFUL: &[&str] = &["server", "vfs", "client", "store", "fuse", "world", "preload"];
+const CAREFUL: &[&str] = &["server", "vfs", "client", "store", "fuse", "world", "preload", "galley"];
 
 /// Types with an offset and a length that are not a list of regions: one place each.
 const PLACES: &[(&str, &str)] = &[

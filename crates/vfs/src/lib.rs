@@ -31,4 +31,4 @@ pub use error::{Error, Result, read_len};
 pub use file::VfsFile;
 pub use local::{Local, LocalOptions};
 pub use name_space::{Connect, Listing, OpenedOf, Vfs};
-pub use words::{Listed, Opened, RenameFlags, Space};
+pub use words::{ForkedFile, Listed, Opened, RenameFlags, Space};

@@ -1,6 +1,6 @@
 //! A file system: objects, and names that lead to them.
 
-use crate::{Error, Listed, Opened, RenameFlags, Result, Space, VfsFile};
+use crate::{Error, ForkedFile, Listed, Opened, RenameFlags, Result, Space, VfsFile};
 use bytes::Bytes;
 use shoal_env::{Env, Instant};
 use shoal_proto::op::XattrName;
@@ -112,6 +112,15 @@ pub trait Vfs: Clone + 'static {
     /// As [`Vfs::create`].
     async fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr>;
 
+    /// Make a forked file: a directory whose entries are its subfiles, all of them at once or none.
+    ///
+    /// # Errors
+    /// As [`Vfs::create`]; `Invalid`: the number of subfiles, or a server; `NotSupported`.
+    async fn mkforked(&self, dir: Handle, _: &Name, _: Owner, _: &ForkedFile) -> Result<Attr> {
+        let words = "this file system has no forked files: use one of ShoalFS's own";
+        Err(Error::new(Status::NotSupported, "mkforked").of(dir).because(words))
+    }
+
     /// Make a symbolic link.
     ///
     /// # Errors
@@ -129,6 +138,24 @@ pub trait Vfs: Clone + 'static {
     /// # Errors
     /// `NotFound`, `IsDirectory`, `Stale`.
     async fn unlink(&self, dir: Handle, name: &Name) -> Result<()>;
+
+    /// Make many files without opening them; of each its attributes, or why it was not made.
+    async fn make_many(&self, entries: &[(Handle, Name)], owner: Owner) -> Vec<Result<Attr>> {
+        let mut made = Vec::with_capacity(entries.len());
+        for (dir, name) in entries {
+            made.push(self.mknod(*dir, name, owner, Kind::File, 0).await);
+        }
+        made
+    }
+
+    /// Remove many entries that are no directories; of each whether it was.
+    async fn unlink_many(&self, entries: &[(Handle, Name)]) -> Vec<Result<()>> {
+        let mut removed = Vec::with_capacity(entries.len());
+        for (dir, name) in entries {
+            removed.push(self.unlink(*dir, name).await);
+        }
+        removed
+    }
 
     /// Remove an empty directory.
     ///

@@ -1,7 +1,18 @@
 //! Arguments and results of calls beside names, handles and bytes.
 
 use shoal_env::Instant;
-use shoal_proto::Entry;
+use shoal_proto::{Entry, ServerId};
+
+/// A forked file that is to be made.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ForkedFile {
+    /// Subfiles: 1 to [`SUBFILES_MAX`](shoal_proto::limits::SUBFILES_MAX).
+    pub subfiles: u16,
+    /// Their servers, in turn; none: the file system's choice.
+    pub servers: Vec<ServerId>,
+    /// Replace the empty directory of that name.
+    pub replace: bool,
+}
 
 /// How a rename treats its target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -5,7 +5,8 @@ use crate::cache::Leads;
 use crate::core::{Core, Operation};
 use crate::{Client, Error};
 use bytes::Bytes;
-use shoal_proto::{Attr, Blob, Handle, Kind, Name, Op, Owner, Status, limits};
+use shoal_proto::{Attr, Blob, Handle, Kind, Name, Op, Owner, Roles, Status, limits};
+use shoal_vfs::ForkedFile;
 use std::rc::Rc;
 
 impl Client {
@@ -55,13 +56,57 @@ impl Client {
         let o = self.begin("mkdir", Some(dir));
         self.core.make(&o, dir, name, Op::Mkdir { dir, name: name.clone(), owner }).await
     }
+
+    /// Make a forked file: a directory with this many subfiles, all at once or none. `servers`: those of the
+    /// subfiles, in turn; none: all, in turn. With `replace` it takes the place of an empty directory.
+    ///
+    /// # Errors
+    /// As [`Client::mknod`]; `Invalid`: the number of subfiles, or a server; with `replace` `NotEmpty`.
+    pub async fn mkforked(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        forked: &ForkedFile,
+    ) -> Result<Attr, Error> {
+        let o = self.begin("mkforked", Some(dir));
+        self.possible(forked).map_err(|words| o.error(Status::Invalid).because(words))?;
+        let ForkedFile { subfiles, servers, replace } = forked.clone();
+        let (name, servers) = (name.clone(), servers.into());
+        let op = Op::Mkforked { dir, name: name.clone(), owner, subfiles, servers, replace };
+        self.core.make(&o, dir, &name, op).await
+    }
+
+    /// Whether the servers can hold it; if not, why.
+    fn possible(&self, forked: &ForkedFile) -> Result<(), String> {
+        let (subfiles, named) = (usize::from(forked.subfiles), forked.servers.len());
+        if !(1..=limits::SUBFILES_MAX).contains(&subfiles) {
+            return Err(format!("a forked file has 1 to {} subfiles, not {subfiles}", limits::SUBFILES_MAX));
+        }
+        if named > subfiles {
+            return Err(format!("{named} servers are named for {subfiles} subfiles"));
+        }
+        let map = self.map();
+        for id in &forked.servers {
+            match map.server(*id) {
+                None => return Err(format!("there is no server {id}")),
+                Some(info) if info.roles.contains(Roles::METADATA | Roles::DATA) => {}
+                Some(_) => {
+                    return Err(format!(
+                        "server {id} does not hold both metadata and data, as the server of a subfile does"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Core {
     async fn make(self: &Rc<Core>, o: &Operation, dir: Handle, name: &Name, op: Op) -> Result<Attr, Error> {
         let told = match op {
             // Mostly made on another server.
-            Op::Mkdir { .. } => self.ask(o, dir.server(), vec![op]).await,
+            Op::Mkdir { .. } | Op::Mkforked { .. } => self.ask(o, dir.server(), vec![op]).await,
             _ => self.ask_in_directory(o, dir, op).await,
         };
         self.cache.borrow_mut().changed_name(dir, name);

@@ -162,7 +162,7 @@ impl Core {
     ) -> Result<Vec<Handle>, Error> {
         let servers: Vec<ServerId> = self.map().with_roles(Roles::DATA).collect();
         let width = match (template.dist, usize::from(template.width)) {
-            (Dist::Basic, _) => 1,
+            (Dist::Basic | Dist::Fork, _) => 1,
             (_, 0) => servers.len(),
             (_, width) => width.min(servers.len()),
         };

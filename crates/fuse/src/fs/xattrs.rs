@@ -3,15 +3,20 @@
 //! Programs and the kernel ask nearly every file for attributes that nearly no file has. A question for a
 //! `security.` attribute is answered from the list of all of them: an empty list then answers all further
 //! questions for as long as attributes are cached, and a file made through this mount needs no list at all.
+//!
+//! `user.shoal.layout` tells the layout of a forked file, a subfile or a fork. It is answered where it is asked
+//! for and in no list, so that a copy of the tree elsewhere does not carry it along.
 
 use super::{Errno, Fs, Result};
 use bytes::Bytes;
-use shoal_proto::Handle;
 use shoal_proto::op::XattrName;
+use shoal_proto::{Dist, Handle, Kind};
 use shoal_vfs::Vfs;
 
 /// The prefixes there are; others are not offered.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+/// The layout, of forked files and all in them.
+const LAYOUT: &[u8] = b"user.shoal.layout";
 /// Seen by root alone.
 const TRUSTED: &[u8] = b"trusted.";
 /// Asked for by programs and the kernel rather than by people.
@@ -29,6 +34,15 @@ impl<V: Vfs> Fs<V> {
     /// Value of an attribute.
     pub async fn getxattr(&self, object: Handle, name: &[u8]) -> Result<Bytes> {
         check(name)?;
+        if name == LAYOUT {
+            let attr = self.vfs.getattr(object).await?;
+            return match attr.template.dist {
+                Dist::Forked { subfiles } => Ok(Bytes::from(format!("forked, {subfiles} subfiles"))),
+                Dist::Fork if attr.kind == Kind::Directory => Ok(Bytes::from_static(b"subfile")),
+                Dist::Fork => Ok(Bytes::from_static(b"fork")),
+                Dist::Basic | Dist::SimpleStripe { .. } => Err(Errno::NODATA),
+            };
+        }
         let listed = if name.starts_with(SECURITY) {
             self.xattr_names(object).await?.iter().any(|listed| listed[..] == *name)
         } else {
@@ -45,6 +59,9 @@ impl<V: Vfs> Fs<V> {
         check(name)?;
         if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
             return Err(Errno::INVAL);
+        }
+        if name == LAYOUT {
+            return Err(Errno(libc::EPERM));
         }
         let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
         self.known().xattr_changed(object);

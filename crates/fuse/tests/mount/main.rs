@@ -5,6 +5,7 @@ mod attributes;
 mod cluster;
 mod counts;
 mod data;
+mod forked;
 mod gone;
 mod life;
 mod listing;

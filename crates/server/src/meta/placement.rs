@@ -75,7 +75,7 @@ pub fn stuffs(identity: &Identity, server: ServerId) -> bool {
 pub fn datafile_servers(identity: &Identity, file: Handle, template: &Template) -> Vec<ServerId> {
     let servers: Vec<ServerId> = identity.map.with_roles(Roles::DATA).collect();
     let width = match (template.dist, usize::from(template.width)) {
-        (Dist::Basic, _) => 1,
+        (Dist::Basic | Dist::Fork, _) => 1,
         (_, 0) => servers.len(),
         (_, width) => width.min(servers.len()),
     };

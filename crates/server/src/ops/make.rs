@@ -12,9 +12,10 @@ use crate::data::precreated::{self, Touch};
 use crate::meta::inode::attr_of;
 use crate::meta::rows::{Dirent, Inode};
 use crate::meta::{keys, placement};
+use crate::ops::forks;
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
-use shoal_proto::{Action, Attr, Generation, Handle, Kind, Layout, Name, Rights, Status, limits};
+use shoal_proto::{Action, Attr, Dist, Generation, Handle, Kind, Layout, Name, Rights, Status, limits};
 use shoal_store::{StreamChange, StreamInfo};
 
 /// Bytes of the journal for a row of each pool that gives a datafile.
@@ -23,14 +24,14 @@ pub const POOL_ROWS_BYTES: u64 = 128 * limits::WIDTH_MAX as u64;
 /// The generation with which files begin.
 pub const FIRST_GENERATION: u64 = 1;
 
-/// A directory of this server in which `name` is free.
+/// A directory of this server in which `name` is free, for an object of this kind.
 ///
 /// # Errors
-/// `NotDirectory`, `Stale`; `Exists`.
-pub fn free_in(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Inode, Stopped> {
+/// `NotDirectory`, `Stale`; `Exists`; `NotPermitted` in a forked file.
+pub fn free_in(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, kind: Kind) -> Result<Inode, Stopped> {
     match looked_up(ctx, dir, name)? {
         (_, Some(_)) => Err(Stopped::Status(Status::Exists)),
-        (parent, None) => Ok(parent),
+        (parent, None) => forks::may_make(&parent, kind).map(|()| parent),
     }
 }
 
@@ -59,7 +60,9 @@ pub fn colocated(
     rights: Rights,
 ) -> Result<Attr, Stopped> {
     let is_file = inode.kind == Kind::File;
-    let server = if is_file { placement::metafile_server(ctx.identity, dir, name) } else { ctx.identity.id };
+    let is_placed = is_file && inode.template.dist != Dist::Fork;
+    let server =
+        if is_placed { placement::metafile_server(ctx.identity, dir, name) } else { ctx.identity.id };
     let handle = ctx.draw(server)?;
     ctx.current = Some((handle, rights));
     let is_own = server == ctx.identity.id;

@@ -33,7 +33,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::request::locks::Mode;
 use crate::shard::Identity;
 use bytes::Bytes;
-use shoal_proto::{Action, Handle, Name, ServerId, Status};
+use shoal_proto::{Action, Handle, Many, Name, ServerId, Status};
 use shoal_store::StreamChange;
 
 /// The server that holds the collection's one rename lock.
@@ -54,7 +54,9 @@ pub fn locks(identity: &Identity, action: &Action) -> Vec<(Bytes, Mode)> {
         | Action::ShardSet { dir, .. }
         | Action::ShardCount { dir, .. } => exclusive(keys::inode(*dir)),
         // No request reads the shard before it is there.
-        Action::ShardCreate { attr, .. } => exclusive(keys::inode(attr.handle)),
+        Action::ShardCreate { attr, .. } | Action::ForkedCreate { attr, .. } => {
+            exclusive(keys::inode(attr.handle))
+        }
         Action::Links { object, .. }
         | Action::Touch { object, .. }
         | Action::LayoutSet { object, .. }
@@ -123,6 +125,7 @@ pub fn validate(ctx: &Ctx<'_>, action: &Action) -> Result<(), Stopped> {
         Action::DatafileAdopt { datafile, .. } => repair::validate_datafile_adopt(ctx, *datafile),
         Action::Retire { pool, first, count } => repair::validate_retire(ctx, *pool, *first, *count),
         Action::ShardCreate { shard, attr, entries } => shard::validate_create(ctx, *shard, attr, entries),
+        Action::ForkedCreate { attr, .. } => object::validate_create(ctx, attr),
         Action::ShardKeep { shard, dir, shards } => shard::validate_keep(ctx, *shard, *dir, shards),
         Action::ShardSet { shard, dir, .. } => shard::validate_set(ctx, *shard, *dir),
         Action::ShardCount { shard, dir, expect, .. } => shard::validate_count(ctx, *shard, *dir, *expect),
@@ -196,6 +199,7 @@ pub fn apply(ctx: &mut Ctx<'_>, action: &Action) -> Result<(), Stopped> {
             precreated::use_up(ctx, &all)
         }
         Action::ShardCreate { attr, entries, .. } => shard::create(ctx, attr, entries),
+        Action::ForkedCreate { attr, entries } => shard::create(ctx, attr, entries),
         Action::ShardKeep { dir, shards, .. } => shard::keep(ctx, *dir, shards),
         Action::ShardSet { dir, set, template, time, .. } => shard::set(ctx, *dir, set, *template, *time),
         Action::ShardCount { dir, nlink, entries, .. } => object::change_directory(ctx, *dir, |inode| {
@@ -208,7 +212,10 @@ pub fn apply(ctx: &mut Ctx<'_>, action: &Action) -> Result<(), Stopped> {
 pub fn journal_bytes(actions: &[Action]) -> u64 {
     let of = |action: &Action| match action {
         // Once in the row of the prepared transaction, or each in its own row.
-        Action::ShardCreate { entries, .. } => entries.iter().map(|entry| 64 + entry.bytes() as u64).sum(),
+        Action::ShardCreate { entries: Many(entries), .. }
+        | Action::ForkedCreate { entries: Many(entries), .. } => {
+            entries.iter().map(|entry| 64 + entry.bytes() as u64).sum()
+        }
         _ => 0,
     };
     actions.iter().map(of).sum()
@@ -244,7 +251,9 @@ pub fn server_of(action: &Action) -> ServerId {
         | Action::ShardSet { shard, .. }
         | Action::ShardCount { shard, .. } => *shard,
         Action::Reparent { dir, .. } => dir.server(),
-        Action::ObjectCreate { attr } | Action::AttrSet { attr, .. } => attr.handle.server(),
+        Action::ObjectCreate { attr } | Action::AttrSet { attr, .. } | Action::ForkedCreate { attr, .. } => {
+            attr.handle.server()
+        }
         Action::Links { object, .. }
         | Action::Touch { object, .. }
         | Action::LayoutSet { object, .. }

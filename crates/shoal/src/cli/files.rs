@@ -109,6 +109,16 @@ pub struct Stat {
     pub json: bool,
 }
 
+/// Kinds of layouts that a directory can have.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum LayoutKind {
+    /// Files are dealt to datafiles.
+    #[default]
+    Striped,
+    /// The application deals its data to subfiles.
+    Forked,
+}
+
 /// `shoal layout`.
 #[derive(Subcommand, Debug)]
 pub enum Layout {
@@ -124,13 +134,24 @@ pub enum Layout {
         #[arg(long)]
         json: bool,
     },
-    /// Set the layout of a directory's new files, or of a file that is still empty (made if missing).
+    /// Set the layout of a directory's new files, or of a file that is still empty (made if missing). `forked`:
+    /// make a forked file, with all its subfiles, or make an empty directory into one.
     #[command(after_help = "\
 Example:  shoal layout set mnt/checkpoints --strip 4M --width 2
+          shoal layout set mnt/matrix forked --subfiles 8 --on 1,3
           shoal layout set mnt/one.bin --distribution basic")]
     Set {
         /// File or directory.
         place: String,
+        /// The kind of layout.
+        #[arg(value_enum, default_value_t)]
+        layout: LayoutKind,
+        /// Subfiles of a forked file: 1 to 512. Their number is fixed.
+        #[arg(long, value_name = "N")]
+        subfiles: Option<u16>,
+        /// Servers of the subfiles, in turn; without it all servers that hold metadata and data, in turn.
+        #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
+        on: Vec<u16>,
         /// How bytes are dealt to datafiles.
         #[arg(long, value_enum)]
         distribution: Option<DistributionName>,

@@ -3,13 +3,15 @@
 
 use crate::address::Place;
 use crate::bytes_size::ByteSize;
-use crate::cli::Layout;
+use crate::cli::{Layout, LayoutKind};
 use crate::cluster_file::{DistributionName, template};
 use crate::{connect, copy, out, words};
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use shoal_client::Client;
-use shoal_proto::{Attr, Dist, Kind, Rights, Status, Template};
+use shoal_proto::op::Owner;
+use shoal_proto::{Attr, Dist, Kind, Rights, ServerId, Status, Template};
+use shoal_vfs::ForkedFile;
 use std::process::ExitCode;
 
 /// The layout to set.
@@ -29,7 +31,26 @@ pub fn run(args: Layout) -> Result<ExitCode> {
             let attr = connect::with_client(&place, get).with_context(|| format!("cannot look at {text}"))?;
             show(&text, &attr, json)?;
         }
-        Layout::Set { place: text, distribution, strip, width, key, json } => {
+        Layout::Set { place: text, layout, subfiles, on, distribution, strip, width, key, json }
+            if layout == LayoutKind::Forked =>
+        {
+            if distribution.is_some() || strip.is_some() || width.is_some() {
+                bail!("a forked file has no strips: leave out --distribution, --strip and --width");
+            }
+            let Some(subfiles) = subfiles else { bail!("a forked file needs --subfiles: 1 to 512") };
+            let servers = on.into_iter().map(ServerId).collect();
+            let wish = ForkedFile { subfiles, servers, replace: false };
+            let place = Place::find(&text, key.key.as_deref())?;
+            let path = place.address.path.clone();
+            let make = |_, client| async move { make_forked(client, &path, wish).await };
+            let attr = connect::with_client(&place, make)
+                .with_context(|| format!("cannot make the forked file {text}"))?;
+            show(&text, &attr, json)?;
+        }
+        Layout::Set { place: text, subfiles, on, distribution, strip, width, key, json, .. } => {
+            if subfiles.is_some() || !on.is_empty() {
+                bail!("--subfiles and --on are for `forked`: shoal layout set {text} forked --subfiles N");
+            }
             if distribution.is_none() && strip.is_none() && width.is_none() {
                 bail!("nothing to set: give --distribution, --strip or --width");
             }
@@ -51,6 +72,7 @@ impl Wish {
         let (name, strip) = match there.dist {
             Dist::Basic => (DistributionName::Basic, Template::STRIP_DEFAULT),
             Dist::SimpleStripe { strip } => (DistributionName::SimpleStripe, strip),
+            Dist::Fork | Dist::Forked { .. } => bail!("the layout of a forked file is fixed"),
         };
         let distribution = match (self.distribution, self.strip) {
             (Some(DistributionName::Basic), Some(_)) => bail!("`basic` has no strips: leave out --strip"),
@@ -81,6 +103,30 @@ async fn set(client: Client, path: &str, wish: Wish) -> Result<Attr> {
     Ok(client.walk(path.as_bytes(), true).await?)
 }
 
+/// A forked file, new or in place of an empty directory with that one's owner and mode.
+async fn make_forked(client: Client, path: &str, mut wish: ForkedFile) -> Result<Attr> {
+    let mut of = copy::owner(0o755);
+    match client.walk(path.as_bytes(), true).await {
+        Ok(attr) if attr.template.dist.is_of_forks() => bail!("it is, or is in, a forked file already"),
+        Ok(attr) if attr.kind == Kind::Directory => {
+            of = Owner { mode: attr.mode, uid: attr.uid, gid: attr.gid };
+            wish.replace = true;
+        }
+        Ok(attr) => bail!("it is a {}: name a directory that is empty, or is not there", attr.kind.word()),
+        Err(error) if error.status == Status::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    let (dir, name) = client.walk_parent(path.as_bytes()).await?;
+    match client.mkforked(dir, &name, of, &wish).await {
+        Err(error) if error.status == Status::NotEmpty => {
+            bail!(
+                "the directory has entries: make a forked file of another name, and copy them into its subfiles"
+            )
+        }
+        made => Ok(made?),
+    }
+}
+
 /// A file that is missing is made with it.
 async fn make(client: &Client, path: &str, wish: Wish) -> Result<Attr> {
     let (dir, name) = client.walk_parent(path.as_bytes()).await?;
@@ -106,6 +152,12 @@ fn show(text: &str, attr: &Attr, as_json: bool) -> Result<()> {
         return out::json_line(&value);
     }
     match (attr.kind, &attr.layout) {
+        (Kind::Directory, _) if attr.template.dist.is_of_forks() => {
+            out::line(format!("{text}: {}", words::template(&attr.template)))
+        }
+        (Kind::File, None) if attr.template.dist.is_of_forks() => {
+            out::line(format!("{text}: a fork, whole on server {}", attr.handle.server()))
+        }
         (Kind::Directory, _) => {
             out::line(format!("{text}: new files are {}", words::template(&attr.template)))?;
             words::shards(attr).map_or(Ok(()), |shards| out::line(format!("{text}: {shards}")))

@@ -4,6 +4,8 @@
 //! The picture is made by the same views that place the bytes: the whole file, projected through its
 //! distribution.
 
+mod forked;
+
 use crate::address::Place;
 use crate::bytes_size::human;
 use crate::cli::Map;
@@ -34,9 +36,16 @@ struct Part {
 pub fn run(args: Map) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
     let path = place.address.path.clone();
-    let look = |_, client: Client| async move { Ok(client.walk(path.as_bytes(), true).await?) };
-    let attr = connect::with_client_within(&place, args.limit.span(), look)
+    let look = |_, client: Client| async move {
+        let attr = client.walk(path.as_bytes(), true).await?;
+        let forked = forked::of(&client, &attr).await?;
+        Ok((attr, forked))
+    };
+    let (attr, forked) = connect::with_client_within(&place, args.limit.span(), look)
         .with_context(|| format!("cannot look at {}", args.place))?;
+    if let Some(subfiles) = forked {
+        return forked::run(&args, &attr, &subfiles);
+    }
     if attr.kind != Kind::File {
         bail!("{} is a {}: only files are mapped", args.place, attr.kind.word());
     }

@@ -63,6 +63,12 @@ fn show(text: &str, attr: &Attr, target: Option<&str>, xattrs: &[String]) -> Res
             row("layout", format!("unstuffed over {} datafiles: {}", all.len(), all.join(" ")))?;
             row("generation", attr.generation.to_string())?;
         }
+        (Kind::File, None) if attr.template.dist.is_of_forks() => {
+            row("layout", format!("a fork, whole on server {}", attr.handle.server()))?;
+        }
+        (Kind::Directory, _) if attr.template.dist.is_of_forks() => {
+            row("layout", words::template(&attr.template))?;
+        }
         (Kind::File, None) => row("layout", format!("stuffed; then {}", words::template(&attr.template)))?,
         (Kind::Directory, _) => {
             row("new files", words::template(&attr.template))?;

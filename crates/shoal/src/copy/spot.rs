@@ -5,7 +5,8 @@ use crate::address::ShoalAddress;
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, RawMode, Timespec, Timestamps};
 use shoal_client::Client;
-use shoal_proto::{Attr, Handle, Kind, Name, Owner, SetAttr, Status, Time};
+use shoal_proto::{Attr, Dist, Handle, Kind, Name, Owner, SetAttr, Status, Time};
+use shoal_vfs::ForkedFile;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -58,6 +59,8 @@ pub struct Meta {
     pub mtime: Time,
     /// On a ShoalFS.
     pub handle: Option<Handle>,
+    /// It is a forked file, of so many subfiles.
+    pub subfiles: Option<u16>,
 }
 
 impl fmt::Display for Spot {
@@ -80,6 +83,10 @@ impl From<&Attr> for Meta {
             atime: attr.atime,
             mtime: attr.mtime,
             handle: Some(attr.handle),
+            subfiles: match attr.template.dist {
+                Dist::Forked { subfiles } if attr.kind == Kind::Directory => Some(subfiles),
+                _ => None,
+            },
         }
     }
 }
@@ -105,6 +112,7 @@ impl From<&std::fs::Metadata> for Meta {
             atime: Time::from_parts(meta.atime(), meta.atime_nsec() as u32),
             mtime: Time::from_parts(meta.mtime(), meta.mtime_nsec() as u32),
             handle: None,
+            subfiles: None,
         }
     }
 }
@@ -253,6 +261,14 @@ impl Spot {
                 Ok(Some(remote.client.mkdir(dir, name, owner(mode)).await?.handle))
             }
         }
+    }
+
+    /// Make a forked file; on another file system, a directory. Its handle, on a ShoalFS.
+    pub async fn mkforked(&self, mode: u32, subfiles: u16) -> Result<Option<Handle>> {
+        let Spot::Shoal(remote) = self else { return self.mkdir(mode).await };
+        let (dir, name) = remote.named().await?;
+        let forked = ForkedFile { subfiles, ..ForkedFile::default() };
+        Ok(Some(remote.client.mkforked(dir, name, owner(mode), &forked).await?.handle))
     }
 
     /// Target of a symbolic link.

@@ -5,6 +5,8 @@
 
 mod cluster;
 mod cost;
+mod forks;
+mod galley;
 mod hot;
 mod many;
 mod sets;

@@ -15,12 +15,15 @@ pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Setlayout { object, templ
 ///
 /// # Errors
 /// `Invalid` for an object that is neither a directory nor a file, or a width over the limit; `Exists` for a
-/// file that has data: a layout is chosen before the first byte.
+/// file that has data: a layout is chosen before the first byte; `NotPermitted` for a forked file and all in it.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, template: Template) -> Result<Answer, Stopped> {
     let object = ctx.object(object)?;
     let mut inode = ctx.inode(object)?;
-    if usize::from(template.width) > limits::WIDTH_MAX {
+    if usize::from(template.width) > limits::WIDTH_MAX || template.dist.is_of_forks() {
         return Err(Stopped::Status(Status::Invalid));
+    }
+    if inode.template.dist.is_of_forks() {
+        return Err(Stopped::Status(Status::NotPermitted));
     }
     match inode.kind {
         Kind::Directory if inode.shards.is_split() => {

@@ -31,7 +31,7 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {
     if let Some(layout) = inode.layout {
         return Ok(Answer::Laid { layout: Layout { generation: Generation(info.generation), ..layout } });
     }
-    if inode.template.dist == Dist::Basic {
+    if inode.template.dist == Dist::Basic || inode.template.dist.is_of_forks() {
         return Err(Stopped::Status(Status::Invalid));
     }
     let (expect, generation) = (Generation(info.generation), Generation(info.generation + 1));

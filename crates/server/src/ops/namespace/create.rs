@@ -9,10 +9,9 @@ use super::open;
 use crate::meta::inode::made_in;
 use crate::meta::rows::Dirent;
 use crate::ops::facts::Cost;
-use crate::ops::make;
-use crate::ops::{OpFacts, handler};
+use crate::ops::{OpFacts, forks, handler, make};
 use crate::request::ctx::{Ctx, Stopped};
-use shoal_proto::{Answer, Handle, Kind, Name, Owner, Rights, Status, Template, limits};
+use shoal_proto::{Answer, Dist, Handle, Kind, Name, Owner, Rights, Status, Template, limits};
 
 /// Its facts.
 pub const FACTS: OpFacts = OpFacts {
@@ -42,11 +41,17 @@ pub fn run(
     if let Some(found) = found {
         return if exclusive { Err(Stopped::Status(Status::Exists)) } else { opened(ctx, &found, rights) };
     }
-    if template.is_some_and(|template| usize::from(template.width) > limits::WIDTH_MAX) {
+    forks::may_make(&parent, Kind::File)?;
+    let is_impossible =
+        |wish: Template| usize::from(wish.width) > limits::WIDTH_MAX || wish.dist.is_of_forks();
+    if template.is_some_and(is_impossible) {
         return Err(Stopped::Status(Status::Invalid));
     }
     let mut inode = made_in(dir, &parent, Kind::File, owner, ctx.now);
-    inode.template = template.unwrap_or(inode.template);
+    // A fork's layout is its subfile's.
+    if parent.template.dist != Dist::Fork {
+        inode.template = template.unwrap_or(inode.template);
+    }
     let attr = make::colocated(ctx, dir, name, inode, rights)?;
     ctx.opened(attr.handle);
     let capability = open::capability(ctx, attr.handle, rights);

@@ -1,20 +1,24 @@
 //! entry: one entry of a directory: a fact for a peer's plan. Of a split directory the server that holds the
 //! name's place is to be asked; another tells which it is.
 
-use crate::ops::{OpFacts, handler};
+use crate::ops::{OpFacts, forks, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Entry, Handle, Name};
 
 /// Its facts.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Entry { dir, name } => run(ctx, *dir, name)));
 
-/// The entry, if there is one.
+/// The entry, if there is one. It is for a move to this server's peer, which no entry of a forked file makes.
+///
+/// # Errors
+/// As [`forks::may_leave`].
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<Answer, Stopped> {
     let dir = ctx.object(dir)?;
     let inode = ctx.directory(dir)?;
     if !ctx.holds(&inode, name) {
         return Ok(Answer::Split { dir, shards: inode.shards, key: ctx.identity.place_key });
     }
+    forks::may_leave(&inode)?;
     let place = ctx.identity.place_of(name.as_bytes());
     let entry = ctx.entry(dir, name)?.map(|found| Entry {
         name: name.clone(),

@@ -4,7 +4,7 @@ use crate::ops::make;
 use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
-use shoal_proto::{Action, Answer, Handle, Kind, Name, Status, limits};
+use shoal_proto::{Action, Answer, Dist, Handle, Kind, Name, Status, limits};
 
 /// Its facts.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Link { object, dir, name } => {
@@ -14,12 +14,16 @@ pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Link { object, dir, name 
 /// Link it. The answer holds the object's attributes after it.
 ///
 /// # Errors
-/// `Exists`; `NotPermitted` for a directory; `NotFound` for an object whose last name is gone;
+/// `Exists`; `NotPermitted` for a directory; `CrossDevice` for a fork, and in a subfile; `NotFound` for an object whose last name is gone;
 /// `TooManyLinks`.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, dir: Handle, name: &Name) -> Result<Answer, Stopped> {
     let (object, dir) = (ctx.object(object)?, ctx.object(dir)?);
-    make::free_in(ctx, dir, name)?;
+    let parent = make::free_in(ctx, dir, name, Kind::File)?;
     let mut attr = ctx.fact_attr(object)?;
+    // A fork has one name, in its subfile.
+    if attr.kind != Kind::Directory && [attr.template.dist, parent.template.dist].contains(&Dist::Fork) {
+        return Err(Stopped::Status(Status::CrossDevice));
+    }
     match attr.kind {
         Kind::Directory => return Err(Stopped::Status(Status::NotPermitted)),
         _ if attr.nlink == 0 => return Err(Stopped::Status(Status::NotFound)),

@@ -21,7 +21,7 @@ pub const FACTS: OpFacts = OpFacts {
 /// `Exists`.
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, owner: &Owner) -> Result<Answer, Stopped> {
     let dir = ctx.object(dir)?;
-    let parent = make::free_in(ctx, dir, name)?;
+    let parent = make::free_in(ctx, dir, name, Kind::Directory)?;
     let inode = made_in(dir, &parent, Kind::Directory, owner, ctx.now);
     let attr = make::directory(ctx, dir, name, &inode)?;
     Ok(Answer::Made { attr, capability: None, created: true, count: ChangeCount::NONE })

@@ -33,7 +33,7 @@ pub fn run(
         Kind::File | Kind::Fifo | Kind::Socket => 0,
         Kind::Directory | Kind::Symlink | Kind::Datafile => return Err(Stopped::Status(Status::Invalid)),
     };
-    let parent = make::free_in(ctx, dir, name)?;
+    let parent = make::free_in(ctx, dir, name, kind)?;
     let mut inode = made_in(dir, &parent, kind, owner, ctx.now);
     inode.rdev = rdev;
     let attr = make::colocated(ctx, dir, name, inode, Rights::empty())?;

@@ -19,7 +19,7 @@ use super::rmdir;
 use super::unlink::lose_name;
 use crate::meta::rows::Dirent;
 use crate::ops::make::subdirs;
-use crate::ops::{OpFacts, handler};
+use crate::ops::{OpFacts, forks, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, ServerId, Status};
@@ -62,7 +62,7 @@ pub struct Move<'a> {
 /// # Errors
 /// `NotFound`; `Exists` (with `no_replace`); `Invalid` for both flags at once, and for a directory that would
 /// come to lie in itself; `NotDirectory`, `IsDirectory`, `NotEmpty` for an object that cannot be replaced;
-/// `Loop` in a tree deeper than 4,096 levels.
+/// `Loop` in a tree deeper than 4,096 levels; in forked files as [`forks::may_move`].
 pub fn run(ctx: &mut Ctx<'_>, asked: Move<'_>) -> Result<Answer, Stopped> {
     if asked.no_replace && asked.exchange {
         return Err(Stopped::Status(Status::Invalid));
@@ -70,7 +70,8 @@ pub fn run(ctx: &mut Ctx<'_>, asked: Move<'_>) -> Result<Answer, Stopped> {
     let from = (ctx.object(asked.from.0)?, asked.from.1);
     let to = (ctx.object(asked.to.0)?, asked.to.1);
     let mut asked = Move { from, to, ..asked };
-    ctx.directory_of(to.0, to.1)?;
+    let parent = ctx.directory_of(to.0, to.1)?;
+    forks::may_move(ctx, (from.0, to.0), &parent)?;
     let (from_shard, moved) = ctx.fact_entry(from.0, from.1)?;
     asked.from_shard = from_shard;
     let moved = moved.ok_or(Stopped::Status(Status::NotFound))?;

@@ -36,7 +36,7 @@ pub fn run(
     if target.contains(&0) {
         return Err(Stopped::Status(Status::Invalid));
     }
-    let parent = make::free_in(ctx, dir, name)?;
+    let parent = make::free_in(ctx, dir, name, Kind::Symlink)?;
     let mut inode = made_in(dir, &parent, Kind::Symlink, owner, ctx.now);
     inode.mode = SYMLINK_MODE;
     inode.target = Some(target.clone());

@@ -28,7 +28,11 @@ pub fn run(ctx: &mut Ctx<'_>, dir: Handle, entries: u32) -> Result<Answer, Stopp
     let at = ctx.identity.splits_at().ok_or(Stopped::Status(Status::NotSupported))?;
     let inode = ctx.directory(dir)?;
     let (me, key) = (ctx.identity.id, ctx.identity.place_key);
-    if inode.shards.is_split() || inode.entries < at || dir.server() != me {
+    if inode.shards.is_split()
+        || inode.template.dist.is_of_forks()
+        || inode.entries < at
+        || dir.server() != me
+    {
         return Ok(Answer::Split { dir, shards: inode.shards, key });
     }
     if inode.entries as usize > limits::SPLIT_ENTRIES_MAX {

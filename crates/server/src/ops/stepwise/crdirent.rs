@@ -30,7 +30,7 @@ pub fn run(
     if matches!(kind, Kind::Directory | Kind::Datafile) {
         return Err(Stopped::Status(Status::Invalid));
     }
-    make::free_in(ctx, dir, name)?;
+    make::free_in(ctx, dir, name, kind)?;
     if ctx.row::<Void>(&keys::void(object))?.is_some() {
         return Err(Stopped::Status(Status::Stale));
     }

@@ -23,7 +23,7 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, datafiles: &[Handle]) -> Result<An
         return Err(Stopped::Status(Status::Stale));
     }
     let fits = match inode.template.dist {
-        Dist::Basic => datafiles.len() == 1,
+        Dist::Basic | Dist::Fork | Dist::Forked { .. } => datafiles.len() == 1,
         Dist::SimpleStripe { .. } => !datafiles.is_empty(),
     };
     if inode.kind != Kind::File || inode.layout.is_some() || !fits || datafiles.contains(&object) {

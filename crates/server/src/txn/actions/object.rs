@@ -4,7 +4,7 @@ use crate::meta::keys;
 use crate::meta::rows::{Datafile, Inode, Lingering, Orphan, Reap};
 use crate::request::ctx::{Ctx, Stopped};
 use bytes::Bytes;
-use shoal_proto::{Attr, ClientId, Handle, Kind, Status, Time, limits};
+use shoal_proto::{Attr, ClientId, Dist, Handle, Kind, Status, Time, limits};
 use shoal_store::StreamChange;
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ pub fn directory_changed(
         inode.nlink = inode.nlink.saturating_add_signed(subdirs);
         inode.mtime = time;
         inode.ctime = time;
-        (count, is_whole) = (inode.entries, !inode.shards.is_split());
+        (count, is_whole) = (inode.entries, !inode.shards.is_split() && !inode.template.dist.is_of_forks());
     })?;
     if entries > 0 && is_whole && ctx.identity.splits_at().is_some_and(|at| count >= at) {
         ctx.wants_split(dir);
@@ -89,11 +89,17 @@ pub fn validate_reparent(ctx: &Ctx<'_>, dir: Handle, expect: Handle) -> Result<(
 }
 
 pub fn validate_directory_remove(ctx: &Ctx<'_>, dir: Handle, split: bool) -> Result<(), Stopped> {
-    if super::shard::expected_directory(ctx, dir)?.shards.is_split() != split {
+    let inode = super::shard::expected_directory(ctx, dir)?;
+    if inode.shards.is_split() != split {
         return Err(Stopped::Status(Status::Changed));
     }
     ctx.must_be_unlocked(&keys::inode(dir))?;
-    if is_empty(ctx, dir)? { Ok(()) } else { Err(Stopped::Status(Status::NotEmpty)) }
+    match is_empty(ctx, dir)? {
+        true => Ok(()),
+        // A subfile is a part of its file.
+        false if inode.template.dist == Dist::Fork => Err(Stopped::Status(Status::NotPermitted)),
+        false => Err(Stopped::Status(Status::NotEmpty)),
+    }
 }
 
 /// Whether a directory has no entry. Removed entries not yet cleared from the tables cost the scan turns, no

@@ -1,0 +1,90 @@
+//! Forked files through the mount: ordinary programs see directories.
+
+use crate::{Mounted, errno, names_in};
+use shoal_client::Client;
+use shoal_env::real;
+use shoal_proto::op::Owner;
+use shoal_proto::{Handle, Name};
+use shoal_vfs::ForkedFile;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Make a forked file in the root.
+fn make(mounted: &Mounted, name: &str, subfiles: u16) {
+    let options = mounted.cluster.client();
+    let name = Name::new(name.as_bytes()).unwrap();
+    real::run("client", |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let owner = Owner {
+            mode: 0o755,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        };
+        let forked = ForkedFile { subfiles, ..ForkedFile::default() };
+        client.mkforked(Handle::ROOT, &name, owner, &forked).await.unwrap();
+        client.close().await;
+    });
+}
+
+fn run(program: &str, arguments: &[&Path]) {
+    let done = Command::new(program).args(arguments).output().unwrap();
+    assert!(done.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn ordinary_programs_copy_pack_and_remove_a_forked_file_through_the_mount() {
+    let mounted = Mounted::new();
+    make(&mounted, "forked", 5);
+    let file = mounted.path("forked");
+    assert_eq!(names_in(&file), ["0", "1", "2", "3", "4"]);
+    for subfile in 0..5 {
+        fs::write(file.join(format!("{subfile}/keys")), format!("keys {subfile}")).unwrap();
+        fs::write(file.join(format!("{subfile}/values")), vec![subfile; 300_000]).unwrap();
+    }
+    let copy = mounted.path("copy");
+    run("cp", &[Path::new("-a"), &file, &copy]);
+    let outside = mounted.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let archive = mounted.dir.path().join("forked.tar");
+    run("tar", &[Path::new("-C"), &mounted.path(""), Path::new("-cf"), &archive, Path::new("forked")]);
+    run("tar", &[Path::new("-C"), &outside, Path::new("-xf"), &archive]);
+    run("diff", &[Path::new("-r"), &file, &copy]);
+    run("diff", &[Path::new("-r"), &file, &outside.join("forked")]);
+    run("rm", &[Path::new("-r"), &file]);
+    run("rm", &[Path::new("-r"), &copy]);
+    assert!(names_in(&mounted.path("")).is_empty());
+}
+
+#[test]
+fn what_a_forked_file_refuses_has_its_number_in_the_mount_and_its_layout_is_told() {
+    let mounted = Mounted::new();
+    make(&mounted, "forked", 3);
+    let at = |path: &str| mounted.path(&format!("forked/{path}"));
+    fs::write(at("0/a"), b"a fork").unwrap();
+    let number = |done: std::io::Result<()>| done.map_err(|error| errno(&error));
+    assert_eq!(number(fs::remove_dir(at("0"))), Err(libc::EPERM));
+    assert_eq!(number(fs::create_dir(at("3"))), Err(libc::EPERM));
+    assert_eq!(number(fs::write(at("file"), b"x")), Err(libc::EPERM));
+    assert_eq!(number(fs::rename(at("0"), at("7"))), Err(libc::EPERM));
+    assert_eq!(number(fs::create_dir(at("0/d"))), Err(libc::EPERM));
+    assert_eq!(number(fs::rename(at("0/a"), at("1/a"))), Err(libc::EXDEV));
+    assert_eq!(number(fs::rename(at("0/a"), mounted.path("a"))), Err(libc::EXDEV));
+    assert_eq!(number(fs::hard_link(at("0/a"), at("0/b"))), Err(libc::EXDEV));
+    fs::rename(at("0/a"), at("0/b")).unwrap();
+
+    let layout = |path: &Path| {
+        let mut value = vec![0; 64];
+        let len = rustix::fs::getxattr(path, "user.shoal.layout", &mut value[..]);
+        len.map(|len| String::from_utf8(value[..len].to_vec()).unwrap()).map_err(|errno| errno.raw_os_error())
+    };
+    assert_eq!(layout(&mounted.path("forked")).as_deref(), Ok("forked, 3 subfiles"));
+    assert_eq!(layout(&at("0")).as_deref(), Ok("subfile"));
+    assert_eq!(layout(&at("0/b")).as_deref(), Ok("fork"));
+    assert_eq!(layout(&mounted.path("")), Err(libc::ENODATA));
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = rustix::fs::setxattr(at("0/b"), "user.shoal.layout", b"striped", flags);
+    assert_eq!(set.map_err(|errno| errno.raw_os_error()), Err(libc::EPERM));
+    fs::rename(mounted.path("forked"), mounted.path("moved")).unwrap();
+    assert_eq!(fs::read(mounted.path("moved/0/b")).unwrap(), b"a fork");
+}

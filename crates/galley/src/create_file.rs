@@ -1,0 +1,41 @@
+//! `gfs_create_file`: a file with its subfiles, all at once or none. It is not opened.
+
+use crate::{Errno, Galley, Result};
+use shoal_proto::{Handle, Name, Owner, ServerId};
+use shoal_vfs::{Error, ForkedFile, Vfs};
+
+impl<V: Vfs> Galley<V> {
+    /// Create a file: a subfile on each server of `iop_list`, in order. Without a list the file system chooses
+    /// `num_iops` servers. `owner`: of the directories that the file is (not in Galley, which had no owners).
+    ///
+    /// # Errors
+    /// `Exists`, `NameTooLong`, `NoSpace`; `Invalid`: the number, or a server; a list of another length than
+    /// `num_iops`.
+    pub async fn gfs_create_file(
+        &self,
+        name: &[u8],
+        iop_list: Option<&[ServerId]>,
+        num_iops: u16,
+        owner: Owner,
+    ) -> Result<()> {
+        if iop_list.is_some_and(|list| list.len() != usize::from(num_iops)) {
+            return Err(self.fail(Errno::Invalid, "the list of servers has another length than num_iops"));
+        }
+        let servers = iop_list.unwrap_or_default().to_vec();
+        let forked = ForkedFile { subfiles: num_iops, servers, replace: false };
+        let (dir, name) = self.place(name).await?;
+        let made = self.0.vfs.mkforked(dir, &name, owner, &forked).await;
+        self.kept(made).map(drop)
+    }
+
+    /// The directory of a path, and its last name.
+    pub(crate) async fn place(&self, path: &[u8]) -> Result<(Handle, Name)> {
+        let path = path.strip_suffix(b"/").unwrap_or(path);
+        let cut = path.iter().rposition(|&byte| byte == b'/');
+        let (parent, name) = cut.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
+        let name = Name::new(name).map_err(|status| self.kept::<()>(Err(Error::new(status, "name"))));
+        let name = name.map_err(|kept| kept.err().unwrap_or(Errno::Invalid))?;
+        let dir = self.0.vfs.walk_path(parent, true).await;
+        Ok((self.kept(dir)?.handle, name))
+    }
+}

@@ -1,0 +1,142 @@
+//! `gfs_init`: the state of one application: its open files, its open forks, its last error.
+
+use crate::{Errno, FILES_MAX, FORKS_MAX, FileId, ForkId, Result};
+use shoal_env::Env;
+use shoal_proto::{Handle, Name};
+use shoal_vfs::{Error, Vfs};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Galley's calls on one file system. Clones share everything, so that tasks of one application use the same
+/// ids.
+pub struct Galley<V: Vfs>(pub(crate) Rc<State<V>>);
+
+impl<V: Vfs> Clone for Galley<V> {
+    fn clone(&self) -> Galley<V> {
+        Galley(self.0.clone())
+    }
+}
+
+pub(crate) struct State<V: Vfs> {
+    pub env: Env,
+    pub vfs: V,
+    files: RefCell<Table<Rc<OpenedFile>>>,
+    forks: RefCell<Table<Rc<OpenedFork<V>>>>,
+    last: RefCell<Option<(Errno, String)>>,
+}
+
+/// An open file: its subfiles, in order.
+pub(crate) struct OpenedFile {
+    pub subfiles: Vec<Handle>,
+}
+
+/// An open fork.
+pub(crate) struct OpenedFork<V: Vfs> {
+    pub file: V::File,
+    /// The file has at least this many bytes, as far as is known here.
+    pub size: Cell<u64>,
+}
+
+/// Ids, the lowest free one first, as descriptors are.
+struct Table<T> {
+    used: BTreeMap<u32, T>,
+    most: usize,
+}
+
+impl<T: Clone> Table<T> {
+    fn put(&mut self, value: T) -> Result<u32> {
+        if self.used.len() >= self.most {
+            return Err(Errno::TooManyOpen);
+        }
+        let free = (0..).zip(self.used.keys()).find(|(at, id)| at != *id).map(|(at, _)| at);
+        let id = free.unwrap_or(self.used.len() as u32);
+        self.used.insert(id, value);
+        Ok(id)
+    }
+
+    fn get(&self, id: u32) -> Result<T> {
+        self.used.get(&id).cloned().ok_or(Errno::BadFile)
+    }
+
+    fn take(&mut self, id: u32) -> Result<T> {
+        self.used.remove(&id).ok_or(Errno::BadFile)
+    }
+}
+
+impl<V: Vfs> Galley<V> {
+    /// Begin, over a file system that is connected. Galley's list of I/O processors is the map of the file
+    /// system.
+    pub fn gfs_init(env: Env, vfs: V) -> Galley<V> {
+        Galley(Rc::new(State {
+            env,
+            vfs,
+            files: RefCell::new(Table { used: BTreeMap::new(), most: FILES_MAX }),
+            forks: RefCell::new(Table { used: BTreeMap::new(), most: FORKS_MAX }),
+            last: RefCell::default(),
+        }))
+    }
+
+    /// The code of the last call that failed, and its words.
+    pub fn gfs_errno(&self) -> Option<(Errno, String)> {
+        self.0.last.borrow().clone()
+    }
+
+    /// Keep the error of a call.
+    pub(crate) fn kept<T>(&self, done: std::result::Result<T, Error>) -> Result<T> {
+        done.map_err(|error| self.fail(Errno::of(error.status), error.to_string()))
+    }
+
+    pub(crate) fn fail(&self, code: Errno, words: impl Into<String>) -> Errno {
+        self.0.last.replace(Some((code, words.into())));
+        code
+    }
+
+    pub(crate) fn keep_file(&self, file: OpenedFile) -> Result<FileId> {
+        let put = self.0.files.borrow_mut().put(Rc::new(file));
+        put.map(FileId).map_err(|code| self.fail(code, "too many open files"))
+    }
+
+    pub(crate) fn file(&self, id: FileId) -> Result<Rc<OpenedFile>> {
+        let found = self.0.files.borrow().get(id.0);
+        found.map_err(|code| self.fail(code, format!("file {} is not open", id.0)))
+    }
+
+    pub(crate) fn drop_file(&self, id: FileId) -> Result<()> {
+        let taken = self.0.files.borrow_mut().take(id.0);
+        taken.map(drop).map_err(|code| self.fail(code, format!("file {} is not open", id.0)))
+    }
+
+    /// The directory of a subfile of an open file.
+    pub(crate) fn subfile(&self, id: FileId, subfile: u32) -> Result<Handle> {
+        let file = self.file(id)?;
+        file.subfiles.get(subfile as usize).copied().ok_or_else(|| {
+            let words = format!("there is no subfile {subfile}: the file has {}", file.subfiles.len());
+            self.fail(Errno::Invalid, words)
+        })
+    }
+
+    pub(crate) fn keep_fork(&self, file: V::File) -> Result<ForkId> {
+        let fork = Rc::new(OpenedFork { file, size: Cell::new(0) });
+        let put = self.0.forks.borrow_mut().put(fork);
+        put.map(ForkId).map_err(|code| self.fail(code, "too many open forks"))
+    }
+
+    pub(crate) fn fork(&self, id: ForkId) -> Result<Rc<OpenedFork<V>>> {
+        let found = self.0.forks.borrow().get(id.0);
+        found.map_err(|code| self.fail(code, format!("fork {} is not open", id.0)))
+    }
+
+    pub(crate) fn drop_fork(&self, id: ForkId) -> Result<Rc<OpenedFork<V>>> {
+        let taken = self.0.forks.borrow_mut().take(id.0);
+        taken.map_err(|code| self.fail(code, format!("fork {} is not open", id.0)))
+    }
+
+    /// The name of a fork.
+    pub(crate) fn name(&self, name: &[u8]) -> Result<Name> {
+        Name::new(name).map_err(|status| {
+            let words = format!("`{}` is no name of a fork", String::from_utf8_lossy(name));
+            self.fail(Errno::of(status), words)
+        })
+    }
+}

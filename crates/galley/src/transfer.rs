@@ -1,0 +1,299 @@
+//! `gfs_read` and `gfs_write` in all their shapes: one pairing, one call of the file system.
+//!
+//! A read that ends in the fork as far as its size is known here is one request. One that reaches further asks
+//! for the size after it, and moves only what the fork has: the bytes moved are returned, and memory beside them
+//! is left as it is. Where records of a write overlap the later byte stays, in the order of the shape.
+
+use crate::init::OpenedFork;
+use crate::shape::{self, Shape};
+use crate::{Batch, Errno, ForkId, Galley, ListEntry, Memory, Result, Stride};
+use bytes::{Bytes, BytesMut};
+use shoal_pattern::{Pairing, Pattern};
+use shoal_vfs::{Vfs, VfsFile as _};
+
+/// Bytes moved by one call, at most.
+pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 30;
+
+impl<V: Vfs> Galley<V> {
+    /// Read. `size` bytes at `offset`. The bytes moved.
+    ///
+    /// # Errors
+    /// `BadFile`, `Io`; `Invalid`: a shape, or a place outside the fork's offsets or the buffer.
+    pub async fn gfs_read(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&mut [u8]>>,
+        offset: u64,
+        size: u64,
+    ) -> Result<u64> {
+        self.read_shape(fork_id, buf.into(), self.shaped(shape::plain(offset, size))?).await
+    }
+
+    /// Write: as [`Galley::gfs_read`].
+    ///
+    /// # Errors
+    /// As there; `NoSpace`.
+    pub async fn gfs_write(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&[u8]>>,
+        offset: u64,
+        size: u64,
+    ) -> Result<u64> {
+        self.write_shape(fork_id, buf.into(), self.shaped(shape::plain(offset, size))?).await
+    }
+
+    /// Read. One whole block. The bytes moved.
+    ///
+    /// # Errors
+    /// `BadFile`, `Io`; `Invalid`: a shape, or a place outside the fork's offsets or the buffer.
+    pub async fn gfs_read_block(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&mut [u8]>>,
+        block: u64,
+    ) -> Result<u64> {
+        self.read_shape(fork_id, buf.into(), self.shaped(shape::block(block))?).await
+    }
+
+    /// Write: as [`Galley::gfs_read_block`].
+    ///
+    /// # Errors
+    /// As there; `NoSpace`.
+    pub async fn gfs_write_block(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&[u8]>>,
+        block: u64,
+    ) -> Result<u64> {
+        self.write_shape(fork_id, buf.into(), self.shaped(shape::block(block))?).await
+    }
+
+    /// Read. `quant` records of `size` bytes, the first at `offset`, each `f_stride` bytes after the one before it, and in
+    /// memory `m_stride` bytes. The bytes moved.
+    ///
+    /// # Errors
+    /// `BadFile`, `Io`; `Invalid`: a shape, or a place outside the fork's offsets or the buffer.
+    pub async fn gfs_read_strided(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&mut [u8]>>,
+        offset: u64,
+        size: u64,
+        f_stride: i64,
+        m_stride: i64,
+        quant: u64,
+    ) -> Result<u64> {
+        self.read_shape(
+            fork_id,
+            buf.into(),
+            self.shaped(shape::strided(offset, size, f_stride, m_stride, quant))?,
+        )
+        .await
+    }
+
+    /// Write: as [`Galley::gfs_read_strided`].
+    ///
+    /// # Errors
+    /// As there; `NoSpace`.
+    pub async fn gfs_write_strided(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&[u8]>>,
+        offset: u64,
+        size: u64,
+        f_stride: i64,
+        m_stride: i64,
+        quant: u64,
+    ) -> Result<u64> {
+        self.write_shape(
+            fork_id,
+            buf.into(),
+            self.shaped(shape::strided(offset, size, f_stride, m_stride, quant))?,
+        )
+        .await
+    }
+
+    /// Read. Records of `size` bytes, repeated by each level of `list` in turn, **innermost first**. The bytes moved.
+    ///
+    /// # Errors
+    /// `BadFile`, `Io`; `Invalid`: a shape, or a place outside the fork's offsets or the buffer.
+    pub async fn gfs_read_nested(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&mut [u8]>>,
+        offset: u64,
+        size: u64,
+        list: &[Stride],
+    ) -> Result<u64> {
+        self.read_shape(fork_id, buf.into(), self.shaped(shape::nested(offset, size, list))?).await
+    }
+
+    /// Write: as [`Galley::gfs_read_nested`].
+    ///
+    /// # Errors
+    /// As there; `NoSpace`.
+    pub async fn gfs_write_nested(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&[u8]>>,
+        offset: u64,
+        size: u64,
+        list: &[Stride],
+    ) -> Result<u64> {
+        self.write_shape(fork_id, buf.into(), self.shaped(shape::nested(offset, size, list))?).await
+    }
+
+    /// Read. A vector of requests, each repeated, each bytes or a further vector: **the root is outermost**. The bytes moved.
+    ///
+    /// # Errors
+    /// `BadFile`, `Io`; `Invalid`: a shape, or a place outside the fork's offsets or the buffer.
+    pub async fn gfs_read_batched(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&mut [u8]>>,
+        vector: &[Batch],
+    ) -> Result<u64> {
+        self.read_shape(fork_id, buf.into(), self.shaped(shape::batched(vector))?).await
+    }
+
+    /// Write: as [`Galley::gfs_read_batched`].
+    ///
+    /// # Errors
+    /// As there; `NoSpace`.
+    pub async fn gfs_write_batched(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&[u8]>>,
+        vector: &[Batch],
+    ) -> Result<u64> {
+        self.write_shape(fork_id, buf.into(), self.shaped(shape::batched(vector))?).await
+    }
+
+    /// Read. Parts of the fork, each with its place in memory, in any order. The bytes moved.
+    ///
+    /// # Errors
+    /// `BadFile`, `Io`; `Invalid`: a shape, or a place outside the fork's offsets or the buffer.
+    pub async fn gfs_read_listio(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&mut [u8]>>,
+        list: &[ListEntry],
+    ) -> Result<u64> {
+        self.read_shape(fork_id, buf.into(), self.shaped(shape::listio(list))?).await
+    }
+
+    /// Write: as [`Galley::gfs_read_listio`].
+    ///
+    /// # Errors
+    /// As there; `NoSpace`.
+    pub async fn gfs_write_listio(
+        &self,
+        fork_id: ForkId,
+        buf: impl Into<Memory<&[u8]>>,
+        list: &[ListEntry],
+    ) -> Result<u64> {
+        self.write_shape(fork_id, buf.into(), self.shaped(shape::listio(list))?).await
+    }
+
+    pub(crate) fn shaped(&self, shape: Result<Shape>) -> Result<Shape> {
+        let shape = shape.map_err(|code| self.fail(code, "the shape of the transfer is impossible"))?;
+        let reaches_before = shape.file.bounds().is_some_and(|(first, _)| first < 0);
+        if reaches_before || shape.file.len() > TRANSFER_BYTES_MAX {
+            let words = "the transfer reaches before the fork, or moves more than 1 GiB";
+            return Err(self.fail(Errno::Invalid, words));
+        }
+        Ok(shape)
+    }
+
+    async fn read_shape(&self, fork_id: ForkId, memory: Memory<&mut [u8]>, shape: Shape) -> Result<u64> {
+        self.within(memory.bytes.len(), memory.origin, &shape.memory)?;
+        let fork = self.fork(fork_id)?;
+        let (packed, size) = self.fetch(&fork, &shape).await?;
+        self.scatter(&shape, &packed, size, memory.bytes, memory.origin)
+    }
+
+    async fn write_shape(&self, fork_id: ForkId, memory: Memory<&[u8]>, shape: Shape) -> Result<u64> {
+        let packed = self.gather(memory.bytes, memory.origin, &shape)?;
+        let fork = self.fork(fork_id)?;
+        self.store(&fork, &shape, packed).await
+    }
+
+    /// The packed bytes of a shape, and how many bytes the fork has.
+    pub(crate) async fn fetch(&self, fork: &OpenedFork<V>, shape: &Shape) -> Result<(Bytes, u64)> {
+        let Some((_, end)) = shape.file.bounds() else { return Ok((Bytes::new(), 0)) };
+        let read = fork.file.read_pattern(&shape.file).await;
+        let packed = self.kept(read)?;
+        let end = u64::try_from(end).unwrap_or(0);
+        if end <= fork.size.get() {
+            return Ok((packed, end));
+        }
+        let attr = self.0.vfs.getattr(fork.file.handle()).await;
+        let size = self.kept(attr)?.size;
+        fork.size.set(size);
+        Ok((packed, size))
+    }
+
+    /// Write packed bytes; how many.
+    pub(crate) async fn store(&self, fork: &OpenedFork<V>, shape: &Shape, packed: Bytes) -> Result<u64> {
+        let moved = packed.len() as u64;
+        let Some((_, end)) = shape.file.bounds() else { return Ok(0) };
+        let written = fork.file.write_pattern(&shape.file, packed).await;
+        self.kept(written)?;
+        fork.size.set(fork.size.get().max(u64::try_from(end).unwrap_or(0)));
+        Ok(moved)
+    }
+
+    /// Put packed bytes into memory; how many of them the fork has.
+    pub(crate) fn scatter(
+        &self,
+        shape: &Shape,
+        packed: &[u8],
+        size: u64,
+        bytes: &mut [u8],
+        origin: usize,
+    ) -> Result<u64> {
+        let (mut from, mut moved) = (0_usize, 0_u64);
+        for run in self.pairing(shape)?.runs() {
+            let len = run.len as usize;
+            let there = size.saturating_sub(run.file as u64).min(run.len) as usize;
+            let to = (origin as i64 + run.memory) as usize;
+            let source = packed.get(from..from + there);
+            let target = bytes.get_mut(to..to + there);
+            let (Some(source), Some(target)) = (source, target) else {
+                return Err(self.fail(Errno::Io, "the file system returned fewer bytes than the pattern has"));
+            };
+            target.copy_from_slice(source);
+            from += len;
+            moved += there as u64;
+        }
+        Ok(moved)
+    }
+
+    /// The bytes of memory, packed in the order of the shape.
+    pub(crate) fn gather(&self, bytes: &[u8], origin: usize, shape: &Shape) -> Result<Bytes> {
+        self.within(bytes.len(), origin, &shape.memory)?;
+        let mut packed = BytesMut::with_capacity(shape.memory.len() as usize);
+        for region in self.pairing(shape)?.runs() {
+            let from = (origin as i64 + region.memory) as usize;
+            packed.extend_from_slice(&bytes[from..from + region.len as usize]);
+        }
+        Ok(packed.freeze())
+    }
+
+    fn pairing<'a>(&self, shape: &'a Shape) -> Result<Pairing<'a>> {
+        Pairing::new(&shape.file, &shape.memory)
+            .map_err(|unequal| self.fail(Errno::Invalid, unequal.to_string()))
+    }
+
+    /// Whether a pattern of memory stays in the buffer.
+    pub(crate) fn within(&self, len: usize, origin: usize, memory: &Pattern) -> Result<()> {
+        let Some((first, end)) = memory.bounds() else { return Ok(()) };
+        let (origin, len) = (origin as i128, len as i128);
+        if origin + i128::from(first) < 0 || origin + i128::from(end) > len {
+            let words = format!("the transfer reaches from {first} to {end} of a buffer of {len} bytes");
+            return Err(self.fail(Errno::Invalid, words));
+        }
+        Ok(())
+    }
+}

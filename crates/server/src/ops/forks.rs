@@ -1,0 +1,68 @@
+//! What may happen in a forked file and its subfiles.
+//!
+//! ```text
+//!   data/            template Forked { subfiles: 3 }       the forked file
+//!   ├── 0/           template Fork                         a subfile: whole on one server, never split
+//!   │   ├── keys     template Fork                         a fork: a file of one stream, beside its entry
+//!   │   └── power
+//!   ├── 1/
+//!   └── 2/
+//! ```
+//! **Invariant: a forked file has no entries but its subfiles, and a subfile none but forks.** So the template of
+//! the directory alone decides, and each operation on an entry has that at hand. A fork has one name: another
+//! one could be on another server.
+//!
+//! An empty subfile can be removed, because programs remove trees from their leaves (`rm -r`). The forked file
+//! is incomplete then: it can be removed, or checked and repaired.
+//!
+//! Source: Galley's three-dimensional files (seed, section 3).
+
+use crate::meta::rows::Inode;
+use crate::request::ctx::{Ctx, Stopped};
+use shoal_proto::{Dist, Handle, Kind, Status};
+
+/// Whether an object of this kind may be made in this directory.
+///
+/// # Errors
+/// `NotPermitted`: anything in a forked file, and anything but a file in a subfile.
+pub fn may_make(parent: &Inode, kind: Kind) -> Result<(), Stopped> {
+    match parent.template.dist {
+        Dist::Forked { .. } => Err(Stopped::Status(Status::NotPermitted)),
+        Dist::Fork if kind != Kind::File => Err(Stopped::Status(Status::NotPermitted)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an entry may move from a directory, whose template has `from` if it is on this server, to the
+/// directory `to`.
+///
+/// # Errors
+/// `NotPermitted`: a subfile, or a place for one; `CrossDevice`: out of a subfile, or into it.
+pub fn may_move(ctx: &Ctx<'_>, (from_dir, to_dir): (Handle, Handle), to: &Inode) -> Result<(), Stopped> {
+    // Of another server's directory the fact of its entry says it ([`may_leave`]).
+    let from = match from_dir.server() == ctx.identity.id {
+        true => Some(ctx.directory(from_dir)?.template.dist),
+        false => None,
+    };
+    let all = [Some(to.template.dist), from];
+    if all.iter().flatten().any(|dist| matches!(dist, Dist::Forked { .. })) {
+        return Err(Stopped::Status(Status::NotPermitted));
+    }
+    let is_within = from_dir == to_dir;
+    if !is_within && all.contains(&Some(Dist::Fork)) {
+        return Err(Stopped::Status(Status::CrossDevice));
+    }
+    Ok(())
+}
+
+/// Whether an entry of this directory may move to a directory of another server.
+///
+/// # Errors
+/// As [`may_move`].
+pub fn may_leave(dir: &Inode) -> Result<(), Stopped> {
+    match dir.template.dist {
+        Dist::Forked { .. } => Err(Stopped::Status(Status::NotPermitted)),
+        Dist::Fork => Err(Stopped::Status(Status::CrossDevice)),
+        Dist::Basic | Dist::SimpleStripe { .. } => Ok(()),
+    }
+}
