@@ -16,6 +16,7 @@ pub mod frame;
 pub mod ids;
 pub mod layout;
 pub mod limits;
+pub mod locks;
 pub mod message;
 pub mod op;
 #[doc(hidden)]
@@ -33,6 +34,7 @@ pub use durability::Durability;
 pub use frame::{Frame, FrameKind};
 pub use ids::{ChangeCount, CollectionId, Generation, Handle, ServerId, SessionId, Slot, StoreId, TxId};
 pub use layout::{Dist, Layout, Share, Striping, Template};
+pub use locks::{LockClaim, LockHolder, LockKind, LockOwner, LockRange, LockRanges, LockState};
 pub use message::{Group, GroupReply, Peer, Reply, Request, SlotUse};
 pub use op::{Allocation, Answer, Dead, Entry, Held, Op, Owner, Place, Transfer, Vouched};
 pub use shards::{PlaceKey, ShardEntry, Shards};

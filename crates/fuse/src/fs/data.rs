@@ -55,6 +55,11 @@ pub(super) fn rights_of(flags: i32) -> Rights {
 }
 
 impl<F: VfsFile> Opened<F> {
+    /// The file system's open file.
+    pub(super) fn file(&self) -> &F {
+        &self.file
+    }
+
     /// Close it. Requests still under way keep it open until they are done.
     pub(super) async fn close(this: Rc<Opened<F>>) -> std::result::Result<(), Error> {
         match Rc::try_unwrap(this) {

@@ -8,6 +8,7 @@ mod data;
 mod gone;
 mod life;
 mod listing;
+mod locks;
 mod names;
 mod pages;
 mod silent;
