@@ -26,6 +26,8 @@ struct Owned {
     /// The open files through which it locked.
     via: BTreeSet<u64>,
     is_lost: bool,
+    /// The end of a call is not known: it may have more than its ranges.
+    is_unsure: bool,
 }
 
 struct OfServer {
@@ -82,20 +84,23 @@ impl OwnLocks {
         self.parked = self.parked.saturating_sub(1);
     }
 
-    /// An owner asks for a lock through an open file: whatever becomes of it, it is given back with that.
-    pub(crate) fn asks(&mut self, file: Handle, owner: LockOwner, via: u64) {
-        self.files.entry(file).or_default().entry(owner).or_default().via.insert(via);
+    /// A call through an open file ended, and it is not known how: what it may have is given back with that.
+    pub(crate) fn unsure(&mut self, file: Handle, owner: LockOwner, via: u64) {
+        let owned = self.files.entry(file).or_default().entry(owner).or_default();
+        owned.is_unsure = true;
+        owned.via.insert(via);
     }
 
-    /// It has the lock, from the server's present session.
-    pub(crate) fn granted(&mut self, claim: &LockClaim, session: SessionId) {
+    /// An owner has a lock, from the server's present session, and took it through an open file.
+    pub(crate) fn granted(&mut self, claim: &LockClaim, session: SessionId, via: u64) {
         let owned = self.files.entry(claim.object).or_default().entry(claim.owner).or_default();
+        owned.via.insert(via);
         owned.ranges.set(claim.range, claim.kind, claim.pid);
         let server = claim.object.server();
         self.servers.entry(server).or_insert(OfServer { session, is_claiming: false });
     }
 
-    /// An owner gives a range back. Whether it asked for anything there; whether that was lost.
+    /// An owner gives a range back. Whether it may have any; whether that was lost.
     pub(crate) fn unlocks(&mut self, file: Handle, owner: LockOwner, range: LockRange) -> (bool, bool) {
         let Some(owned) = self.files.get_mut(&file).and_then(|owners| owners.get_mut(&owner)) else {
             return (false, false);
@@ -103,7 +108,7 @@ impl OwnLocks {
         let was_lost = owned.is_lost && owned.ranges.within(range).next().is_some();
         owned.ranges.clear(range);
         owned.is_lost &= !owned.ranges.is_empty();
-        if owned.ranges.is_empty() && range == LockRange::ALL {
+        if owned.ranges.is_empty() && (!owned.is_unsure || range == LockRange::ALL) {
             self.forget(file, owner);
         }
         (true, was_lost)
@@ -131,7 +136,7 @@ impl OwnLocks {
         }
     }
 
-    /// Whether an owner has asked for a lock of a file, and not given all back.
+    /// Whether an owner has, or may have, locks of a file.
     pub(crate) fn has(&self, file: Handle, owner: LockOwner) -> bool {
         self.files.get(&file).is_some_and(|owners| owners.contains_key(&owner))
     }
@@ -242,8 +247,7 @@ mod tests {
 
     fn locked(owner: u64, via: u64) -> OwnLocks {
         let mut locks = OwnLocks::default();
-        locks.asks(FILE, LockOwner(owner), via);
-        locks.granted(&claim(owner, 0, 9), SESSION);
+        locks.granted(&claim(owner, 0, 9), SESSION, via);
         locks
     }
 
@@ -275,9 +279,19 @@ mod tests {
     #[test]
     fn what_an_owner_locked_through_an_open_file_goes_with_the_last_of_those() {
         let mut locks = locked(1, 3);
-        locks.asks(FILE, LockOwner(1), 4);
+        locks.granted(&claim(1, 20, 29), SESSION, 4);
         assert!(locks.closed(FILE, 3).is_empty());
         assert_eq!(locks.closed(FILE, 4), [LockOwner(1)]);
         assert!(!locks.has(FILE, LockOwner(1)));
+    }
+
+    #[test]
+    fn an_owner_that_has_given_all_back_has_nothing_to_give_back_at_the_close_unless_a_call_ended_unknown() {
+        let mut locks = locked(1, 3);
+        assert_eq!(locks.unlocks(FILE, LockOwner(1), LockRange { first: 0, last: 9 }), (true, false));
+        assert!(!locks.has(FILE, LockOwner(1)) && locks.closed(FILE, 3).is_empty());
+        locks.unsure(FILE, LockOwner(1), 3);
+        assert_eq!(locks.unlocks(FILE, LockOwner(1), LockRange { first: 0, last: 9 }), (true, false));
+        assert_eq!(locks.closed(FILE, 3), [LockOwner(1)]);
     }
 }

@@ -8,9 +8,9 @@
 //! mappings are written back by the kernel before it would ask), access (the kernel checks permissions
 //! itself), lseek for holes, copying of ranges, and polling (the kernel does the simple thing itself).
 //!
-//! Locks are asked for where the file system has them, and the mount does not leave them to the kernel. A close
-//! gives a process's record locks back, of which only a flush tells: then each flush is answered, at once where
-//! nobody has locked anything.
+//! Locks are requested where the file system has them and the mount does not leave them to the kernel. A
+//! close gives a process's record locks back, and only a flush reports it. So each flush is answered there,
+//! at once where no lock was requested yet.
 
 mod answer;
 mod convert;

@@ -205,8 +205,8 @@ wire_struct! {
 }
 
 /// The lowest and highest version of the protocol of this program. In version 2 a server names its store, a
-/// slot's sequence has 64 bits, and an fsync carries the generation that its client knows. Version 3 has locks of
-/// files.
+/// slot's sequence has 64 bits, and an fsync carries the generation that its client knows. Version 3 has
+/// locks of files.
 pub const VERSIONS: (u16, u16) = (3, 3);
 
 /// The proof that one side has the key: over both nonces, the version and its role.

@@ -8,15 +8,15 @@
 //! ```
 //! **A lock goes with its client's last session here**, so a killed client's locks go with its lease.
 //!
-//! **After a restart only a client that had locks claims them** ([RFC 8881 §8.4.2]'s rule): a durable row says
-//! that a client has locks here. It is written before its first lock is granted, and removed some time after
-//! its last one is gone. Until all clients with such rows have claimed, or a lease has passed, nobody else is
-//! granted a lock. A client that has not claimed by then loses its sessions with its locks.
+//! **After a restart only a client that had locks claims them** ([RFC 8881 §8.4.2]'s rule): a durable row
+//! says that a client has locks here. It is written before its first lock is granted, and removed some time
+//! after its last one is gone. Until all clients with such rows have claimed, or a lease has passed, no other
+//! client is granted a lock. A client that has not claimed by then loses its sessions with its locks.
 //!
 //! **Before a lost exclusive lock goes to another owner, the file begins a new generation** on all servers of
-//! its data ([`crate::ops`]' `fence`), so that no write that was sent under the lost lock arrives later. Until
-//! that is done the file stays locked, by no client. A stuffed file needs none: its only server has ended the
-//! session.
+//! its data ([`crate::ops`]' `fence`), so that no write that was sent under the lost lock arrives later.
+//! Until that is done the file stays locked, by no client. A stuffed file needs none: its only server has
+//! ended the session.
 //!
 //! [RFC 8881 §8.4.2]: https://www.rfc-editor.org/rfc/rfc8881#section-8.4.2
 
@@ -36,7 +36,7 @@ use shoal_env::local::{Notify, Semaphore, Sender, oneshot};
 use shoal_proto::{ClientId, Group, Handle, Kind, LockClaim, LockHolder, LockState, Op, Status, limits};
 use shoal_store::{Changes, StoreError, Strength, look, settle};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use table::{LockTable, Outcome, Wanted};
@@ -67,13 +67,13 @@ enum Row {
 pub struct FileLocks {
     table: RefCell<LockTable>,
     /// Requests that wait for an answer, by the number of the wait.
-    parked: RefCell<HashMap<u64, Vec<Sender<()>>>>,
+    parked: RefCell<BTreeMap<u64, Vec<Sender<()>>>>,
     rows: RefCell<BTreeMap<ClientId, Row>>,
     row_moved: Notify,
     /// Clients that had locks before this start, and have not claimed all of them.
     claimants: RefCell<BTreeSet<ClientId>>,
     recovered: Notify,
-    /// Locks were lost with the last run, nobody knows of which files.
+    /// Locks were lost with the last run; it is not known of which files.
     fences_all: Cell<bool>,
     fenced: RefCell<BTreeSet<Handle>>,
     /// One file begins a generation at a time.
@@ -372,13 +372,15 @@ pub(crate) async fn run(shard: Rc<Shard>) {
     if !has_recovered_by(&shard, shard.env.now() + lease).await {
         give_up_claims(&shard).await;
     }
-    let mut looks: u32 = 0;
+    let mut forgotten_at = shard.env.now();
     loop {
-        shard.env.sleep(lease / LOOKS_A_LEASE).await;
+        // Where no client has locks there is little to look for.
+        let looks = if shard.file_locks.rows.borrow().is_empty() { 2 } else { LOOKS_A_LEASE };
+        shard.env.sleep(lease / looks).await;
         end_late(&shard).await;
-        looks += 1;
-        if looks.is_multiple_of(LOOKS_A_LEASE / 2) {
+        if shard.env.now().since(forgotten_at) >= lease / 2 {
             forget_rows(&shard).await;
+            forgotten_at = shard.env.now();
         }
     }
 }

@@ -108,13 +108,13 @@ pub trait VfsFile: Clone + 'static {
         self.write(offset, data).await
     }
 
-    /// Lock a range, or wait for it; `false`: another owner is in the way, and the call does not wait. What the
-    /// owner had there is replaced. An owner is one over all open files of this file here; what it has goes
-    /// with the last of those through which it locked. A wait has no time limit; a signal ends it.
+    /// Lock a range, or wait for it; `false`: another owner is in the way, and the call does not wait. What
+    /// the owner had there is replaced. An owner is one over all open files of this file here; what it has
+    /// goes with the last of those through which it locked. A wait has no time limit; a signal ends it.
     ///
     /// # Errors
-    /// `NotSupported`: the file system leaves locks to the kernel ([`crate::Vfs::HAS_LOCKS`]); `Deadlock`: the
-    /// wait would never end; `NoLocks`: the client has too many, or the owner lost one; `Interrupted`;
+    /// `NotSupported`: the file system leaves locks to the kernel ([`crate::Vfs::HAS_LOCKS`]); `Deadlock`:
+    /// the wait would never end; `NoLocks`: the client has too many, or the owner lost one; `Interrupted`;
     /// `Stale`.
     async fn lock(&self, _call: &LockCall) -> Result<bool> {
         Err(Error::new(Status::NotSupported, "lock").of(self.handle()))

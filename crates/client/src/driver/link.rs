@@ -235,7 +235,8 @@ impl Link {
         heard.get() > 0
     }
 
-    /// Claim the locks that this client had on the connection before. Then tell the server, several times a lease, which of its files are open here for more than a moment.
+    /// Claim the locks that this client had on the connection before. Then report to the server, several
+    /// times a lease, which of its files are open here for more than a moment.
     async fn say_what_is_open(&self, lease: Duration) -> Trouble {
         self.core.held.borrow_mut().tell_anew(self.server);
         while !self.core.claim_locks(self.server).await {

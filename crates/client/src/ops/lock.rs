@@ -1,7 +1,7 @@
 //! Locks of files: asked for, waited for, given back, and claimed on a new connection.
 //!
 //! **A wait for a lock has no time limit.** The client asks again before each deadline, and its place in the
-//! queue stays. A signal ends the wait: the server is told, and answers whether the lock was granted just
+//! queue stays. A signal ends the wait: the server is informed, and answers whether the lock was granted just
 //! before, in which case the call has it.
 
 use crate::core::{Core, Operation};
@@ -41,7 +41,6 @@ impl OpenFile {
             return Err(core.begin("lock", Some(object)).error(Status::NoLocks).because(words));
         }
         let (via, number) = (self.0.locker(), core.locks.borrow_mut().next_call());
-        core.locks.borrow_mut().asks(object, call.owner, via);
         let state = self.0.locked(call, number).await;
         match &state {
             Ok(true) => core.cache.borrow_mut().changed(object),
@@ -49,6 +48,7 @@ impl OpenFile {
             Err(error) if is_known(error.status) => {}
             // It may be granted all the same.
             Err(_) => {
+                core.locks.borrow_mut().unsure(object, call.owner, via);
                 core.post_lock_op("unwait", self.0.unwait(call, number));
                 if !core.locks.borrow().holds(object, call.owner) {
                     core.post_lock_op("unlock", Op::Unlock { object, owner: call.owner, range: call.range });
@@ -61,8 +61,8 @@ impl OpenFile {
     /// Give a range back.
     ///
     /// # Errors
-    /// `NoLocks`: the lock was lost, and is given up now. Others: its server does not answer; it is given back
-    /// when that does.
+    /// `NoLocks`: the lock was lost, and is given up now. Others: its server does not answer. The lock is
+    /// given back when it does.
     pub async fn unlock(&self, owner: LockOwner, range: LockRange) -> Result<(), Error> {
         let (core, object) = (&self.0.client.core, self.0.handle);
         let o = core.begin("unlock", Some(object));
@@ -142,6 +142,7 @@ impl Opened {
         let kept = if may_park { KEPT_MAX.min(core.options.timeout / KEPT_PART) } else { Duration::ZERO };
         let wait_ms = u32::try_from(kept.as_millis()).unwrap_or(limits::LOCK_WAIT_MS_MAX);
         let op = Op::Lock { object, owner, range, kind, pid, call: number, wait, wait_ms };
+        let session_before = core.session_with(object.server());
         // Each has the time of a call of its own.
         let asking = core.until(core.world.now() + core.options.timeout, async {
             let o = core.begin("lock", Some(object));
@@ -164,9 +165,15 @@ impl Opened {
         };
         if state == LockState::Granted {
             let session = core.session_with(object.server());
-            let session = session.ok_or_else(|| Error::new(Status::NoSession, "lock").of(object))?;
-            let claim = LockClaim { object, owner, range, kind, pid };
-            core.locks.borrow_mut().granted(&claim, session);
+            return match session {
+                Some(session) if session_before.is_none_or(|before| before == session) => {
+                    let claim = LockClaim { object, owner, range, kind, pid };
+                    core.locks.borrow_mut().granted(&claim, session, self.locker());
+                    Ok(LockState::Granted)
+                }
+                // It may be a lock of a session that is over: the same call asks again.
+                _ => Ok(LockState::Queued),
+            };
         }
         Ok(state)
     }
@@ -256,7 +263,7 @@ impl Core {
         told.map(drop).inspect_err(|_| self.post_lock_op("unlock", op))
     }
 
-    /// Files of `server` have lost locks: their pages are nobody's.
+    /// Files of `server` have lost locks: their pages are to be dropped.
     pub(crate) fn locks_lost(&self, files: Vec<Handle>) {
         for file in files {
             self.note_pages(file, |pages| {

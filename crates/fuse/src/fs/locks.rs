@@ -1,8 +1,9 @@
 //! Locks that hold over all mounts.
 //!
-//! **What is read under a lock is what was written under the lock before it.** Taking one drops the kernel's
-//! pages and attributes of the file, and what the mount knows of it; giving one back first has the kernel write
-//! back what mappings hold. So programs that lock, read, write and unlock are right on two mounts.
+//! **A read under a lock returns the bytes that were written under the lock before it.** Taking one drops the
+//! kernel's pages and attributes of the file, and what the mount knows of it; giving one back first has the
+//! kernel write back what mappings hold. So programs that lock, read, write and unlock are right on two
+//! mounts.
 
 use super::{Errno, Fs, Opened, Result, Untrue};
 use crate::adapter::locks::Asked;
@@ -18,7 +19,11 @@ impl<V: Vfs> Fs<V> {
                 if !opened.file().lock(&call).await? {
                     return Err(Errno::AGAIN);
                 }
-                self.drop_pages(&opened).await;
+                if !self.drop_pages(&opened).await {
+                    // Without fresh pages it is no lock.
+                    let _ = opened.file().unlock(call.owner, call.range).await;
+                    return Err(Errno::IO);
+                }
                 Ok(())
             }
             Asked::Unlock(owner, range) => self.unlock(&opened, owner, range).await,
@@ -53,14 +58,14 @@ impl<V: Vfs> Fs<V> {
         Ok(opened.file().unlock(owner, range).await?)
     }
 
-    /// Have the kernel write back and drop all that it has of a file.
-    async fn drop_pages(&self, opened: &Opened<V::File>) {
+    /// Have the kernel write back and drop all that it has of a file; whether it did in time.
+    async fn drop_pages(&self, opened: &Opened<V::File>) -> bool {
         let object = opened.file().handle();
         self.changed(object);
         self.known().unsure_of_size(object);
         self.vfs.spoil_pages(object);
         // A page that a silent server is to fill does not keep the lock.
         let dropped = (self.invalidate)(object, Untrue::Pages);
-        let _ = self.env.deadline(self.env.now() + super::DROP_PAGES_MAX, dropped).await;
+        self.env.deadline(self.env.now() + super::DROP_PAGES_MAX, dropped).await.is_ok()
     }
 }

@@ -19,7 +19,7 @@
 //! what its owner holds.
 
 use shoal_proto::{ClientId, Handle, LockHolder, LockKind, LockOwner, LockRange, LockRanges};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An owner of locks, across all clients.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -105,13 +105,13 @@ impl File {
 
 /// See the module's page.
 pub struct LockTable {
-    files: HashMap<Handle, File>,
+    files: BTreeMap<Handle, File>,
     /// Ranges that each client holds or waits for.
     counts: BTreeMap<ClientId, usize>,
     /// How many files each owner holds bytes of.
-    held: HashMap<Locker, usize>,
+    held: BTreeMap<Locker, usize>,
     /// The files in whose queues each owner waits.
-    waits: HashMap<Locker, Vec<Handle>>,
+    waits: BTreeMap<Locker, Vec<Handle>>,
     next_ticket: u64,
     client_max: usize,
 }
@@ -120,10 +120,10 @@ impl LockTable {
     /// An empty table, in which a client may have so many ranges.
     pub fn new(client_max: usize) -> LockTable {
         LockTable {
-            files: HashMap::new(),
+            files: BTreeMap::new(),
             counts: BTreeMap::new(),
-            held: HashMap::new(),
-            waits: HashMap::new(),
+            held: BTreeMap::new(),
+            waits: BTreeMap::new(),
             next_ticket: 1,
             client_max,
         }
@@ -370,8 +370,8 @@ impl LockTable {
         }
     }
 
-    /// Grant all waits that may end after a change of a file. Which requests wait for their own owners depends
-    /// on other files too, where an owner waits and holds, or waits several times.
+    /// Grant all waits that may end after a change of a file. Which requests wait for their own owners
+    /// depends on other files too, where an owner waits and holds, or waits several times.
     fn settle(&mut self, file: Handle, granted: &mut Vec<u64>) {
         self.pump(file, granted);
         loop {

@@ -239,7 +239,7 @@ fn check_against_the_model(seed: u64, clients: u64, calls: usize) -> [usize; 5] 
                 let files: Vec<Handle> = (0..FILES).map(Handle).collect();
                 assert_eq!(locked, files.iter().copied().filter(had).collect::<Vec<_>>());
                 assert!(!table.has(by.client));
-                // The locks that stay, for a while, are nobody's.
+                // The locks that stay for a while have no client.
                 let ghosts: Vec<_> =
                     model.held.extract_if(.., |(.., who), _| who.client == by.client).collect();
                 let ghosts = ghosts.into_iter().filter(|(_, kind)| *kind == LockKind::Exclusive);
