@@ -116,6 +116,13 @@ impl Core {
         }
     }
 
+    /// Whether the thread of the call that runs at the moment was interrupted.
+    pub(crate) fn was_interrupted(&self) -> bool {
+        let interrupts = self.interrupts.borrow().clone();
+        let thread = self.current_call.borrow().as_ref().map_or(0, |call| call.thread);
+        thread != 0 && interrupts.is_some_and(|is_interrupted| is_interrupted(thread))
+    }
+
     /// Nothing more is asked for a call that was interrupted.
     pub(crate) fn go_on(&self, o: &Operation) -> Result<(), Error> {
         match &o.call {

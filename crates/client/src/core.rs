@@ -18,6 +18,7 @@ use crate::call::{Call, Interrupts};
 use crate::counters::Tally;
 use crate::held::HeldFiles;
 use crate::inodes::Inodes;
+use crate::locks::OwnLocks;
 use crate::map::KnownMap;
 use crate::ops::Inherited;
 use crate::pages::PagesCell;
@@ -34,7 +35,8 @@ use shoal_env::{Instant, WallTime, Work};
 use shoal_proto::message::Loss;
 use shoal_proto::op::Answer;
 use shoal_proto::{
-    ClientId, ClusterMap, Durability, Group, GroupReply, Handle, Op, Rights, ServerId, Status, Switches,
+    ClientId, ClusterMap, Durability, Group, GroupReply, Handle, Op, Rights, ServerId, SessionId, Status,
+    Switches,
 };
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -108,6 +110,8 @@ pub(crate) struct Core {
     pub(crate) cache: RefCell<Cache>,
     pub(crate) held: RefCell<HeldFiles>,
     pub(crate) inodes: RefCell<Inodes>,
+    /// The locks of files that this client has.
+    pub(crate) locks: RefCell<OwnLocks>,
     /// Of the mount's kernel; none without a mount.
     pub(crate) pages: PagesCell,
     /// But for the messages.
@@ -136,6 +140,7 @@ impl Core {
             id,
             held: RefCell::default(),
             inodes: RefCell::default(),
+            locks: RefCell::default(),
             pages: RefCell::default(),
             counters: RefCell::default(),
             messages: RefCell::default(),
@@ -222,7 +227,7 @@ impl Core {
         Ok(())
     }
 
-    async fn sleep_until(&self, at: Instant) {
+    pub(crate) async fn sleep_until(&self, at: Instant) {
         let arm = |at| self.world.wake_at(at);
         self.timers.sleep_until(at, &arm).await;
     }
@@ -495,6 +500,23 @@ impl Core {
     /// ends.
     pub(crate) fn post_release(&self, object: Handle) {
         self.post(object.server(), "release", vec![Op::Release { object }], RELEASE_TIMEOUT);
+    }
+
+    /// Have a lock given back, or a wait for one ended. No caller waits.
+    pub(crate) fn post_lock_op(&self, name: &'static str, op: Op) {
+        let (Op::Unlock { object, .. } | Op::Unwait { object, .. }) = op else { return };
+        self.post(object.server(), name, vec![op], RELEASE_TIMEOUT);
+    }
+
+    /// The present session with a server.
+    pub(crate) fn session_with(&self, server: ServerId) -> Option<SessionId> {
+        self.with(server, |session| session.id())
+    }
+
+    /// Whether a server is sure to keep this client's session at this moment.
+    pub(crate) fn has_lease(&self, server: ServerId) -> bool {
+        let now = self.world.now();
+        self.with(server, |session| session.has_lease(now))
     }
 
     /// Send a request that no caller waits for.

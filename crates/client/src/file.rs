@@ -5,7 +5,9 @@ use crate::core::Operation;
 use crate::inodes::Inode;
 use crate::ops::StreamCounts;
 use crate::{Client, Error};
-use shoal_proto::{Attr, Capability, Generation, Handle, Layout, Op, Rights, Status, Template, Time};
+use shoal_proto::{
+    Attr, Capability, ClientId, Generation, Handle, Layout, Op, Rights, Status, Template, Time,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -99,12 +101,15 @@ pub(crate) struct Opened {
     forgets_pages: Cell<bool>,
     /// The kernel's pages are read through it.
     reads_pages: Cell<bool>,
+    /// Its number among those that locked; 0: it never did.
+    pub(crate) locker: Cell<u64>,
     /// The newest loss of the inode that was reported through this open file, or before it was opened.
     seen: Cell<u64>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        self.post_locks_back();
         if self.forgets_pages.get() {
             self.client.core.with_pages(|pages| pages.not_forgotten(self.handle));
         }
@@ -138,6 +143,7 @@ impl OpenFile {
             capability: Cell::new(capability),
             forgets_pages: Cell::new(false),
             reads_pages: Cell::new(false),
+            locker: Cell::new(0),
             seen: Cell::new(inode.reported()),
             inode,
         }))
@@ -158,6 +164,7 @@ impl OpenFile {
             inode: self.0.inode.clone(),
             forgets_pages: Cell::new(false),
             reads_pages: Cell::new(false),
+            locker: Cell::new(0),
             seen: Cell::new(self.0.inode.reported()),
         }))
     }
@@ -165,6 +172,11 @@ impl OpenFile {
     /// The file.
     pub fn handle(&self) -> Handle {
         self.0.handle
+    }
+
+    /// The id of its client.
+    pub(crate) fn client_id(&self) -> ClientId {
+        self.0.client.core.id
     }
 
     /// The access that it was opened for.
@@ -204,6 +216,7 @@ impl OpenFile {
         // Bytes on their way keep clones of their own.
         let Ok(opened) = Rc::try_unwrap(self.0) else { return Ok(()) };
         let object = opened.handle;
+        opened.give_locks_back().await;
         if opened.hold.borrow_mut().let_go() {
             let core = &opened.client.core;
             let o = core.begin("release", Some(object));
@@ -217,6 +230,14 @@ impl OpenFile {
 impl Opened {
     pub(crate) fn shape(&self) -> Shape {
         self.inode.shape()
+    }
+
+    /// Its number among those that lock.
+    pub(crate) fn locker(&self) -> u64 {
+        if self.locker.get() == 0 {
+            self.locker.set(self.client.core.locks.borrow_mut().next_open_file());
+        }
+        self.locker.get()
     }
 
     pub(crate) fn capability(&self) -> Option<Capability> {
@@ -290,6 +311,7 @@ impl Opened {
         }
         let mut stale = 0;
         loop {
+            self.may_use_locks(o).await?;
             let mut shape = self.shape();
             let done = match fit(shape.clone()).await {
                 Ok(fitting) => {

@@ -9,6 +9,7 @@ mod fsyncdir;
 mod getattr;
 mod hold;
 mod link;
+mod lock;
 mod lookup;
 mod make;
 mod many;

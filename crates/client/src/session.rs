@@ -178,6 +178,9 @@ pub(crate) struct Session {
     /// When a connection was last refused.
     refused_at: Option<Instant>,
     silent: bool,
+    /// The lease, and when the newest request was made that was answered.
+    lease: Duration,
+    renewed_at: Instant,
     /// Times attached.
     pub(crate) attachments: u64,
     /// Batches taken: tells a keeper of the lease that there was traffic.
@@ -241,6 +244,8 @@ impl Session {
             given_up: None,
             refused_at: None,
             silent: false,
+            lease: Duration::ZERO,
+            renewed_at: Instant(0),
             attachments: 0,
             batches: 0,
         }
@@ -344,6 +349,16 @@ impl Session {
         self.up
     }
 
+    /// Its id.
+    pub(crate) fn id(&self) -> Option<SessionId> {
+        self.id
+    }
+
+    /// Whether the server is sure to keep it: a lease from the newest request that was answered.
+    pub(crate) fn has_lease(&self, now: Instant) -> bool {
+        self.id.is_some() && (self.lease.is_zero() || now < self.renewed_at + self.lease)
+    }
+
     /// The session to ask for in the next attachment.
     pub(crate) fn attach_id(&mut self) -> Option<SessionId> {
         self.asked_id = self.id;
@@ -361,6 +376,7 @@ impl Session {
             self.slots = vec![SlotState { sequence: 0 }; usize::from(slots)];
             self.slots_free = (0..slots).rev().map(Slot).collect();
         }
+        self.lease = Duration::from_millis(u64::from(attached.lease_ms));
         self.version = version;
         self.credit_all = u64::from(attached.credit_bytes).max(1);
         self.eager_bytes = attached.eager_bytes as usize;
@@ -532,6 +548,7 @@ impl Session {
             return Err("the server does not know the session".to_owned());
         }
         let Some(pending) = self.remove(tag) else { return Ok(None) };
+        self.renewed_at = self.renewed_at.max(pending.asked_at);
         let answered = Answered { reply, bulk, groups: pending.request.groups.0, sent: pending.bulk };
         Ok(Some((pending.waiter, answered)))
     }

@@ -9,8 +9,13 @@ use bytes::{Bytes, BytesMut};
 use shoal_env::{Env, Instant};
 use shoal_pattern::Pattern;
 use shoal_proto::op::XattrName;
-use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr};
-use shoal_vfs::{Connect, ForkedFile, Listed, Listing, Opened, RenameFlags, Space, Vfs, VfsFile, read_len};
+use shoal_proto::{
+    Allocation, Attr, Handle, Kind, LockHolder, LockOwner, LockRange, Name, Owner, Rights, SetAttr,
+};
+use shoal_vfs::{
+    Connect, ForkedFile, HeldLock, Listed, Listing, LockCall, Opened, RenameFlags, Space, Vfs, VfsFile,
+    read_len,
+};
 use std::time::Duration;
 
 impl Connect for Options {
@@ -111,6 +116,28 @@ impl VfsFile for OpenFile {
         OpenFile::close(self)
     }
 
+    fn lock(&self, call: &LockCall) -> impl Future<Output = Result<bool, Error>> {
+        OpenFile::lock(self, call)
+    }
+
+    fn unlock(&self, owner: LockOwner, range: LockRange) -> impl Future<Output = Result<(), Error>> {
+        OpenFile::unlock(self, owner, range)
+    }
+
+    async fn lock_holder(&self, call: &LockCall) -> Result<Option<HeldLock>, Error> {
+        let holder = OpenFile::lock_holder(self, call).await?;
+        let own = self.client_id();
+        Ok(holder.map(|LockHolder { client, range, kind, pid, .. }| HeldLock {
+            range,
+            kind,
+            pid: if client == own { pid } else { 0 },
+        }))
+    }
+
+    fn has_locks(&self, owner: LockOwner) -> bool {
+        OpenFile::has_locks(self, owner)
+    }
+
     fn reads_pages(&self) {
         OpenFile::reads_pages(self);
     }
@@ -127,6 +154,7 @@ impl VfsFile for OpenFile {
 impl Vfs for Client {
     type File = OpenFile;
     type Listing = DirStream;
+    const HAS_LOCKS: bool = true;
 
     fn lookup(&self, dir: Handle, name: &Name) -> impl Future<Output = Result<Attr, Error>> {
         Client::lookup(self, dir, name)

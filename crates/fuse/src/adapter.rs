@@ -4,13 +4,18 @@
 //! it on; the client answers, on its own thread. Only requests that [`AtOnce`] can answer are answered at
 //! once. A reply that is dropped (the client is gone) is answered `EIO` by fuser.
 //!
-//! The kernel does not repeat requests answered `ENOSYS`: flush, unless a close has a result there (all
-//! was written when `write(2)` returned; mappings are written back by the kernel before it would ask), access
-//! (the kernel checks permissions itself), lseek for holes, copying of ranges, and polling (the kernel does
-//! the simple thing itself). Locks are not requested at all: they are the kernel's own.
+//! The kernel does not repeat requests answered `ENOSYS`: flush, unless a close has a result there or gives
+//! locks back (all was written when `write(2)` returned; mappings are written back by the kernel before it
+//! would ask), access (the kernel checks permissions itself), lseek for holes, copying of ranges, and
+//! polling (the kernel does the simple thing itself).
+//!
+//! Locks are requested where the file system has them and the mount does not leave them to the kernel. A
+//! close gives a process's record locks back, and only a flush reports it. So each flush is answered there,
+//! at once where no lock was requested yet.
 
 mod answer;
 mod convert;
+pub(crate) mod locks;
 mod queue;
 
 pub(crate) use queue::{Message, Queue, queue};
@@ -25,7 +30,8 @@ use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, INodeNo, InitFlags, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
     ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use shoal_env::real;
 use shoal_vfs::{Vfs, VfsFile as _};
@@ -54,6 +60,9 @@ const NEEDED: InitFlags = InitFlags::FUSE_HANDLE_KILLPRIV_V2;
 /// With this flag its pages follow writes past them (Linux 6.6).
 const DIRECT_MAPS: InitFlags = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
 
+/// Locks are asked for with these.
+const LOCKS: InitFlags = InitFlags::FUSE_POSIX_LOCKS.union(InitFlags::FUSE_FLOCK_LOCKS);
+
 /// No program waits for the answer, or an error would lose something: not to be interrupted.
 const NO_THREAD: u32 = 0;
 
@@ -64,6 +73,7 @@ pub(crate) struct Adapter<V: Vfs> {
     at_once: Arc<AtOnce>,
     readahead_bytes: u32,
     readdirplus: bool,
+    has_locks: bool,
 }
 
 impl<V: Vfs> Adapter<V> {
@@ -73,8 +83,10 @@ impl<V: Vfs> Adapter<V> {
         at_once: Arc<AtOnce>,
         readahead_bytes: u32,
         readdirplus: bool,
+        local_locks: bool,
     ) -> Adapter<V> {
-        Adapter { queue, counts, at_once, readahead_bytes, readdirplus }
+        let has_locks = V::HAS_LOCKS && !local_locks;
+        Adapter { queue, counts, at_once, readahead_bytes, readdirplus, has_locks }
     }
 
     /// Count a request of a thread and send it to the client.
@@ -118,7 +130,8 @@ impl<V: Vfs> Filesystem for Adapter<V> {
         // Listings with attributes, always, if they are switched on: an entry's attributes are mostly where
         // the entry is.
         let plus = self.readdirplus.then_some(InitFlags::FUSE_DO_READDIRPLUS);
-        for wanted in WANTED.into_iter().chain([NEEDED]).chain(plus) {
+        let locks = self.has_locks.then_some(LOCKS);
+        for wanted in WANTED.into_iter().chain([NEEDED]).chain(plus).chain(locks) {
             if config.add_capabilities(wanted).is_err() {
                 tracing::debug!("this kernel does not offer {wanted:?}");
             }
@@ -324,12 +337,61 @@ impl<V: Vfs> Filesystem for Adapter<V> {
         });
     }
 
-    fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        if !V::File::REPORTS_CLOSES {
+    fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        let has_locked = self.has_locks && self.at_once.has_locked();
+        if !V::File::REPORTS_CLOSES && !has_locked {
             self.counts.add(Verb::Flush);
-            return answer::empty(Err(Errno::NOSYS), reply);
+            return answer::empty(if self.has_locks { Ok(()) } else { Err(Errno::NOSYS) }, reply);
         }
-        self.run(Verb::Flush, req.pid(), move |fs| async move { answer::empty(fs.flush(fh.0).await, reply) });
+        self.run(Verb::Flush, req.pid(), move |fs| async move {
+            answer::empty(fs.flush(fh.0, owner.0).await, reply)
+        });
+    }
+
+    fn getlk(
+        &self,
+        req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let asked = locks::asked(lock_owner.0, start, end, typ, pid, false);
+        self.run(Verb::Getlk, req.pid(), move |fs| async move {
+            let holder = match asked {
+                Ok(asked) => fs.lock_holder(fh.0, asked).await,
+                Err(errno) => Err(errno),
+            };
+            answer::holder(holder, reply);
+        });
+    }
+
+    fn setlk(
+        &self,
+        req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.at_once.locks();
+        let asked = locks::asked(lock_owner.0, start, end, typ, pid, sleep);
+        self.run(Verb::Setlk, req.pid(), move |fs| async move {
+            let done = match asked {
+                Ok(asked) => fs.set_lock(fh.0, asked).await,
+                Err(errno) => Err(errno),
+            };
+            answer::empty(done, reply);
+        });
     }
 
     fn release(

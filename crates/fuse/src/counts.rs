@@ -28,7 +28,8 @@ verbs! {
     Read "read", Write "write", Flush "flush", Release "release", Fsync "fsync", Opendir "opendir", Readdir "readdir",
     Readdirplus "readdirplus", Releasedir "releasedir", Fsyncdir "fsyncdir", Statfs "statfs", Setxattr "setxattr",
     Getxattr "getxattr", Listxattr "listxattr", Removexattr "removexattr", Access "access", Create "create",
-    Fallocate "fallocate", Lseek "lseek", CopyFileRange "copy_file_range", Ioctl "ioctl", Poll "poll",
+    Fallocate "fallocate", Lseek "lseek", CopyFileRange "copy_file_range", Ioctl "ioctl", Poll "poll", Getlk "getlk",
+    Setlk "setlk",
 }
 
 /// Counts of the kernel's requests since the mount began, by operation.

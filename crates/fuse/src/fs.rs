@@ -14,6 +14,7 @@ mod errno;
 mod gone;
 mod known;
 mod listing;
+mod locks;
 mod names;
 mod stale;
 mod xattrs;
@@ -39,8 +40,12 @@ use stale::StalePages;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+
+/// How long a call for a lock waits for the kernel to drop a file's pages.
+const DROP_PAGES_MAX: Duration = Duration::from_secs(10);
 
 /// The requester.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,12 +77,29 @@ pub struct AtOnce {
     pub ahead: Ahead,
     /// Removed objects that are still referred to.
     pub gone: Gone,
+    /// A lock was asked for: from then on a close may have one to give back.
+    has_locked: AtomicBool,
 }
 
 impl AtOnce {
     /// Nothing is known. `believed`: how long the kernel caches names and attributes.
     pub fn new(believed: Duration) -> AtOnce {
-        AtOnce { directories: Directories::new(believed), ahead: Ahead::new(believed), gone: Gone::default() }
+        AtOnce {
+            directories: Directories::new(believed),
+            ahead: Ahead::new(believed),
+            gone: Gone::default(),
+            has_locked: AtomicBool::new(false),
+        }
+    }
+
+    /// A lock is asked for.
+    pub fn locks(&self) {
+        self.has_locked.store(true, Ordering::Release);
+    }
+
+    /// Whether one ever was.
+    pub fn has_locked(&self) -> bool {
+        self.has_locked.load(Ordering::Acquire)
     }
 }
 

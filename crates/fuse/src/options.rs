@@ -37,6 +37,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// Programs can be run from here.
     pub exec: bool,
+    /// Locks of files are the kernel's own, and hold within this mount only.
+    pub local_locks: bool,
     /// Bytes the kernel reads ahead of a sequential reader. Only root may have more than the kernel's 128
     /// KiB; any user may have less.
     pub readahead_bytes: u32,
@@ -57,6 +59,7 @@ impl Default for MountOptions {
             suid: false,
             dev: false,
             exec: true,
+            local_locks: false,
             readahead_bytes: if root { 1 << 20 } else { 128 << 10 },
         }
     }

@@ -126,8 +126,9 @@ impl Mount {
         let readdirplus = connected.map_err(MountError::Client)?;
 
         let counts = Arc::<RequestCounts>::default();
+        let ahead = options.readahead_bytes;
         let adapter =
-            Adapter::new(queue.clone(), counts.clone(), at_once, options.readahead_bytes, readdirplus);
+            Adapter::new(queue.clone(), counts.clone(), at_once, ahead, readdirplus, options.local_locks);
         let (attached, device) = Attached::new(&point, options).inspect_err(|_| queue.end())?;
         let attached = mounted.get_or_init(|| attached);
         let config = config(options);

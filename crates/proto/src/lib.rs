@@ -17,6 +17,7 @@ pub mod ids;
 pub mod keys;
 mod layout;
 pub mod limits;
+pub mod locks;
 pub mod message;
 pub mod op;
 #[doc(hidden)]
@@ -35,6 +36,7 @@ pub use frame::{Frame, FrameKind};
 pub use ids::{ChangeCount, CollectionId, Generation, Handle, ServerId, SessionId, Slot, StoreId, TxId};
 pub use keys::Keys;
 pub use layout::{Dist, Layout, Share, Striping, Template};
+pub use locks::{LockClaim, LockHolder, LockKind, LockOwner, LockRange, LockRanges, LockState};
 pub use message::{Group, GroupReply, Peer, Reply, Request, SlotUse};
 pub use op::{Allocation, Answer, Dead, Entry, Held, Op, Owner, Place, Transfer, Vouched};
 pub use shards::{PlaceKey, ShardEntry, Shards};

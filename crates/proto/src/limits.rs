@@ -62,6 +62,12 @@ pub const WIDTH_MAX: usize = 256;
 pub const SUBFILES_MAX: usize = 512;
 /// Handles that a client names as held open, with an unlink or rename.
 pub const HELD_MAX: usize = 256;
+/// Ranges of locks that one client may hold or wait for on one server.
+pub const CLIENT_LOCKS_MAX: usize = 16_384;
+/// Locks that one message claims again after a restart of their server.
+pub const LOCK_CLAIMS_MAX: usize = 256;
+/// How long a server may keep the reply to a request for a lock, in milliseconds.
+pub const LOCK_WAIT_MS_MAX: u32 = 30_000;
 /// Actions of one participant of a transaction.
 pub const ACTIONS_MAX: usize = 1024;
 /// Transactions that a participant remembers as carried out; at a sixteenth of it, it asks their

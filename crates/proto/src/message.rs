@@ -211,7 +211,8 @@ wire_struct! {
 /// The lowest and highest version of the protocol of this program. In version 2 a server names its store, a
 /// slot's sequence has 64 bits, and an fsync carries the generation that its client knows. In version 3 an
 /// append says whether its client knows the file's layout, and servers prove themselves by a key of their
-/// own; it has forked files.
+/// own; it has forked files and
+/// locks of files.
 pub const VERSIONS: (u16, u16) = (3, 3);
 
 /// Both nonces and all fields of both messages stand under each proof, so no proof can be used again, turned

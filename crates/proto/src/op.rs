@@ -8,6 +8,7 @@ use crate::attr::{Attr, Kind, Move, SetAttr, StreamFacts};
 use crate::capability::{Capability, Rights};
 use crate::cluster::{ClusterMap, Roles};
 use crate::layout::{Layout, Share, Template};
+use crate::locks::{LockClaim, LockHolder, LockKind, LockOwner, LockRange, LockState};
 use crate::shards::{PlaceKey, Shards};
 use crate::tx::{Action, Decision};
 use crate::wire::{Blob, Many, Name, Text, wire_choice, wire_enum, wire_struct};
@@ -270,7 +271,7 @@ operations! {
         /// Set the template of a directory's new files, or of an empty file.
         Setlayout = 21 "setlayout" { object: Handle, template: Template, } => CHANGE.of(*object),
         /// Make a forked file: the directory, and in one transaction with it all its subfiles.
-        Mkforked = 23 "mkforked" {
+        Mkforked = 28 "mkforked" {
             dir: Handle, name: Name, owner: Owner,
             /// How many subfiles.
             subfiles: u16,
@@ -279,6 +280,32 @@ operations! {
             /// Replace the empty directory of this name.
             replace: bool,
         } => CHANGE.at(*dir, name),
+
+        // Locks. They need no slot: a request that is repeated finds what it left.
+        /// Lock a range of a file, or ask again for the lock of the same `call`.
+        Lock = 23 "lock" {
+            object: Handle, owner: LockOwner, range: LockRange, kind: LockKind, pid: u32,
+            /// Numbers the client's calls for locks: a call that waits keeps its place in the queue.
+            call: u64,
+            /// Wait in the queue while another owner is in the way; else refuse.
+            wait: bool,
+            /// How long the reply may be kept; the place in the queue is kept longer.
+            wait_ms: u32,
+        } => READ,
+        /// Give a range back, and what the owner waits for there stays.
+        Unlock = 24 "unlock" { object: Handle, owner: LockOwner, range: LockRange, } => READ,
+        /// The first lock in the way of this one.
+        Getlk = 25 "getlk" {
+            object: Handle, owner: LockOwner, range: LockRange, kind: LockKind,
+        } => READ,
+        /// After a new connection: the client has these locks. `last`: it has no others here.
+        Reclaim = 26 "reclaim" {
+            claims: Many<LockClaim, { limits::LOCK_CLAIMS_MAX }>, last: bool,
+        } => READ,
+        /// The call waits no longer: leave the queue. The lock may have been granted before that.
+        Unwait = 27 "unwait" {
+            object: Handle, owner: LockOwner, range: LockRange, kind: LockKind, call: u64,
+        } => READ,
 
         // Data.
         /// Read; the data comes as bulk.
@@ -380,6 +407,9 @@ operations! {
         } => IDEMPOTENT.between_servers(),
         /// Remove an object that was made and will never be entered or listed.
         Discard = 60 "discard" { object: Handle, } => CHANGE.between_servers(),
+        /// Begin a generation of a laid-out file on all its servers: a lock of it was lost, and what was
+        /// written under it must not arrive later. A server sends this to itself.
+        Fence = 62 "fence" { object: Handle, } => CHANGE.between_servers(),
         /// Split a directory over the metadata servers. Its own server sends this to itself.
         Split = 61 "split" {
             dir: Handle,
@@ -511,6 +541,12 @@ wire_enum! {
         Holding = 34 "holding" { removed: Many<Handle, { limits::HELD_MAX }>, },
         /// Bytes of the objects that were removed.
         Yielded = 35 "yielded" { bytes: u64, },
+        /// What became of a request for a lock.
+        Locked = 36 "locked" { state: LockState, },
+        /// The first lock in the way, if any.
+        Holder = 37 "holder" { holder: Option<LockHolder>, },
+        /// To reclaim: the places of those claims that were refused.
+        Claimed = 38 "claimed" { refused: Many<u16, { limits::LOCK_CLAIMS_MAX }>, },
         /// Space in bytes, objects held; servers that name the same `disk` share it (0: not known).
         Space = 13 "space" { total: u64, available: u64, objects: u64, disk: u64, },
         /// Handles.

@@ -55,6 +55,12 @@ pub fn capability() -> Capability {
     Capability::sign(&SecretKey::new([7; 32]), CollectionId(1), Handle(77), Rights::READ, Time(99))
 }
 
+/// A lock in another's way.
+pub fn lock_holder() -> LockHolder {
+    let range = LockRange { first: 10, last: u64::MAX };
+    LockHolder { client: ClientId([3; 16]), owner: LockOwner(9), range, kind: LockKind::Exclusive, pid: 77 }
+}
+
 /// A strided transfer.
 pub fn transfer() -> Transfer {
     let pattern = Pattern::strided(10, 8, 4096, 100).expect("a small pattern");
@@ -98,6 +104,7 @@ fn blob<const N: usize>(bytes: &'static [u8]) -> Blob<N> {
 
 /// Every operation.
 pub fn ops() -> Vec<Op> {
+    let LockHolder { owner: locker, range, kind, .. } = lock_holder();
     let (dir, object, stream) = (Handle::ROOT, Handle(77), Handle(78));
     let owner = Owner { mode: 0o755, uid: 1, gid: 2 };
     let held = Held { handles: vec![object].into(), any: false };
@@ -149,6 +156,15 @@ pub fn ops() -> Vec<Op> {
         Op::Open { object, rights: Rights::READ },
         Op::Release { object },
         Op::Hold { objects: vec![object].into() },
+        Op::Lock { object, owner: locker, range, kind, pid: 77, call: 5, wait: true, wait_ms: 20_000 },
+        Op::Unlock { object, owner: locker, range },
+        Op::Getlk { object, owner: locker, range, kind },
+        Op::Reclaim {
+            claims: vec![LockClaim { object, owner: locker, range, kind, pid: 77 }].into(),
+            last: true,
+        },
+        Op::Unwait { object, owner: locker, range, kind, call: 5 },
+        Op::Fence { object },
         Op::Statfs {},
         Op::Setlayout { object, template: Template::default() },
         Op::Read { transfer: transfer() },
@@ -311,6 +327,9 @@ pub fn answers() -> Vec<Answer> {
         Answer::Appended { offset: 5, size: 10 },
         Answer::Synced {},
         Answer::Laid { layout: layout() },
+        Answer::Locked { state: LockState::Queued },
+        Answer::Holder { holder: Some(lock_holder()) },
+        Answer::Claimed { refused: vec![3].into() },
         Answer::Space { total: 100, available: 50, objects: 3, disk: 7 },
         Answer::Handles { handles: vec![Handle(1), Handle(2)].into() },
         Answer::Fact { entry: Some(entry) },
@@ -355,7 +374,7 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         put(&mut out);
         (kind, out)
     };
-    let hello = Hello { version_min: 2, version_max: 2, fs_id: [1; 16], nonce: [2; 32] };
+    let hello = Hello { version_min: 3, version_max: 3, fs_id: [1; 16], nonce: [2; 32] };
     let challenge = Challenge {
         version,
         nonce: [3; 32],

@@ -114,6 +114,11 @@ statuses! {
     /// this.
     Silent = 52, errno 110, "not sent, as the server is silent";
 
+    /// The wait for a lock would close a circle of waits.
+    Deadlock = 53, errno 35, "the wait for this lock would never end";
+    /// The client has as many locks as it may have, or a lock that it claims is not its own any more.
+    NoLocks = 54, errno 37, "no more locks";
+
     // Refusals.
     /// The key does not match.
     BadKey = 60, errno 13, "the key does not match the file system's";

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use proptest::prelude::*;
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal};
-use shoal_proto::{Action, Answer, Durability, Frame, FrameKind, Op, Reply, Request, samples};
+use shoal_proto::{Action, Answer, Durability, Frame, Op, Reply, Request, samples};
 use std::collections::BTreeSet;
 
 fn survives<T: Codec + PartialEq + std::fmt::Debug>(value: &T) {

@@ -15,6 +15,7 @@
 
 mod counters;
 pub mod data;
+pub mod file_locks;
 mod log_limit;
 mod membership;
 mod meta;

@@ -55,6 +55,19 @@ pub(crate) mod data {
     pub(crate) mod write;
 }
 
+pub(crate) mod locks {
+    //! Locks of files, over clients: their requests, and the fence when one is lost.
+    //!
+    //! All but the fence are run beside the handlers: they wait, and change no row.
+
+    pub(crate) mod fence;
+    pub(crate) mod getlk;
+    pub(crate) mod lock;
+    pub(crate) mod reclaim;
+    pub(crate) mod unlock;
+    pub(crate) mod unwait;
+}
+
 pub(crate) mod stepwise {
     //! Creation and removal driven by the client, one message a step (`compound = off`).
     //!
@@ -149,6 +162,12 @@ pub fn of(op: &Op) -> &'static OpFacts {
         Op::Setxattr { .. } => &namespace::setxattr::FACTS,
         Op::Symlink { .. } => &namespace::symlink::FACTS,
         Op::Unlink { .. } => &namespace::unlink::FACTS,
+        Op::Fence { .. } => &locks::fence::FACTS,
+        Op::Getlk { .. } => &locks::getlk::FACTS,
+        Op::Lock { .. } => &locks::lock::FACTS,
+        Op::Reclaim { .. } => &locks::reclaim::FACTS,
+        Op::Unlock { .. } => &locks::unlock::FACTS,
+        Op::Unwait { .. } => &locks::unwait::FACTS,
         Op::Allocate { .. } => &data::allocate::FACTS,
         Op::Append { .. } => &data::append::FACTS,
         Op::Fsync { .. } => &data::fsync::FACTS,

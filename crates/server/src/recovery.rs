@@ -8,6 +8,7 @@
 //! gate, lease, reaper, pools, resolver.
 
 use crate::data::{pools, reaper};
+use crate::file_locks;
 use crate::membership::{claims, maps, older_copy, stores};
 use crate::meta::keys::{self, Table};
 use crate::meta::rows::{self, RowValue, Tx, TxState};
@@ -60,6 +61,7 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     find_transactions(shard).await?;
     shard.env.crash_point(crash_point::START_TRANSACTIONS, 0);
     find_sessions(shard).await?;
+    file_locks::open(shard).await?;
     shard.env.crash_point(crash_point::START_SESSIONS, 0);
     pools::open(shard, table(shard, Table::Pool).await?).await?;
     shard.env.crash_point(crash_point::START_POOLS, 0);
@@ -69,6 +71,7 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     lingering::open(shard).await?;
     spawn("gate", Box::pin(gate(shard.clone())));
     spawn("lease", Box::pin(lease::run(shard.clone())));
+    spawn("locks", Box::pin(file_locks::run(shard.clone())));
     spawn("lingering", Box::pin(lingering::run(shard.clone())));
     spawn("reaper", Box::pin(reaper::run(shard.clone())));
     spawn("pools", Box::pin(pools::run(shard.clone())));

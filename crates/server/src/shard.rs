@@ -4,6 +4,7 @@ use crate::counters::Counters;
 use crate::data::change_counts::ChangeCounts;
 use crate::data::pools::{Pools, Sizes};
 use crate::data::{Engine, Sweep};
+use crate::file_locks::FileLocks;
 use crate::meta::deferred::Deferred;
 use crate::meta::dir_split::Splits;
 use crate::meta::handles::Handles;
@@ -129,6 +130,8 @@ pub struct Shard {
     identity: SharedIdentity,
     /// The store.
     pub collection: Collection,
+    /// Locks of files.
+    pub file_locks: FileLocks,
     /// Keys spoken for by transactions.
     pub locks: Locks,
     /// Handles of this server.
@@ -226,6 +229,7 @@ impl Shard {
             env,
             identity,
             collection,
+            file_locks: FileLocks::default(),
             locks: Locks::default(),
             handles: Handles::new(id),
             rotation: Rotation::default(),

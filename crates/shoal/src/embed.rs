@@ -55,6 +55,7 @@ fn customary(options: &MountOptions, name: String) -> shoal_fuse::MountOptions {
         name,
         cache: Duration::from_millis(options.attr_timeout),
         stat_ahead: !options.no_stat_ahead,
+        local_locks: options.local_locks,
         direct: options.direct,
         threads: options.threads,
         allow_other: usual.allow_other || options.allow_other,

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 /// The words of `-o`; also listed in an error.
 pub const OFFERED: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, allow_other, direct, no_stat_ahead, \
+     local_locks, \
      attr_timeout=MS, timeout=S, threads=N, key=FILE";
 /// For others than us, or without an effect here.
 const PASSED_OVER: [&str; 22] = [
@@ -84,6 +85,7 @@ fn apply_one(word: &str, how: &mut MountOptions, said: &mut Said) -> Result<()> 
             "noexec" => how.exec = false,
             "allow_other" => how.allow_other = true,
             "direct" => how.direct = true,
+            "local_locks" => how.local_locks = true,
             "no_stat_ahead" => how.stat_ahead = false,
             "remount" => bail!(
                 "the mount option `remount` is not offered here: unmount and mount again, or, for ro and rw only, \

@@ -1,9 +1,9 @@
 //! An open file.
 
-use crate::Result;
+use crate::{Error, HeldLock, LockCall, LockOwner, LockRange, Result};
 use bytes::{Bytes, BytesMut};
 use shoal_pattern::Pattern;
-use shoal_proto::{Allocation, Handle, Rights};
+use shoal_proto::{Allocation, Handle, Rights, Status};
 
 /// An open file. Clones share it; it is open until the last clone is dropped or closed, and a file that is
 /// removed meanwhile stays usable until then.
@@ -63,8 +63,8 @@ pub trait VfsFile: Clone + 'static {
     ///
     /// # Errors
     /// `NotSupported`: the file system has no locks.
-    async fn lock(&self) -> Result<bool> {
-        Err(crate::Error::new(shoal_proto::Status::NotSupported, "lock").of(self.handle()))
+    async fn hold_alone(&self) -> Result<bool> {
+        Err(crate::Error::new(shoal_proto::Status::NotSupported, "hold alone").of(self.handle()))
     }
 
     /// Reserve space, make a hole, or zero a range.
@@ -126,6 +126,39 @@ pub trait VfsFile: Clone + 'static {
     /// As [`VfsFile::write`].
     async fn write_pages(&self, offset: u64, data: Bytes) -> Result<()> {
         self.write(offset, data).await
+    }
+
+    /// Lock a range, or wait for it; `false`: another owner is in the way, and the call does not wait. What
+    /// the owner had there is replaced. An owner is one over all open files of this file here; what it has
+    /// goes with the last of those through which it locked. A wait has no time limit; a signal ends it.
+    ///
+    /// # Errors
+    /// `NotSupported`: the file system leaves locks to the kernel ([`crate::Vfs::HAS_LOCKS`]); `Deadlock`:
+    /// the wait would never end; `NoLocks`: the client has too many, or the owner lost one; `Interrupted`;
+    /// `Stale`.
+    async fn lock(&self, _call: &LockCall) -> Result<bool> {
+        Err(Error::new(Status::NotSupported, "lock").of(self.handle()))
+    }
+
+    /// Give a range back, whatever of it the owner has.
+    ///
+    /// # Errors
+    /// `NoLocks`: the lock was lost, and is given up now; errors of the file system.
+    async fn unlock(&self, _owner: LockOwner, _range: LockRange) -> Result<()> {
+        Err(Error::new(Status::NotSupported, "unlock").of(self.handle()))
+    }
+
+    /// The first lock of another owner in the way.
+    ///
+    /// # Errors
+    /// As [`VfsFile::lock`].
+    async fn lock_holder(&self, _call: &LockCall) -> Result<Option<HeldLock>> {
+        Err(Error::new(Status::NotSupported, "getlk").of(self.handle()))
+    }
+
+    /// Whether an owner has, or asked for, locks of the file.
+    fn has_locks(&self, _owner: LockOwner) -> bool {
+        false
     }
 
     /// The kernel's pages of the file are read through this open file, until it is closed.

@@ -24,11 +24,13 @@ pub mod conformance;
 mod error;
 mod file;
 pub mod local;
+mod locks;
 mod name_space;
 mod words;
 
 pub use error::{Error, Result, read_len};
 pub use file::VfsFile;
 pub use local::{Local, LocalOptions};
+pub use locks::{HeldLock, LockCall, LockKind, LockOwner, LockRange};
 pub use name_space::{Connect, Listing, OpenedOf, Vfs};
 pub use words::{ForkedFile, Listed, Opened, RenameFlags, Space};

@@ -55,6 +55,10 @@ pub trait Vfs: Clone + 'static {
     /// Whether it counts which objects a kernel refers to ([`Vfs::referred`], [`Vfs::forgotten`]).
     const HEARS_REFERENCES: bool = false;
 
+    /// Whether it has locks that hold over all its clients ([`VfsFile::lock`]). Otherwise a kernel keeps its
+    /// own, which hold within one mount.
+    const HAS_LOCKS: bool = false;
+
     /// The object of a name in a directory. A symbolic link is not followed.
     ///
     /// # Errors

@@ -45,6 +45,7 @@ pub mod idle;
 mod judge;
 pub mod ledger;
 pub mod listing;
+pub mod locking;
 pub mod losses;
 pub mod machine;
 pub mod moving;

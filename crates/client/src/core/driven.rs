@@ -26,6 +26,8 @@ impl Core {
             session.attached(attached, version, self.options.slots, self.world.now());
             session.attachments > 1
         });
+        let lost = self.locks.borrow_mut().attached(server, attached.session);
+        self.locks_lost(lost);
         if again {
             self.counters.borrow_mut().reconnects += 1;
         }
@@ -53,6 +55,8 @@ impl Core {
     /// The server does not know the session any more.
     pub(crate) fn session_lost(&self, server: ServerId) {
         self.with(server, Session::session_lost);
+        let lost = self.locks.borrow_mut().session_lost(server);
+        self.locks_lost(lost);
     }
 
     /// The server refuses for good.

@@ -36,6 +36,8 @@ const PAUSES_A_LEASE: u32 = 8;
 
 /// Checks of the open files per lease: the server counts an open for two leases.
 const LOOKS_A_LEASE: u32 = 12;
+/// Between two tries to claim locks on one connection.
+const CLAIM_PAUSE: Duration = Duration::from_millis(100);
 /// How often per lease each file that stays open is reported to the server.
 const TOLD_A_LEASE: u32 = 3;
 
@@ -233,9 +235,13 @@ impl Link {
         heard.get() > 0
     }
 
-    /// Tell the server, several times a lease, which of its files are open here for more than a moment.
+    /// Claim the locks that this client had on the connection before. Then report to the server, several
+    /// times a lease, which of its files are open here for more than a moment.
     async fn say_what_is_open(&self, lease: Duration) -> Trouble {
         self.core.held.borrow_mut().tell_anew(self.server);
+        while !self.core.claim_locks(self.server).await {
+            self.env.sleep(CLAIM_PAUSE).await;
+        }
         if lease.is_zero() {
             std::future::pending::<()>().await;
         }

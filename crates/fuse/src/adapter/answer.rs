@@ -1,14 +1,15 @@
 //! Results to replies.
 
 use super::convert::{attributes, dot_attributes, ino, kind, no_attributes};
+use super::locks;
 use crate::fs::{Errno, Fs, Opening, Result};
 use bytes::Bytes;
 use fuser::{
     FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 use shoal_proto::{Attr, limits};
-use shoal_vfs::Vfs;
+use shoal_vfs::{HeldLock, Vfs};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -36,6 +37,18 @@ fn open_flags(opening: Opening) -> FopenFlags {
 pub(super) fn empty(result: Result<()>, reply: ReplyEmpty) {
     match result {
         Ok(()) => reply.ok(),
+        Err(errno) => reply.error(failed(errno)),
+    }
+}
+
+/// The lock in the way of another, if any.
+pub(super) fn holder(result: Result<Option<HeldLock>>, reply: ReplyLock) {
+    match result {
+        Ok(Some(HeldLock { range, kind, pid })) => {
+            let (first, last) = locks::range(range);
+            reply.locked(first, last, locks::kind(kind), pid);
+        }
+        Ok(None) => reply.locked(0, 0, libc::F_UNLCK, 0),
         Err(errno) => reply.error(failed(errno)),
     }
 }

@@ -55,6 +55,11 @@ pub(super) fn rights_of(flags: i32) -> Rights {
 }
 
 impl<F: VfsFile> Opened<F> {
+    /// The file system's open file.
+    pub(super) fn file(&self) -> &F {
+        &self.file
+    }
+
     /// Close it. Requests still under way keep it open until they are done.
     pub(super) async fn close(this: Rc<Opened<F>>) -> std::result::Result<(), Error> {
         match Rc::try_unwrap(this) {
@@ -170,11 +175,6 @@ impl<V: Vfs> Fs<V> {
         let writable = rights_of(flags).contains(Rights::WRITE);
         let appends = writable && flags & libc::O_APPEND != 0;
         self.direct || appends || flags & libc::O_DIRECT != 0
-    }
-
-    /// A program closes a descriptor of an open file.
-    pub async fn flush(&self, fh: u64) -> Result<()> {
-        Ok(self.files.get(fh)?.file.flush().await?)
     }
 
     /// The last descriptor of an open file is gone.

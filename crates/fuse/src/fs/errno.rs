@@ -33,6 +33,8 @@ impl Errno {
     pub const NODATA: Errno = Errno(libc::ENODATA);
     /// The buffer is too small.
     pub const RANGE: Errno = Errno(libc::ERANGE);
+    /// Another owner has the lock.
+    pub const AGAIN: Errno = Errno(libc::EAGAIN);
     /// Never to be asked again.
     pub const NOSYS: Errno = Errno(libc::ENOSYS);
 }

@@ -9,6 +9,7 @@ mod forked;
 mod gone;
 mod life;
 mod listing;
+mod locks;
 mod names;
 mod pages;
 mod silent;

@@ -33,29 +33,6 @@ fn strict_mounts_see_each_others_names_attributes_and_bytes_at_once() {
     }
 }
 
-/// As ROMIO does for non-contiguous writes; a lock holds within one mount only.
-#[test]
-fn a_range_that_two_mounts_read_change_and_write_back_loses_bytes_of_one() {
-    let one = Mounted::with(&strict());
-    let two = one.second(&strict());
-    fs::write(one.path("f"), [0; 8]).unwrap();
-    let open = |point: &Path| {
-        let file = OpenOptions::new().read(true).write(true).open(point.join("f")).unwrap();
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
-        file
-    };
-    let files = [open(one.handle.mountpoint()), open(two.mountpoint())];
-    let mut ranges = [[9; 8]; 2];
-    for ((file, range), own) in files.iter().zip(&mut ranges).zip(1u8..) {
-        file.read_exact_at(range, 0).unwrap();
-        range.iter_mut().skip(usize::from(own) - 1).step_by(2).for_each(|byte| *byte = own);
-    }
-    for (file, range) in files.iter().zip(&ranges) {
-        file.write_all_at(range, 0).unwrap();
-    }
-    assert_eq!(fs::read(one.path("f")).unwrap(), [0, 2, 0, 2, 0, 2, 0, 2], "the first one's bytes are lost");
-}
-
 #[test]
 fn appends_through_two_mounts_lose_nothing() {
     const LINES: usize = 60;
@@ -284,18 +261,6 @@ fn a_file_that_is_replaced_all_the_time_is_opened_and_read_through_its_own_mount
 #[test]
 fn a_file_that_is_replaced_all_the_time_is_opened_and_read_in_strict_mounts_too() {
     replaced_under_readers(&strict());
-}
-
-#[test]
-fn locks_hold_within_one_mount_only() {
-    let one = Mounted::new();
-    let two = one.second(&MountOptions::default());
-    fs::write(one.path("f"), b"x").unwrap();
-    let (held, same) = (File::open(one.path("f")).unwrap(), File::open(one.path("f")).unwrap());
-    let other = File::open(two.mountpoint().join("f")).unwrap();
-    held.try_lock().unwrap();
-    assert!(same.try_lock().is_err());
-    other.try_lock().unwrap();
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! d dir hash(8) name             entry of a directory                      rows::Dirent
 //! x handle name                  extended attribute                        the value
 //! f datafile                     owner of a datafile                       rows::Datafile
+//! h client                       has locks of files                        none
 //! s session                      session                                   rows::Session
 //! k session slot group           reply kept for a retry                    rows::Kept
 //! o handle client                orphan: removed, but held open            rows::Orphan
@@ -36,6 +37,7 @@ pub enum Table {
     Entry = b'd',
     Xattr = b'x',
     Datafile = b'f',
+    Locker = b'h',
     Session = b's',
     Kept = b'k',
     Orphan = b'o',
@@ -120,6 +122,16 @@ pub fn datafile(handle: Handle) -> Bytes {
 /// A session.
 pub fn session(session: SessionId) -> Bytes {
     key(Table::Session, &[&session.0.to_be_bytes()])
+}
+
+/// A client that has locks of files.
+pub fn locker(client: ClientId) -> Bytes {
+    key(Table::Locker, &[&client.0])
+}
+
+/// The client of such a key.
+pub fn parse_locker(key: &[u8]) -> Option<ClientId> {
+    Some(ClientId(key.strip_prefix(&[Table::Locker as u8])?.try_into().ok()?))
 }
 
 /// All replies kept of a session.

@@ -7,6 +7,7 @@
 
 use crate::counters::add;
 use crate::data::status_of;
+use crate::file_locks;
 use crate::meta::keys::{self, Table};
 use crate::net::session::Session;
 use crate::request::executor::{Asker, run_own};
@@ -68,6 +69,7 @@ pub async fn end_session(shard: &Rc<Shard>, session: &Rc<Session>) {
         line.close();
     }
     if !shard.sessions.has_client(session.client) {
+        file_locks::end_client(shard, session.client);
         release_all(shard, session.client).await;
     }
     shard.env.crash_point(crash_point::LEASE_RELEASED, session.id.0);

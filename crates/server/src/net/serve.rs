@@ -398,6 +398,7 @@ impl ServerHandle {
         let inner = &self.inner;
         inner.stopping.wake_all();
         inner.each_line(Line::close);
+        inner.shards.iter().for_each(|shard| shard.file_locks.stop());
         let until = inner.env.now() + STOP_TIMEOUT;
         if inner.env.deadline(until, inner.tasks.all_ended()).await.is_err() {
             tracing::warn!("some requests did not end in time; their clients will ask again");

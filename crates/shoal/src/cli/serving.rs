@@ -156,6 +156,10 @@ pub struct MountOptions {
     /// Bypass the page cache.
     #[arg(long)]
     pub direct: bool,
+    /// Keep locks of files (flock, fcntl) in this mount's kernel: faster, and they hold within this mount
+    /// only.
+    #[arg(long)]
+    pub local_locks: bool,
     /// Threads that read requests from the kernel.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub threads: usize,

@@ -76,7 +76,7 @@ impl<B: Vfs> Shared<B> {
             let made = self.over.create(self.claims, &name, self.owner, true, rights).await;
             let (attr, _, file) = made?;
             file.write(0, Bytes::from(self.words.clone().into_bytes())).await?;
-            let is_locked = match file.lock().await {
+            let is_locked = match file.hold_alone().await {
                 Err(error) if error.status == Status::NotSupported => true,
                 locked => locked?,
             };

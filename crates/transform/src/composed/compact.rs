@@ -28,7 +28,7 @@ pub async fn compact<B: Vfs>(composed: &Composed<B>, mut each: impl FnMut(u64, u
     let settings = names_of::name(names_of::SETTINGS)?;
     let rights = shoal_proto::Rights::READ | shoal_proto::Rights::WRITE;
     let lock = shared.over.open_name(shared.root, &settings, rights).await?;
-    match lock.lock().await {
+    match lock.hold_alone().await {
         Ok(true) => {}
         Ok(false) => {
             let words = "another process compacts it, or begins to use it: try again";

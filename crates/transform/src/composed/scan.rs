@@ -273,7 +273,7 @@ impl<B: Vfs> Shared<B> {
             Err(error) if error.status == Status::NotFound => return Ok(true),
             opened => opened?,
         };
-        let is_dead = match opened.lock().await {
+        let is_dead = match opened.hold_alone().await {
             // It cannot be known: it counts as running.
             Err(error) if error.status == Status::NotSupported => false,
             locked => locked?,
@@ -297,7 +297,7 @@ impl<B: Vfs> Shared<B> {
             }
             let settings = names_of::name(names_of::SETTINGS)?;
             let lock = self.over.open_name(self.root, &settings, Rights::READ | Rights::WRITE).await?;
-            if !lock.lock().await? {
+            if !lock.hold_alone().await? {
                 return Ok(());
             }
             for name in names {

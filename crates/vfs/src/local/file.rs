@@ -171,7 +171,7 @@ impl VfsFile for LocalFile {
         Err(lost.last.clone().unwrap_or_else(|| Error::new(Status::Io, "fsync").of(shared.handle)))
     }
 
-    async fn lock(&self) -> Result<bool> {
+    async fn hold_alone(&self) -> Result<bool> {
         self.run("lock", Rights::empty(), |host, file| host.lock(file)).await
     }
 

@@ -1,0 +1,463 @@
+//! Locks of files over clients: POSIX record locks, locks of open files, `flock`. Held in memory, at the
+//! server of the metafile; [`table`] decides, this file binds the table to clients, leases and restarts.
+//!
+//! ```text
+//!   lock ─▶ recovery over? ─▶ row `h client` durable? ─▶ table ─┬─ granted ─▶ reply
+//!                                                               └─ queued ──▶ reply when granted, or in time:
+//!                                                                             the client asks again, its place stays
+//! ```
+//! **A lock goes with its client's last session here**, so a killed client's locks go with its lease.
+//!
+//! **After a restart only a client that had locks claims them** ([RFC 8881 §8.4.2]'s rule): a durable row
+//! says that a client has locks here. It is written before its first lock is granted, and removed some time
+//! after its last one is gone. Until all clients with such rows have claimed, or a lease has passed, no other
+//! client is granted a lock. A client that has not claimed by then loses its sessions with its locks.
+//!
+//! **Before a lost exclusive lock goes to another owner, the file begins a new generation** on all servers of
+//! its data ([`crate::ops`]' `fence`), so that no write that was sent under the lost lock arrives later.
+//! Until that is done the file stays locked, by no client. A stuffed file needs none: its only server has
+//! ended the session.
+//!
+//! [RFC 8881 §8.4.2]: https://www.rfc-editor.org/rfc/rfc8881#section-8.4.2
+
+pub mod table;
+#[cfg(test)]
+mod tests;
+
+use crate::data::status_of;
+use crate::meta::keys::{self, Table};
+use crate::meta::rows::{Inode, RowValue};
+use crate::net::lease;
+use crate::request::executor::{Asker, run_own};
+use crate::shard::{Shard, apply_own};
+use bytes::Bytes;
+use shoal_env::Instant;
+use shoal_env::local::{Notify, Semaphore, Sender, oneshot};
+use shoal_proto::{ClientId, Group, Handle, Kind, LockClaim, LockHolder, LockState, Op, Status, limits};
+use shoal_store::{Changes, StoreError, Strength, look, settle};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+use table::{LockTable, Outcome, Wanted};
+
+/// Rows of one batch.
+const BATCH: usize = 256;
+/// How long one try to begin a generation may take.
+const FENCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two tries.
+const FENCE_PAUSE: Duration = Duration::from_secs(1);
+/// Calls that are remembered as taken back.
+const TAKEN_BACK_MAX: usize = 64;
+/// How often per lease it is looked for clients with locks that are silent.
+const LOOKS_A_LEASE: u32 = 12;
+/// Files of which it is remembered that they have begun a generation since a restart.
+const FENCED_MAX: usize = 65_536;
+
+/// A client's row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Row {
+    /// It is durable.
+    Kept,
+    /// It is written or removed at the moment.
+    Moving,
+}
+
+/// The locks of one shard. See the module's page.
+pub struct FileLocks {
+    table: RefCell<LockTable>,
+    /// Requests that wait for an answer, by the number of the wait.
+    parked: RefCell<BTreeMap<u64, Vec<Sender<()>>>>,
+    rows: RefCell<BTreeMap<ClientId, Row>>,
+    row_moved: Notify,
+    /// Clients that had locks before this start, and have not claimed all of them.
+    claimants: RefCell<BTreeSet<ClientId>>,
+    recovered: Notify,
+    /// Locks were lost with the last run; it is not known of which files.
+    fences_all: Cell<bool>,
+    fenced: RefCell<BTreeSet<Handle>>,
+    /// One file begins a generation at a time.
+    fencing: Semaphore,
+    stopping: Cell<bool>,
+    /// Calls that were taken back, the last ones: a request of one of them that comes late takes nothing.
+    taken_back: RefCell<VecDeque<(ClientId, u64)>>,
+}
+
+impl Default for FileLocks {
+    fn default() -> FileLocks {
+        FileLocks {
+            table: RefCell::new(LockTable::new(limits::CLIENT_LOCKS_MAX)),
+            parked: RefCell::default(),
+            rows: RefCell::default(),
+            row_moved: Notify::default(),
+            claimants: RefCell::default(),
+            recovered: Notify::default(),
+            fences_all: Cell::default(),
+            fenced: RefCell::default(),
+            fencing: Semaphore::new(1),
+            stopping: Cell::default(),
+            taken_back: RefCell::default(),
+        }
+    }
+}
+
+impl FileLocks {
+    /// Ranges that are held, and requests that wait.
+    pub fn totals(&self) -> (usize, usize) {
+        self.table.borrow().totals()
+    }
+
+    /// Change the table, and answer those whose waits that ended.
+    fn change<T>(&self, change: impl FnOnce(&mut LockTable, &mut Vec<u64>) -> T) -> T {
+        let mut granted = Vec::new();
+        let done = change(&mut self.table.borrow_mut(), &mut granted);
+        granted.into_iter().for_each(|ticket| self.wake(ticket));
+        done
+    }
+
+    fn wake(&self, ticket: u64) {
+        let waiting = self.parked.borrow_mut().remove(&ticket).unwrap_or_default();
+        waiting.into_iter().for_each(|waiting| waiting.send(()));
+    }
+
+    /// The server stops: requests that wait are answered now.
+    pub(crate) fn stop(&self) {
+        self.stopping.set(true);
+        let all = self.parked.take().into_values().flatten();
+        all.for_each(|waiting| waiting.send(()));
+        self.recovered.wake_all();
+    }
+
+    fn has_recovered(&self) -> bool {
+        self.claimants.borrow().is_empty()
+    }
+}
+
+/// The client that asks: servers lock nothing.
+pub(crate) fn client_of(asker: Asker) -> Result<ClientId, Status> {
+    if asker.peer.is_some() || asker.own { Err(Status::Forbidden) } else { Ok(asker.client) }
+}
+
+/// Refuse what is no range of a file of this server.
+pub(crate) fn check(shard: &Shard, wanted: &Wanted) -> Result<(), Status> {
+    match wanted.file.server() == shard.id() {
+        false => Err(Status::WrongServer),
+        true if !wanted.range.is_valid() => Err(Status::Invalid),
+        true => Ok(()),
+    }
+}
+
+async fn inode(shard: &Shard, file: Handle) -> Result<Inode, Status> {
+    let key = keys::inode(file);
+    let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(status_of)?;
+    let row = row.ok_or(Status::Stale)?;
+    let inode = Inode::from_row(&row).map_err(|_| Status::Io)?;
+    if inode.kind == Kind::File { Ok(inode) } else { Err(Status::Invalid) }
+}
+
+/// Lock, or wait for it until `deadline`.
+///
+/// # Errors
+/// `Stale`: the file is gone; `Invalid`: it is no file; `Deadlock`, `NoLocks`; `Unavailable`: clients still
+/// claim what they had before a restart.
+pub(crate) async fn lock(
+    shard: &Rc<Shard>,
+    wanted: Wanted,
+    wait: bool,
+    deadline: Instant,
+) -> Result<LockState, Status> {
+    check(shard, &wanted)?;
+    inode(shard, wanted.file).await?;
+    if !has_recovered_by(shard, deadline).await {
+        return if wait { Ok(LockState::Queued) } else { Err(Status::Unavailable) };
+    }
+    keep_row(shard, wanted.by.client).await?;
+    if shard.file_locks.fences_all.get() && !shard.file_locks.fenced.borrow().contains(&wanted.file) {
+        fence(shard, wanted.file).await?;
+        let mut fenced = shard.file_locks.fenced.borrow_mut();
+        if fenced.len() >= FENCED_MAX {
+            fenced.clear();
+        }
+        fenced.insert(wanted.file);
+    }
+    // It may have ended meanwhile, and its locks with it.
+    if !shard.sessions.has_client(wanted.by.client) {
+        return Err(Status::NoSession);
+    }
+    if shard.file_locks.taken_back.borrow().contains(&(wanted.by.client, wanted.call)) {
+        return Ok(LockState::Refused);
+    }
+    match shard.file_locks.change(|table, granted| table.ask(&wanted, wait, granted)) {
+        Outcome::Granted => Ok(LockState::Granted),
+        Outcome::Refused => Ok(LockState::Refused),
+        Outcome::Deadlock => Err(Status::Deadlock),
+        Outcome::NoLocks => Err(Status::NoLocks),
+        Outcome::Queued(ticket) => Ok(park(shard, &wanted, ticket, deadline).await),
+    }
+}
+
+async fn park(shard: &Rc<Shard>, wanted: &Wanted, ticket: u64, deadline: Instant) -> LockState {
+    let locks = &shard.file_locks;
+    if shard.env.now() < deadline && !locks.stopping.get() {
+        let (send, granted) = oneshot();
+        locks.parked.borrow_mut().entry(ticket).or_default().push(send);
+        if shard.env.deadline(deadline, granted).await.is_err() {
+            locks.parked.borrow_mut().remove(&ticket);
+        }
+    }
+    let table = locks.table.borrow();
+    match table.is_queued(wanted.file, ticket) {
+        true => LockState::Queued,
+        false if table.holds(wanted) => LockState::Granted,
+        // Its call was ended by another request.
+        false => LockState::Refused,
+    }
+}
+
+async fn has_recovered_by(shard: &Rc<Shard>, deadline: Instant) -> bool {
+    let locks = &shard.file_locks;
+    loop {
+        let recovered = locks.recovered.wait();
+        if locks.has_recovered() {
+            return true;
+        }
+        if locks.stopping.get() || shard.env.deadline(deadline, recovered).await.is_err() {
+            return false;
+        }
+    }
+}
+
+/// Give a range back.
+pub(crate) fn unlock(shard: &Shard, wanted: &Wanted) {
+    shard.file_locks.change(|table, granted| table.unlock(wanted.file, wanted.by, wanted.range, granted));
+}
+
+/// A call waits no longer.
+pub(crate) fn unwait(shard: &Shard, wanted: &Wanted) -> LockState {
+    // The request of the call that may be parked is answered too.
+    let parked = shard.file_locks.table.borrow().ticket(wanted);
+    let holds = shard.file_locks.change(|table, granted| table.unwait(wanted, granted));
+    parked.into_iter().for_each(|ticket| shard.file_locks.wake(ticket));
+    let mut taken_back = shard.file_locks.taken_back.borrow_mut();
+    if taken_back.len() >= TAKEN_BACK_MAX {
+        taken_back.pop_front();
+    }
+    taken_back.push_back((wanted.by.client, wanted.call));
+    if holds { LockState::Granted } else { LockState::Refused }
+}
+
+/// The first lock in the way, once all locks of before a restart are known.
+///
+/// # Errors
+/// `Stale`, `Invalid`; `Unavailable`: they are not known in time.
+pub(crate) async fn holder(
+    shard: &Rc<Shard>,
+    wanted: &Wanted,
+    deadline: Instant,
+) -> Result<Option<LockHolder>, Status> {
+    check(shard, wanted)?;
+    inode(shard, wanted.file).await?;
+    match has_recovered_by(shard, deadline).await {
+        true => Ok(shard.file_locks.table.borrow().holder(wanted)),
+        false => Err(Status::Unavailable),
+    }
+}
+
+/// A client states the locks that it has; the places of those that it has not.
+pub(crate) fn claim(shard: &Shard, client: ClientId, claims: &[LockClaim], last: bool) -> Vec<u16> {
+    let locks = &shard.file_locks;
+    let may_claim = locks.claimants.borrow().contains(&client);
+    let mut table = locks.table.borrow_mut();
+    let mut refused = Vec::new();
+    for (claim, at) in claims.iter().zip(0..) {
+        let LockClaim { object: file, owner, range, kind, pid } = *claim;
+        let by = table::Locker { client, owner };
+        let wanted = Wanted { file, by, range, kind, pid, call: 0 };
+        let is_valid = check(shard, &wanted).is_ok();
+        if !is_valid || !(table.holds(&wanted) || (may_claim && table.claim(&wanted))) {
+            refused.push(at);
+        }
+    }
+    drop(table);
+    if last && locks.claimants.borrow_mut().remove(&client) && locks.has_recovered() {
+        locks.recovered.wake_all();
+    }
+    refused
+}
+
+/// Have a client's row durable.
+async fn keep_row(shard: &Rc<Shard>, client: ClientId) -> Result<(), Status> {
+    let locks = &shard.file_locks;
+    loop {
+        let moved = locks.row_moved.wait();
+        let row = locks.rows.borrow().get(&client).copied();
+        match row {
+            Some(Row::Kept) => return Ok(()),
+            Some(Row::Moving) => moved.await,
+            None => break,
+        }
+    }
+    locks.rows.borrow_mut().insert(client, Row::Moving);
+    let mut changes = Changes::default();
+    changes.put(keys::locker(client), Bytes::from_static(&[1]));
+    let kept = match apply_own(&shard.collection, changes).await {
+        Ok(_) => settle(&shard.collection).await,
+        Err(error) => Err(error),
+    };
+    match &kept {
+        Ok(()) => locks.rows.borrow_mut().insert(client, Row::Kept),
+        Err(_) => locks.rows.borrow_mut().remove(&client),
+    };
+    locks.row_moved.wake_all();
+    kept.map_err(status_of)
+}
+
+/// Remove the rows of clients that have no locks.
+async fn forget_rows(shard: &Rc<Shard>) {
+    let locks = &shard.file_locks;
+    let is_unused =
+        |client: &ClientId| !locks.table.borrow().has(*client) && !locks.claimants.borrow().contains(client);
+    let kept: Vec<ClientId> =
+        locks.rows.borrow().iter().filter(|(_, row)| **row == Row::Kept).map(|(client, _)| *client).collect();
+    let unused: Vec<ClientId> = kept.into_iter().filter(is_unused).collect();
+    for some in unused.chunks(BATCH) {
+        let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
+        for client in some {
+            locks.rows.borrow_mut().insert(*client, Row::Moving);
+            changes.remove(keys::locker(*client));
+        }
+        let removed = apply_own(&shard.collection, changes).await;
+        for client in some {
+            match &removed {
+                Ok(_) => locks.rows.borrow_mut().remove(client),
+                Err(_) => locks.rows.borrow_mut().insert(*client, Row::Kept),
+            };
+        }
+        locks.row_moved.wake_all();
+        if let Err(error) = removed {
+            return tracing::warn!(%error, "rows of clients without locks could not be removed");
+        }
+    }
+}
+
+/// Find the clients that had locks before this start. Sessions are known already.
+///
+/// # Errors
+/// When the store fails.
+pub(crate) async fn open(shard: &Rc<Shard>) -> Result<(), StoreError> {
+    let locks = &shard.file_locks;
+    let (prefix, mut after) = (keys::table(Table::Locker), None::<Bytes>);
+    loop {
+        let (scan, _) = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), BATCH)).await?;
+        for (key, _) in &scan.rows {
+            let client = keys::parse_locker(key)
+                .ok_or_else(|| StoreError::Damaged("the key of a client that has locks".into()))?;
+            locks.rows.borrow_mut().insert(client, Row::Kept);
+            match shard.sessions.has_client(client) {
+                true => drop(locks.claimants.borrow_mut().insert(client)),
+                // Its lease had ended: it cannot claim.
+                false => locks.fences_all.set(true),
+            }
+        }
+        match scan.resume {
+            Some(key) => after = Some(key),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// The task of a shard: ends the time for claims, and removes rows.
+pub(crate) async fn run(shard: Rc<Shard>) {
+    let lease = shard.settings.lease;
+    if !has_recovered_by(&shard, shard.env.now() + lease).await {
+        give_up_claims(&shard).await;
+    }
+    let mut forgotten_at = shard.env.now();
+    loop {
+        // Where no client has locks there is little to look for.
+        let looks = if shard.file_locks.rows.borrow().is_empty() { 2 } else { LOOKS_A_LEASE };
+        shard.env.sleep(lease / looks).await;
+        end_late(&shard).await;
+        if shard.env.now().since(forgotten_at) >= lease / 2 {
+            forget_rows(&shard).await;
+            forgotten_at = shard.env.now();
+        }
+    }
+}
+
+/// End the sessions of clients that have locks and have been silent for a lease: others wait for them.
+async fn end_late(shard: &Rc<Shard>) {
+    let now = shard.env.now();
+    let clients: Vec<ClientId> = shard.file_locks.rows.borrow().keys().copied().collect();
+    let has_locks = |client: &ClientId| shard.file_locks.table.borrow().has(*client);
+    for client in clients.into_iter().filter(has_locks) {
+        for session in shard.sessions.of_client(client) {
+            if now.since(session.heard.get()) > shard.settings.lease && !session.is_running() {
+                lease::end_session(shard, &session).await;
+            }
+        }
+    }
+}
+
+/// Clients that have not claimed by now have lost their locks, and may not go on as if they had them.
+async fn give_up_claims(shard: &Rc<Shard>) {
+    let locks = &shard.file_locks;
+    let late: Vec<ClientId> = locks.claimants.borrow().iter().copied().collect();
+    for client in late {
+        // It may claim at this very moment.
+        if !locks.claimants.borrow().contains(&client) {
+            continue;
+        }
+        tracing::warn!("a client that had locks has not come back within its lease: they are lost");
+        locks.fences_all.set(true);
+        for session in shard.sessions.of_client(client) {
+            lease::end_session(shard, &session).await;
+        }
+        locks.claimants.borrow_mut().remove(&client);
+    }
+    locks.recovered.wake_all();
+}
+
+/// A client's last session has ended: its locks are gone.
+pub(crate) fn end_client(shard: &Rc<Shard>, client: ClientId) {
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&shard.env.random_u64().to_le_bytes());
+    id[8..].copy_from_slice(&shard.env.random_u64().to_le_bytes());
+    let ghost = ClientId(id);
+    let locks = &shard.file_locks;
+    if locks.claimants.borrow().contains(&client) {
+        // What it held is not known.
+        locks.fences_all.set(true);
+    }
+    if locks.claimants.borrow_mut().remove(&client) && locks.has_recovered() {
+        locks.recovered.wake_all();
+    }
+    for file in locks.change(|table, granted| table.disown(client, ghost, granted)) {
+        let own = shard.clone();
+        shard.tasks.spawn(&shard.env, "fence", async move {
+            while let Err(status) = fence(&own, file).await {
+                tracing::warn!(%file, %status, "a lock was lost, and its file stays locked until its data's servers answer");
+                own.env.sleep(FENCE_PAUSE).await;
+            }
+            own.file_locks.change(|table, granted| table.end(ghost, file, granted));
+        });
+    }
+}
+
+/// Begin a generation of a file over several servers.
+async fn fence(shard: &Rc<Shard>, file: Handle) -> Result<(), Status> {
+    let _one = shard.file_locks.fencing.acquire(1).await;
+    match inode(shard, file).await {
+        Ok(inode) if inode.layout.is_some() => {}
+        // Gone, or all on this server.
+        Ok(_) | Err(Status::Stale | Status::Invalid) => return Ok(()),
+        Err(status) => return Err(status),
+    }
+    let asker = Asker { client: ClientId::ANYONE, peer: None, own: true };
+    let group = Group { ops: vec![Op::Fence { object: file }].into() };
+    let replies = run_own(shard, asker, vec![group], FENCE_TIMEOUT).await;
+    match replies.first().map_or(Status::Io, |reply| reply.status) {
+        Status::Ok | Status::Stale => Ok(()),
+        status => Err(status),
+    }
+}

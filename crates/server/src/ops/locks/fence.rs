@@ -1,0 +1,40 @@
+//! fence: a file over several servers begins a generation, because an exclusive lock of it was lost.
+//!
+//! A write that was sent under the lock states the generation before, and is refused from then on on every
+//! server, also where the session that sent it goes on. It counts as a write at this moment, as a truncation
+//! does: what the streams say of their newest write belongs to the generation before.
+
+use crate::ops::{OpFacts, handler};
+use crate::request::ctx::{Ctx, Stopped};
+use crate::txn::actions;
+use shoal_proto::{Action, Answer, Generation, Handle, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts =
+    OpFacts { frees: |_| true, ..OpFacts::new(handler!(|ctx| Fence { object } => run(ctx, *object))) };
+
+/// Begin it. A stuffed file has nothing to fence.
+///
+/// # Errors
+/// `Stale`: the file is gone.
+pub fn run(ctx: &mut Ctx<'_>, object: Handle) -> Result<Answer, Stopped> {
+    let inode = ctx.inode(object)?;
+    let Some(layout) = inode.layout.clone() else { return Ok(Answer::Done {}) };
+    ctx.must_have_turn(object)?;
+    let info = ctx.stream(object)?.ok_or(Stopped::Status(Status::Stale))?;
+    let (expect, generation) = (Generation(info.generation), Generation(info.generation + 1));
+    let mut attr = crate::meta::inode::attr_of(object, &inode, None);
+    attr.ctime = ctx.now;
+    attr.mtime = ctx.now;
+    let mut plan = vec![Action::AttrSet { attr, expect }];
+    plan.extend(layout.datafiles.iter().map(|&stream| Action::StreamAdvance {
+        stream,
+        owner: object,
+        expect,
+        generation,
+        size: None,
+        written_at: Some(ctx.now),
+    }));
+    actions::carry_out(ctx, plan)?;
+    Ok(Answer::Done {})
+}

@@ -1,0 +1,27 @@
+//! getlk: the first lock in the way of one that is not asked for yet.
+
+use crate::file_locks::table::{Locker, Wanted};
+use crate::file_locks::{self, client_of};
+use crate::ops::{OpFacts, direct};
+use crate::shard::Shard;
+use shoal_proto::{Answer, Status};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How long it waits for the locks of before a restart.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, asker| Getlk { object, owner, range, kind } => {
+    let by = Locker { client: client_of(asker)?, owner };
+    run(shard, &Wanted { file: object, by, range, kind, pid: 0, call: 0 }).await
+}));
+
+/// Look.
+///
+/// # Errors
+/// `Stale`: the file is gone; `Invalid`; `Unavailable`: clients still claim their locks.
+pub async fn run(shard: &Rc<Shard>, wanted: &Wanted) -> Result<Answer, Status> {
+    let holder = file_locks::holder(shard, wanted, shard.env.now() + WAIT).await?;
+    Ok(Answer::Holder { holder })
+}

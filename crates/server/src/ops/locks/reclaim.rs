@@ -1,0 +1,24 @@
+//! reclaim: a client that has a new connection states the locks that it has.
+//!
+//! If the server was not restarted, it has them. If it was, a client of which a durable row says that it had
+//! locks gets them again, as long as all others wait for that ([`crate::file_locks`]).
+
+use crate::file_locks::{self, client_of};
+use crate::ops::{OpFacts, direct};
+use crate::request::executor::Asker;
+use crate::shard::Shard;
+use shoal_proto::{Answer, LockClaim, Status};
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, asker| Reclaim { claims, last } => {
+    run(shard, asker, &claims, last)
+}));
+
+/// Claim them; the answer names those that are lost.
+///
+/// # Errors
+/// `Forbidden`: a server has no locks.
+pub fn run(shard: &Shard, asker: Asker, claims: &[LockClaim], last: bool) -> Result<Answer, Status> {
+    let refused = file_locks::claim(shard, client_of(asker)?, claims, last);
+    Ok(Answer::Claimed { refused: refused.into() })
+}
