@@ -7,7 +7,7 @@ mod files;
 mod serving;
 
 pub use care::{Fsck, Ping, Status, Sync};
-pub use containers::{Container, Extract, MapContainer, One};
+pub use containers::{Container, Extract, MapContainer, One, RecoverContainer};
 pub use files::{Cat, Cp, Layout, Ls, Map, Stat};
 pub use serving::{
     AddServer, Init, Mount, MountOptions, MoveServer, NewFileSystem, Serve, Transform, Umount, Up,

@@ -30,12 +30,24 @@ impl<B: Vfs> Container<B> {
         Ok(())
     }
 
-    /// The container of a name, if it is one.
+    /// The object of a name, and whether it is a container. One that another process replaces meanwhile is
+    /// looked up anew.
     async fn container_of(&self, dir: Handle, name: &Name) -> Result<(Attr, bool)> {
         self.0.is_directory(dir, "lookup").await?;
-        let attr = self.0.over.lookup(dir, name).await?;
-        let is_container = self.0.is_container(&attr).await?;
-        Ok((attr, is_container))
+        for _ in 0..TRIES_MAX {
+            let attr = self.0.over.lookup(dir, name).await?;
+            if let Some(is_container) = self.0.named(dir, name, &attr).await? {
+                return Ok((attr, is_container));
+            }
+        }
+        let words = "others replace it all the time";
+        Err(Error::new(Status::Busy, "lookup").of(dir).because(words))
+    }
+
+    /// Whether a name leads to another object than this one.
+    async fn is_replaced(&self, dir: Handle, name: &Name, was: &Attr) -> Result<bool> {
+        let now = self.0.over.lookup(dir, name).await?;
+        Ok((now.handle, now.btime) != (was.handle, was.btime))
     }
 
     /// Make a container aside, and give it its name.
@@ -180,8 +192,29 @@ impl<B: Vfs> Container<B> {
         let state = self.0.state(dir);
         // It counts as open before it is read: a removal meanwhile leaves it.
         let file = ContainerFile::new(state.clone(), rights);
-        state.refresh().await?;
+        let refreshed = state.refresh().await;
+        // The record goes first where another process deletes it: then what was read was not whole.
+        self.0.record_of(dir.handle).await?;
+        refreshed?;
         Ok(file)
+    }
+
+    /// An open for a user: it fails as that of a plain file does.
+    async fn opened_by(&self, dir: &Attr, rights: Rights) -> Result<ContainerFile<B>> {
+        self.may_open(dir.handle, rights).await?;
+        self.opened(dir, rights).await
+    }
+
+    /// Whether a file may be opened so. The access record has the file's mode and lies on its file system,
+    /// so its open is allowed where the file's would be, and fails with the same error.
+    async fn may_open(&self, object: Handle, rights: Rights) -> Result<()> {
+        // The owner of all files may read each.
+        if !rights.contains(Rights::WRITE) && rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let record = self.0.record_of(object).await?;
+        let file = self.0.over.open(record.handle, rights).await?;
+        shoal_vfs::VfsFile::close(file).await
     }
 }
 
@@ -195,9 +228,22 @@ impl<B: Vfs> Vfs for Container<B> {
         if dir == Handle::ROOT && *name == names::bin() {
             return Err(Error::new(Status::NotFound, "lookup").of(dir));
         }
-        self.0.is_directory(dir, "lookup").await?;
-        let attr = self.0.over.lookup(dir, name).await?;
-        self.seen(attr).await
+        for _ in 0..TRIES_MAX {
+            let (attr, is_container) = self.container_of(dir, name).await?;
+            if !is_container {
+                return Ok(attributes::seen(attr));
+            }
+            match attributes::of(&self.0, &attr).await {
+                Err(error) if error.status == Status::Stale => {
+                    if !self.is_replaced(dir, name, &attr).await? {
+                        return Err(error);
+                    }
+                }
+                seen => return seen,
+            }
+        }
+        let words = "others replace it all the time";
+        Err(Error::new(Status::Busy, "lookup").of(dir).because(words))
     }
 
     async fn getattr(&self, object: Handle) -> Result<Attr> {
@@ -218,6 +264,10 @@ impl<B: Vfs> Vfs for Container<B> {
         };
         if i64::try_from(size).is_err() {
             return Err(Error::new(Status::FileTooBig, "truncate").of(object));
+        }
+        // One that is open for writing here may be cut whatever its mode became.
+        if self.0.state_in_use(object).is_none() {
+            self.may_open(object, Rights::WRITE).await?;
         }
         let file = self.opened(&dir, Rights::READ | Rights::WRITE).await?;
         if file.state_size() != size {
@@ -253,8 +303,15 @@ impl<B: Vfs> Vfs for Container<B> {
             }
             match self.container_of(dir, name).await {
                 Ok((attr, true)) => {
-                    let file = self.opened(&attr, rights).await?;
-                    return Ok((attributes::of(&self.0, &attr).await?, false, file));
+                    let opened = async {
+                        let file = self.opened_by(&attr, rights).await?;
+                        Ok::<_, Error>((attributes::of(&self.0, &attr).await?, false, file))
+                    };
+                    match opened.await {
+                        // Removed or replaced meanwhile.
+                        Err(error) if error.status == Status::Stale => continue,
+                        opened => return opened,
+                    }
                 }
                 Ok((attr, false)) => {
                     let status = match attr.kind {
@@ -358,13 +415,15 @@ impl<B: Vfs> Vfs for Container<B> {
         let dir = self.0.over.getattr(object).await?;
         if !self.0.is_container(&dir).await? {
             let status = match dir.kind {
+                // A directory is not opened so: it was a file, and another process is deleting it.
+                Kind::Directory if !self.0.is_known_directory(&dir) => Status::Stale,
                 Kind::Directory => Status::IsDirectory,
                 _ => Status::NotSupported,
             };
             let words = "it is no container: it was not made through this mount";
             return Err(Error::new(status, "open").of(object).because(words));
         }
-        let file = self.opened(&dir, rights).await?;
+        let file = self.opened_by(&dir, rights).await?;
         let (size, has_name) = (Some(file.state_size()), !file.is_removed());
         Ok(Opened { file, size, has_name, counts: () })
     }

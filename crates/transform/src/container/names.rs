@@ -72,6 +72,39 @@ pub(super) fn cut(id: WriterId, number: u64) -> Result<Name> {
     name(&format!("c.{id}.{number:x}"))
 }
 
+/// Bytes of a writer's logs that were given up by `recover --lossy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lost {
+    pub(super) id: WriterId,
+    /// Of its data log.
+    pub(super) data: u64,
+    /// Of its index log.
+    pub(super) index: u64,
+}
+
+impl Lost {
+    pub(super) fn name(&self) -> Result<Name> {
+        name(&format!("l.{}.{:x}.{:x}", self.id, self.data, self.index))
+    }
+}
+
+/// The text of a writer's name: bytes of its logs that were durable, with their check sum.
+pub(super) fn synced(data: u64, index: u64) -> [u8; 20] {
+    let mut text = [0; 20];
+    text[..8].copy_from_slice(&data.to_le_bytes());
+    text[8..16].copy_from_slice(&index.to_le_bytes());
+    let sum = crc32c::crc32c(&text[..16]);
+    text[16..].copy_from_slice(&sum.to_le_bytes());
+    text
+}
+
+/// The bytes of data log and index log that the text of a writer's name says were durable.
+pub(super) fn read_synced(text: &[u8]) -> Option<(u64, u64)> {
+    let number = |at: usize| Some(u64::from_le_bytes(text.get(at..at + 8)?.try_into().ok()?));
+    let (data, index) = (number(0)?, number(8)?);
+    (synced(data, index)[..] == *text.get(..20)?).then_some((data, index))
+}
+
 /// A flattened index.
 pub(super) fn flat(id: WriterId) -> Result<Name> {
     name(&format!("f.{id}"))
@@ -98,6 +131,8 @@ pub(super) struct Contents {
     pub(super) cuts: u64,
     /// Flattened indexes, by the writer that made them.
     pub(super) flat: Vec<WriterId>,
+    /// What was given up.
+    pub(super) lost: Vec<Lost>,
 }
 
 impl Contents {
@@ -117,6 +152,11 @@ impl Contents {
                 }
             }
             Some("c") => self.cuts += 1,
+            Some("l") => {
+                if let (Some(data), Some(index)) = (number(), number()) {
+                    self.lost.push(Lost { id, data, index });
+                }
+            }
             Some("f") => self.flat.extend(Some(id)),
             _ => {}
         }

@@ -90,9 +90,10 @@ impl<B: Vfs> Shared<B> {
         }
     }
 
-    /// Delete a container in the bin.
+    /// Delete a container in the bin. Its record goes first: where it is, all else is.
     pub(super) async fn delete_named(&self, called: &Name, object: Handle) -> Result<()> {
         let over = &self.over;
+        gone_is_fine(over.unlink(object, &names::record()).await)?;
         for (name, kind, handle) in entries(over, object).await? {
             if kind != Kind::Directory {
                 gone_is_fine(over.unlink(object, &name).await)?;
