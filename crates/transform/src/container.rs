@@ -23,6 +23,7 @@ mod attributes;
 mod damage;
 mod file;
 mod flat;
+mod fold;
 mod listing;
 mod living;
 mod load;

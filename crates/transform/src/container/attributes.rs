@@ -65,12 +65,12 @@ pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr) -> Result<Att
 
 /// The size and space of a container that is not in use here.
 async fn facts_of<B: Vfs>(shared: &Rc<Shared<B>>, object: Handle) -> Result<(u64, u64)> {
-    let contents = load::contents(&shared.over, object).await?;
+    let contents = load::contents(shared, object).await?;
     if let Some(facts) = contents.facts(shared.env.boot_id()) {
         return Ok(facts);
     }
-    let logs = load::logs(shared, object, &contents).await;
-    match logs.and_then(|logs| load::index(object, &logs)) {
+    let logs = load::all(shared, object).await;
+    match logs.and_then(|(_, logs)| load::index(object, &logs)) {
         Ok(index) => Ok((index.size(), index.stored())),
         // A damaged file is listed, and can be removed; its open says what is wrong.
         Err(error) if matches!(error.status, Status::Io | Status::OverLimit) && error.kernel.is_none() => {

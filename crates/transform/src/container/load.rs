@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::flat;
+use super::fold;
 use super::names::{self, Contents, Dropping};
 use crate::index::{Index, LogFacts};
 use crate::limits::{FOLDERS, INDEX_LOG_BYTES_MAX, LOAD_BYTES, LOADS_AT_ONCE};
@@ -13,14 +14,54 @@ use shoal_vfs::{Error, Listing, Result, Vfs, VfsFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The names of a container.
-pub(super) async fn contents<B: Vfs>(over: &B, container: Handle) -> Result<Contents> {
-    let mut listing = over.opendir(container, Duration::from_secs(1));
-    let mut contents = Contents::default();
-    while let Some(listed) = listing.next(false).await? {
-        contents.add(listed.entry.name.as_bytes());
+/// Listings of one container, at most: one that was slow is made again.
+const LISTINGS_MAX: usize = 10;
+
+/// The names of a container, without those that were replaced.
+///
+/// A listing that meets a fold may show neither the old logs nor the new one. The old ones are deleted a pause
+/// after the new one is there, so a listing that took less than that is whole; a slow one is made again.
+pub(super) async fn contents<B: Vfs>(shared: &Shared<B>, container: Handle) -> Result<Contents> {
+    let mut last: Option<Contents> = None;
+    for _ in 0..LISTINGS_MAX {
+        let begun = shared.env.now();
+        let mut listing = shared.over.opendir(container, Duration::from_secs(1));
+        let mut found = Contents::default();
+        while let Some(listed) = listing.next(false).await? {
+            found.add(listed.entry.name.as_bytes());
+        }
+        let is_whole = shared.env.now() - begun < fold::PAUSE / 2 || last.as_ref() == Some(&found);
+        last = Some(found);
+        if is_whole {
+            break;
+        }
+    }
+    let mut contents = last.unwrap_or_default();
+    if !contents.folded.is_empty() {
+        fold::leave_replaced(&shared.over, container, &mut contents).await?;
     }
     Ok(contents)
+}
+
+/// The names of a container and its logs, of one moment: a fold may replace them in between.
+pub(super) async fn all<B: Vfs>(shared: &Shared<B>, container: Handle) -> Result<(Contents, Vec<LogFacts>)> {
+    let mut seen: Option<Contents> = None;
+    for pause in [fold::PAUSE, CACHED_MAX, Duration::ZERO] {
+        let found = contents(shared, container).await?;
+        match logs(shared, container, &found).await {
+            Err(error)
+                if error.kernel.is_none()
+                    && matches!(error.status, Status::Io | Status::NotFound | Status::Stale)
+                    && seen.as_ref() != Some(&found) =>
+            {
+                seen = Some(found);
+                shared.env.sleep(pause).await;
+            }
+            logs => return Ok((found, logs?)),
+        }
+    }
+    let words = "it changes all the time";
+    Err(Error::new(Status::Busy, "open").of(container).because(words))
 }
 
 /// The logs of all writers of a container. Those that a flattened index covers are not opened.
@@ -64,6 +105,7 @@ pub(super) async fn logs<B: Vfs>(
         is_long_enough(shared, container, facts.id, dropping, (facts.data, end))?;
     }
     logs.extend(read);
+    fold::cut_folded(contents, &mut logs);
     Ok(logs)
 }
 

@@ -66,7 +66,12 @@ impl<B: Vfs> Container<B> {
                 shared.over.mkdir(shared.bin().await?, &aside, folder).await
             }
             made => made,
-        }?;
+        };
+        if made.is_err() {
+            // It may have been made all the same.
+            shared.take_back_name(&aside).await;
+        }
+        let made = made?;
         let bin = shared.bin().await?;
         let text = Bytes::from_static(names::RECORD_TEXT.as_bytes());
         let named = async {

@@ -8,6 +8,7 @@
 use super::damage::{Assessed, assess};
 use super::living::{self, Life, Process};
 use super::names::{self, Contents, Dropping, Lost};
+use super::remove::gone_is_fine;
 use super::{Container, attributes, load};
 use crate::index::{Index, LogFacts};
 use crate::limits::FOLDERS;
@@ -51,7 +52,8 @@ pub async fn recover<B: Vfs>(
 ) -> Result<Recovered> {
     let shared = &container.0;
     super::tools::directory(container, object).await?;
-    let contents = load::contents(&shared.over, object).await?;
+    super::fold::sweep(shared, object).await?;
+    let contents = load::contents(shared, object).await?;
     let all = assess(shared, object, &contents).await?;
     let mut recovered = Recovered::default();
     let is_open = |assessed: &&Assessed| assessed.dropping.is_none();
@@ -73,9 +75,12 @@ pub async fn recover<B: Vfs>(
         assessed.dropping.is_none() || (!assessed.is_covered && !assessed.damage.is_empty())
     };
     let sound: Vec<LogFacts> = all.iter().map(|assessed| sound(assessed, todo(&assessed))).collect();
-    let index = load::index(object, &sound)?;
+    let mut cut = sound.clone();
+    super::fold::cut_folded(&contents, &mut cut);
+    let index = load::index(object, &cut)?;
     for (assessed, facts) in all.iter().zip(&sound).filter(|(assessed, _)| todo(assessed)) {
-        close(container, object, assessed, facts, &index).await?;
+        let is_folded = contents.folded.contains(&facts.id);
+        close(container, object, assessed, facts, &index, is_folded).await?;
         recovered.closed += u64::from(assessed.dropping.is_none());
     }
     shared.over.fsync_directory(object).await?;
@@ -138,6 +143,7 @@ async fn close<B: Vfs>(
     assessed: &Assessed,
     facts: &LogFacts,
     index: &Index,
+    is_folded: bool,
 ) -> Result<()> {
     let (shared, over, id) = (&container.0, container.over(), facts.id);
     let end = facts.records.last().map_or(0, |(_, end)| *end);
@@ -155,9 +161,16 @@ async fn close<B: Vfs>(
     cut(over, object, id, &names::data(id)?, facts.data).await?;
     let boot = names::short_boot(shared.env.boot_id());
     let dropping = Dropping { end: index.size(), bytes: facts.data, index: end, cuts: index.cuts(), boot };
-    shared.put(object, &dropping.name(id)?, owner, Bytes::new()).await.or_else(is_there)?;
+    // A folded one stays one: it says which logs do not count.
+    let kind = if is_folded { "m" } else { "d" };
+    shared.put(object, &dropping.name_as(kind, id)?, owner, Bytes::new()).await.or_else(is_there)?;
     match assessed.dropping {
-        Some(old) if old != dropping => over.unlink(object, &old.name(id)?).await,
+        Some(old) if old != dropping => {
+            for kind in ["d", "e", "m"] {
+                gone_is_fine(over.unlink(object, &old.name_as(kind, id)?).await)?;
+            }
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
@@ -195,9 +208,8 @@ async fn cut<B: Vfs>(
 /// # Errors
 /// `Invalid`: it is none; errors of the file system below.
 pub async fn check<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Vec<String>> {
-    let over = container.over();
     super::tools::directory(container, object).await?;
-    let contents: Contents = load::contents(over, object).await?;
+    let contents: Contents = load::contents(&container.0, object).await?;
     let all = assess(&container.0, object, &contents).await?;
     let mut found = Vec::new();
     for Lost { id, data, index } in &contents.lost {

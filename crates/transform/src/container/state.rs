@@ -1,6 +1,7 @@
 //! A container in use: its index, and the writers of this process.
 
 use super::flat;
+use super::fold;
 use super::load;
 use super::names::Contents;
 use super::writer::{Idle, Writer};
@@ -23,6 +24,8 @@ use std::rc::Rc;
 
 /// Writes that may be under way at once; a reload takes all turns.
 const TURNS: u64 = 1 << 16;
+/// Times that logs are looked up anew in one read.
+const REPLACED_MAX: usize = 3;
 /// Bytes of a log that lie no further apart are read at once.
 const GAP_MAX: u64 = 64 << 10;
 
@@ -109,13 +112,21 @@ impl<B: Vfs> State<B> {
 
     /// The caller has all turns.
     async fn reload(&self) -> Result<()> {
-        let contents = load::contents(&self.shared.over, self.object).await?;
+        let mut contents = load::contents(&self.shared, self.object).await?;
         let is_own = |id: &WriterId| self.writers.borrow().iter().any(|writer| writer.id == *id);
         let is_open_elsewhere = contents.writers.iter().any(|(id, closed)| closed.is_none() && !is_own(id));
         if !is_open_elsewhere && self.read_at.borrow().as_ref().is_some_and(|seen| *seen == contents) {
             return Ok(());
         }
-        let logs = load::logs(&self.shared, self.object, &contents).await?;
+        let logs = match load::logs(&self.shared, self.object, &contents).await {
+            Ok(logs) => logs,
+            // A fold may have replaced them meanwhile.
+            Err(_) => {
+                let (now, logs) = load::all(&self.shared, self.object).await?;
+                contents = now;
+                logs
+            }
+        };
         let index = load::index(self.object, &logs)?;
         self.clock.found(index.newest());
         self.index.replace(index);
@@ -344,7 +355,9 @@ impl<B: Vfs> State<B> {
         }
         let (end, cuts) = (self.size(), self.index.borrow().cuts());
         writer.end_entry();
-        let owner = super::attributes::owner_of(&self.shared.over, self.object).await?;
+        let over = &self.shared.over;
+        let owner = self.shared.while_short(async || super::attributes::owner_of(over, self.object).await);
+        let owner = owner.await?;
         let idle = writer.close(self, owner, end, cuts).await?;
         if let Some(seen) = self.read_at.borrow_mut().as_mut() {
             seen.add(idle.dropping_name()?.as_bytes());
@@ -352,12 +365,50 @@ impl<B: Vfs> State<B> {
         }
         self.idle.borrow_mut().push(idle);
         self.publish_time().await?;
+        fold::fold_if_worth(self).await;
         flat::flatten_if_many(self).await;
         Ok(())
     }
 
+    /// Whether it has an open file here, or a writer.
+    pub(super) fn is_in_use_by_others(&self) -> bool {
+        self.opens.get() > 0 || !self.writers.borrow().is_empty() || self.is_removed.get()
+    }
+
+    /// All turns: no write and no reload of this process is under way.
+    pub(super) async fn all_turns(&self) -> impl Sized {
+        self.turns.acquire(TURNS).await
+    }
+
+    /// Its logs were folded. The caller has all turns.
+    pub(super) async fn was_folded(&self) -> Result<()> {
+        self.idle.borrow_mut().clear();
+        // The new log is durable.
+        self.unsynced.borrow_mut().clear();
+        self.drop_readers();
+        self.flattened.set(0);
+        self.read_at.replace(None);
+        self.reload().await
+    }
+
     /// Read; short only at the end of the file.
     pub(super) async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        for _ in 0..REPLACED_MAX {
+            match self.read_once(offset, len).await {
+                // Another process folded the logs: they are looked up anew.
+                Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => {
+                    self.read_at.replace(None);
+                    self.drop_readers();
+                    // A container that is removed says the first error.
+                    self.refresh().await.map_err(|_| error)?;
+                }
+                read => return read,
+            }
+        }
+        self.read_once(offset, len).await
+    }
+
+    async fn read_once(&self, offset: u64, len: usize) -> Result<Bytes> {
         let len = self.size().saturating_sub(offset).min(len as u64);
         if len == 0 {
             return Ok(Bytes::new());
@@ -403,7 +454,7 @@ impl<B: Vfs> State<B> {
     }
 
     /// Bytes of a data log, all of them.
-    async fn read_log(&self, id: WriterId, place: u64, len: u64) -> Result<Bytes> {
+    pub(super) async fn read_log(&self, id: WriterId, place: u64, len: u64) -> Result<Bytes> {
         let file = self.reader(id).await?;
         let bytes = file.read(place, len as usize).await?;
         if (bytes.len() as u64) < len {

@@ -7,7 +7,7 @@
 use super::load::CACHED_MAX;
 use super::names::Contents;
 pub use super::recover::{Allowed, Recovered, check, empty_bin, recover};
-use super::{Container, attributes, flat, load};
+use super::{Container, attributes, flat, fold, load};
 use crate::index::{Index, LogFacts};
 use crate::record::Record;
 use crate::writer_id::WriterId;
@@ -71,10 +71,8 @@ struct Loaded {
 }
 
 async fn loaded<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Loaded> {
-    let over = container.over();
     let dir = directory(container, object).await?;
-    let contents = load::contents(over, object).await?;
-    let logs = load::logs(&container.0, object, &contents).await?;
+    let (contents, logs) = load::all(&container.0, object).await?;
     let index = load::index(object, &logs)?;
     Ok(Loaded { dir, contents, logs, index })
 }
@@ -159,8 +157,9 @@ pub async fn flatten<B: Vfs>(container: &Container<B>, object: Handle) -> Result
     flat::flatten(&*container.0.state(&dir), false).await
 }
 
-/// Write the file anew with one log, without what was overwritten or cut; bytes given back. A kill at any
-/// moment leaves the old one.
+/// Make one log, without what was overwritten or cut; bytes given back. Programs may read it, and begin to
+/// write. A kill at any moment changes nothing. A file of very many parts is written anew as another
+/// container: that no program may have open.
 ///
 /// # Errors
 /// `Busy`: a writer is open, or ended without closing (then `recover` first); as [`facts`].
@@ -173,6 +172,14 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
     if contents.writers.values().any(Option::is_none) {
         let words = "a writer is open, or was killed; after a kill: `shoal container recover`";
         return Err(Error::new(Status::Busy, "compact").of(object).because(words));
+    }
+    match fold::fold(&*shared.state(&below)).await? {
+        fold::Folded::Done(given) => return Ok(given),
+        fold::Folded::Busy if !contents.writers.is_empty() => {
+            let words = "another process writes or folds it: try again";
+            return Err(Error::new(Status::Busy, "compact").of(object).because(words));
+        }
+        _ => {}
     }
     let attr = attributes::of(shared, &below).await?;
     let owner = Owner { mode: attr.mode, uid: attr.uid, gid: attr.gid };
@@ -206,7 +213,7 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
     let made = over.getattr(made).await?;
     let stored = attributes::set(shared, &made, set).await?.space;
     shared.env.sleep(CACHED_MAX).await;
-    if load::contents(over, object).await? != contents {
+    if load::contents(shared, object).await? != contents {
         let words = "it was written meanwhile; the old one stays";
         return Err(Error::new(Status::Busy, "compact").of(object).because(words));
     }

@@ -4,6 +4,7 @@
 //! positions that the writer keeps, one write at a time; after an error the data log's true length counts.
 
 use super::names;
+use super::remove::gone_is_fine;
 use super::state::State;
 use crate::limits::FOLDERS;
 use crate::online::Online;
@@ -62,10 +63,10 @@ impl<B: Vfs> Writer<B> {
     pub(super) async fn make(state: &State<B>, owner: Owner) -> Result<Writer<B>> {
         let id = WriterId::draw(&state.shared.env);
         let made = Writer::make_logs(state, id, owner).await;
-        if made.is_err()
-            && let Err(error) = take_back(state, id).await
-        {
-            tracing::warn!("a writer that was not made stays: `shoal container recover`: {error}");
+        if made.is_err() {
+            let (shared, object) = (state.shared.clone(), state.object);
+            let words = "a writer that was not made stays: `shoal container recover`";
+            state.shared.clean(words, async move || take_back(&shared.over, object, id).await).await;
         }
         made
     }
@@ -290,7 +291,13 @@ impl<B: Vfs> Writer<B> {
         let is_durable = !self.is_dirty();
         let boot = if is_durable { 0 } else { names::short_boot(state.shared.env.boot_id()) };
         let dropping = names::Dropping { end, bytes: data, index, cuts, boot };
-        state.shared.put(state.object, &dropping.name(self.id)?, owner, Bytes::new()).await?;
+        let (shared, name) = (&state.shared, dropping.name(self.id)?);
+        let put = async || match shared.put(state.object, &name, owner, Bytes::new()).await {
+            // Of a try that was not closed.
+            Err(error) if error.status == Status::Exists => Ok(()),
+            put => put,
+        };
+        shared.while_short(put).await?;
         // With the dropping a sync after this makes known how long the logs are.
         self.is_new.set(true);
         Ok(Idle { id: self.id, data, index, dropping, is_durable })
@@ -298,25 +305,20 @@ impl<B: Vfs> Writer<B> {
 }
 
 /// Remove what was made of a writer that was not made.
-async fn take_back<B: Vfs>(state: &State<B>, id: WriterId) -> Result<()> {
-    let over = &state.shared.over;
-    let gone_is_fine = |result: Result<()>| match result {
-        Err(error) if error.status == Status::NotFound => Ok(()),
-        result => result,
-    };
-    match over.lookup(state.object, &names::folder(id.folder(FOLDERS))?).await {
+async fn take_back<B: Vfs>(over: &B, object: Handle, id: WriterId) -> Result<()> {
+    match over.lookup(object, &names::folder(id.folder(FOLDERS))?).await {
         Ok(folder) => {
             gone_is_fine(over.unlink(folder.handle, &names::data(id)?).await)?;
             gone_is_fine(over.unlink(folder.handle, &names::index(id)?).await)?;
         }
-        Err(error) if error.status != Status::NotFound => return Err(error),
+        Err(error) if !matches!(error.status, Status::NotFound | Status::Stale) => return Err(error),
         Err(_) => {}
     }
-    gone_is_fine(over.unlink(state.object, &names::writer(id)?).await)
+    gone_is_fine(over.unlink(object, &names::writer(id)?).await)
 }
 
 /// The folder of a writer's logs, made if it is missing.
-async fn folder<B: Vfs>(state: &State<B>, id: WriterId, owner: Owner) -> Result<Handle> {
+pub(super) async fn folder<B: Vfs>(state: &State<B>, id: WriterId, owner: Owner) -> Result<Handle> {
     let (over, name) = (&state.shared.over, names::folder(id.folder(FOLDERS))?);
     let owner = Owner { mode: super::attributes::folder_mode(owner.mode), ..owner };
     match over.mkdir(state.object, &name, owner).await {
