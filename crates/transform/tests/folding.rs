@@ -76,7 +76,7 @@ fn rewrites_of_a_file_give_the_space_of_the_old_bytes_back() {
         make(&one).await;
         for turn in 0..100u64 {
             let file = open(&one, BOTH).await;
-            if turn % 3 == 0 {
+            if turn.is_multiple_of(3) {
                 one.truncate(file.handle(), 0, false).await.unwrap();
             }
             file.write(0, Bytes::from(vec![turn as u8; 1 << 20])).await.unwrap();
@@ -167,7 +167,7 @@ fn a_writer_that_begins_and_cuts_while_others_are_folded_loses_nothing_and_cuts_
                 file.close().await.unwrap();
             };
             futures_util::join!(fold, write);
-            let mut plain = vec![0; 130];
+            let mut plain = [0; 130];
             plain[..50].fill(1);
             plain[..10].fill(2);
             plain[120..].fill(3);

@@ -192,12 +192,12 @@ fn a_fold_that_is_killed_or_loses_its_power_changes_no_byte() {
             is_done.replace(true);
         });
         // It waits for a second first. Then it is killed anywhere: most often while it makes the new log.
-        let within = if seed % 2 == 0 { 30_000 } else { 250_000 };
+        let within = if seed.is_multiple_of(2) { 30_000 } else { 250_000 };
         let later = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % within;
         world.run_for(Duration::from_micros(1_000_000 + later));
         ended += u64::from(*done.borrow());
         world.crash(process);
-        if seed % 3 == 0 {
+        if seed.is_multiple_of(3) {
             world.power_cut(machine);
         }
         assert!(world.complete(process, contents) == plain, "seed {seed}: after {later} microseconds");

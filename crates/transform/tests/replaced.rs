@@ -40,7 +40,7 @@ async fn look(mount: &Mounted, turn: u64) -> Result<(), String> {
         if attr.kind != Kind::File || attr.size != 100 {
             return Err(format!("turn {turn}: stat: {:?} of {} bytes", attr.kind, attr.size));
         }
-        let rights = if turn % 5 == 0 { BOTH } else { Rights::READ };
+        let rights = if turn.is_multiple_of(5) { BOTH } else { Rights::READ };
         match mount.getattr(attr.handle).await {
             Err(error) if error.status == Status::Stale => continue,
             attr if attr.as_ref().is_ok_and(|attr| attr.kind == Kind::File) => {}
@@ -78,7 +78,7 @@ async fn readers_never_miss(env: &Env, writer: Mounted, readers: Vec<Mounted>) {
         let mut turn = 0;
         while !is_done.get() {
             look(mount, turn).await?;
-            if turn % 7 == 0 {
+            if turn.is_multiple_of(7) {
                 list(mount).await?;
             }
             turn += 1;

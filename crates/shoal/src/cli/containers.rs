@@ -24,8 +24,8 @@ pub enum Container {
     /// Gather the indexes of all closed writers in one file, so that an open reads one.
     #[command(after_help = "Example:  shoal container flatten /scratch/me/step-000100")]
     Flatten(One),
-    /// Write a container anew with one log, without bytes that were overwritten or cut. No writer may have
-    /// it open.
+    /// Make one log of a container's, without bytes that were overwritten or cut, while others may read it.
+    /// No writer may have it open.
     #[command(after_help = "Example:  shoal container compact /scratch/me/log.txt")]
     Compact(One),
     /// Close the writers that were killed, and delete what is left of killed removals. Nothing is given up

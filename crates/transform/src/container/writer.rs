@@ -119,6 +119,11 @@ impl<B: Vfs> Writer<B> {
         }
         let opened = try_join(over.open(index.handle, RIGHTS), over.open(data.handle, RIGHTS));
         let (index, data) = opened.await?;
+        // Sealed, or taken by another process: then its logs are not touched.
+        match over.lookup(state.object, &idle.dropping.name(idle.id)?).await {
+            Err(error) if error.status == Status::NotFound => return Ok(None),
+            found => found?,
+        };
         let mut index_bytes = idle.index;
         if idle.is_durable {
             // Its dropping made its bytes known after a power cut: from now on this does.
