@@ -11,7 +11,7 @@ mod serving;
 
 pub use care::{Fsck, Ping, Status, Sync};
 pub use composed::{Composed, ExtractComposed, LsComposed, MapComposed, OneComposed, PackComposed};
-pub use containers::{Container, Extract, MapContainer, One};
+pub use containers::{Container, Extract, MapContainer, One, RecoverContainer};
 pub use files::{Cat, Cp, Layout, LayoutKind, Ls, Map, Stat};
 pub use keys::{Keys, OneCluster, Rotate};
 pub use running::Run;

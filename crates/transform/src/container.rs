@@ -20,12 +20,16 @@
 //! Hard links are refused: a directory has one name.
 
 mod attributes;
+mod damage;
 mod file;
 mod flat;
+mod fold;
 mod listing;
+mod living;
 mod load;
 mod name_space;
 mod names;
+mod recover;
 mod remove;
 mod state;
 pub mod tools;
@@ -77,6 +81,8 @@ pub(crate) struct Shared<B: Vfs> {
     pub(crate) over: B,
     /// Host and process, for the heads of logs.
     pub(crate) words: String,
+    /// This process.
+    process: Option<living::Process>,
     /// Directories below that are known to be containers (`true`) or not: neither ever becomes the other.
     /// With their birth: the handle of one that was removed may be another's.
     kinds: RefCell<LruCache<Handle, (Time, bool)>>,
@@ -99,12 +105,13 @@ fn some(count: usize) -> NonZeroUsize {
 impl<B: Vfs> Container<B> {
     /// Containers over `over`.
     pub fn new(env: Env, over: B) -> Container<B> {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let words = format!("{}, process {}", host.trim(), std::process::id());
+        let words = living::own_words();
+        let process = living::Process::parse(&words, names::short_boot(env.boot_id()));
         Container(Rc::new(Shared {
             env,
             over,
             words,
+            process,
             kinds: RefCell::new(LruCache::new(some(KINDS_KNOWN_MAX))),
             states: RefCell::default(),
             idle: RefCell::new(LruCache::new(some(IDLE_STATES_MAX))),
@@ -123,9 +130,17 @@ impl<B: Vfs> Container<B> {
 
 impl<B: Vfs> Shared<B> {
     /// Whether an object below is a container. These are its attributes there.
+    ///
+    /// A container that another process is deleting looks like a directory: so only [`Shared::named`] knows
+    /// directories.
     pub(crate) async fn is_container(&self, attr: &Attr) -> Result<bool> {
+        Ok(self.looked_at(attr).await?.unwrap_or(false))
+    }
+
+    /// `None`: it is another user's, and may be given to this one.
+    async fn looked_at(&self, attr: &Attr) -> Result<Option<bool>> {
         if attr.kind != Kind::Directory || attr.handle == Handle::ROOT {
-            return Ok(false);
+            return Ok(Some(false));
         }
         if self.removing.borrow().contains(&attr.handle) {
             return Err(Error::new(Status::Stale, "look up").of(attr.handle));
@@ -133,17 +148,56 @@ impl<B: Vfs> Shared<B> {
         if let Some((born, known)) = self.kinds.borrow_mut().get(&attr.handle)
             && *born == attr.btime
         {
-            return Ok(*known);
+            return Ok(Some(*known));
         }
-        let is = match self.over.lookup(attr.handle, &names::record()).await {
-            Ok(_) => true,
-            Err(error) if error.status == Status::NotFound => false,
-            // Another user's: it may be given to this one.
-            Err(error) if error.status == Status::AccessDenied => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        self.knows(attr, is);
-        Ok(is)
+        match self.over.lookup(attr.handle, &names::record()).await {
+            Ok(_) => {
+                self.knows(attr, true);
+                Ok(Some(true))
+            }
+            Err(error) if error.status == Status::NotFound => Ok(Some(false)),
+            Err(error) if error.status == Status::AccessDenied => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the object that a name led to is a container. `None`: the name leads to another one now.
+    pub(crate) async fn named(&self, dir: Handle, name: &Name, attr: &Attr) -> Result<Option<bool>> {
+        let is_known = self.kinds.borrow().peek(&attr.handle).is_some_and(|(born, _)| *born == attr.btime);
+        let is = self.looked_at(attr).await;
+        match is {
+            Ok(Some(false)) if attr.kind == Kind::Directory && !is_known => {}
+            Err(error) if error.status != Status::Stale && error.status != Status::NotFound => {
+                return Err(error);
+            }
+            Err(_) => {}
+            Ok(is) => return Ok(Some(is.unwrap_or(false))),
+        }
+        // It may have been replaced, and its record be gone already: only the object of a name is believed.
+        let now = self.over.lookup(dir, name).await?;
+        if (now.handle, now.btime) != (attr.handle, attr.btime) {
+            return Ok(None);
+        }
+        if is == Ok(Some(false)) && attr.handle != Handle::ROOT {
+            self.knows(attr, false);
+        }
+        is.map(|is| Some(is.unwrap_or(false)))
+    }
+
+    /// The access record of a container. `Stale`: it is being deleted.
+    pub(crate) async fn record_of(&self, object: Handle) -> Result<Attr> {
+        self.over.lookup(object, &names::record()).await.map_err(|error| match error.status {
+            Status::NotFound => Error::new(Status::Stale, "look up").of(object),
+            _ => error,
+        })
+    }
+
+    /// Whether it was found to be a directory.
+    pub(crate) fn is_known_directory(&self, attr: &Attr) -> bool {
+        let kinds = self.kinds.borrow();
+        let known = kinds.peek(&attr.handle);
+        attr.handle == Handle::ROOT
+            || known.is_some_and(|(born, is_container)| *born == attr.btime && !is_container)
     }
 
     pub(crate) fn knows(&self, attr: &Attr, is_container: bool) {
@@ -229,9 +283,11 @@ impl<B: Vfs> Shared<B> {
         Ok(found.handle)
     }
 
-    /// A name that nothing has.
+    /// A name that nothing has, with this process in it.
     pub(crate) fn draw_name(&self, prefix: &str) -> Result<Name> {
-        names::name(&format!("{prefix}.{}", crate::WriterId::draw(&self.env)))
+        let process = self.process.as_ref().map(|process| format!(".{}", process.suffix()));
+        let id = crate::WriterId::draw(&self.env);
+        names::name(&format!("{prefix}.{id}{}", process.unwrap_or_default()))
     }
 
     /// Write a whole small file.

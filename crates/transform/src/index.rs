@@ -166,6 +166,13 @@ impl Index {
         });
     }
 
+    /// Log, place there and stamp of the newest byte at a place, if any, and how far that holds.
+    pub(crate) fn newest_at(&self, at: u64) -> (Option<(u32, u64, u64)>, u64) {
+        let (hit, boundary) = self.find(at);
+        let run = hit.map_or(boundary, |hit| hit.run.min(boundary));
+        (hit.map(|hit| (hit.log, hit.physical, hit.order.stamp)), run)
+    }
+
     /// The newest byte at a place, if any, and the distance to the next place where a record begins.
     fn find(&self, at: u64) -> (Option<Hit>, u64) {
         let mut best: Option<Hit> = None;

@@ -24,3 +24,13 @@ pub const LOAD_BYTES: usize = 1 << 20;
 pub const FLATTEN_LOGS_MIN: usize = 16;
 /// Bytes of a flattened index, at most.
 pub const FLAT_BYTES_MAX: u64 = 64 << 20;
+/// Closed logs from which on the last writer that closes makes one of them, if they are small.
+pub const FOLD_LOGS_MIN: usize = 12;
+/// Bytes of a log up to which it counts as small.
+pub const FOLD_LOG_BYTES: u64 = 256 << 10;
+/// Stored bytes from which on they are folded, where two thirds of them are dead.
+pub const FOLD_STORED_MIN: u64 = 16 << 20;
+/// Bytes of a file up to which it is folded at a close.
+pub const FOLD_LIVE_MAX: u64 = 256 << 20;
+/// Parts of a file that are folded, at most.
+pub const FOLD_PARTS_MAX: usize = 65_536;

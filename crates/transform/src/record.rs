@@ -216,6 +216,14 @@ impl<'a> Records<'a> {
         self.at
     }
 
+    /// Whether the bytes left are not the beginning of a record that was being written: a write that is
+    /// interrupted leaves a shorter record, never a wrong one.
+    pub fn is_broken(&self) -> bool {
+        let rest = &self.log[self.at..];
+        let Some(len) = word(rest, 4) else { return false };
+        len as usize > BODY_BYTES_MAX || rest.len() >= FRAME_BYTES + len as usize
+    }
+
     /// Whether bytes are left that are no record.
     pub fn is_torn(&self) -> bool {
         self.at < self.log.len()
@@ -239,6 +247,17 @@ impl Iterator for Records<'_> {
         self.at += FRAME_BYTES + len;
         Some((record, self.at as u64))
     }
+}
+
+/// Records of one writer's common kinds that begin anywhere in `bytes`: what follows damage.
+pub(crate) fn found_within(bytes: &[u8]) -> usize {
+    const KINDS: [(u8, u32); 3] = [(1, 40), (3, 16), (4, 8)];
+    let is_record = |at: usize| {
+        let len = word(bytes, at + 4).unwrap_or(0);
+        let kind = bytes.get(at + 8).copied().unwrap_or(0);
+        KINDS.contains(&(kind, len)) && Records { log: bytes, at }.next().is_some()
+    };
+    (0..bytes.len().saturating_sub(FRAME_BYTES)).filter(|at| is_record(*at)).count()
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {

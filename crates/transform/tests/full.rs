@@ -22,8 +22,12 @@ fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'stat
     let dir = tempfile::tempdir().unwrap();
     real::run("test", move |env| async move { body(env, dir.path()).await })
 }
+/// Limits are the process's: one test at a time.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[test]
 fn an_append_that_fails_leaves_no_hole() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     run(async |env, dir| {
         let one = mount(&env, dir).await;
         let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
@@ -40,6 +44,83 @@ fn an_append_that_fails_leaves_no_hole() {
         assert!(failed.is_err());
         let at = file.append(Bytes::from_static(b"next")).await.unwrap();
         assert_eq!(at, 600 << 10, "{failed:?}");
+    });
+}
+
+/// Descriptors that this process may open beyond those it has: `None` lifts the limit.
+fn limit_descriptors(more: Option<u64>) {
+    let old = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let current = match more {
+        // It may be that no directory can be read now.
+        None => old.maximum,
+        Some(more) => {
+            let used = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            let used: Vec<u64> = used.filter_map(|fd| fd.file_name().to_str()?.parse().ok()).collect();
+            Some((0..).find(|free| !used.contains(free)).unwrap_or(0) + more)
+        }
+    };
+    let limit = rustix::process::Rlimit { current, maximum: old.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn a_create_or_write_without_descriptors_leaves_nothing_half_made() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let mut failed = 0;
+        for more in 0..24 {
+            let f = format!("f{more}");
+            limit_descriptors(Some(more));
+            let written = async {
+                let (_, _, file) = one.create(Handle::ROOT, &name(&f), owner(), true, BOTH).await?;
+                let written = file.write(0, Bytes::from_static(b"hello")).await;
+                drop(file);
+                written
+            };
+            let written = written.await;
+            limit_descriptors(None);
+            failed += u64::from(written.is_err());
+            if let Err(error) = written {
+                assert_eq!(error.errno(), 24, "{error}");
+            }
+        }
+        assert!(failed > 3, "{failed}");
+        // What is cleaned in the background.
+        one.close().await;
+        assert_eq!(names(&dir.join(".shoal")), Vec::<String>::new());
+        for f in names(dir).into_iter().filter(|f| f != ".shoal") {
+            let inner = names(&dir.join(&f));
+            let count = |kind: &str| inner.iter().filter(|name| name.starts_with(kind)).count();
+            assert_eq!(count("w."), count("d."), "{f} has a writer that looks open: {inner:?}");
+        }
+    });
+}
+
+#[test]
+fn an_open_for_writing_fails_as_that_of_a_plain_file_where_the_directory_is_read_only() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (attr, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        file.write(0, Bytes::from_static(b"hello")).await.unwrap();
+        file.close().await.unwrap();
+        let over = LocalOptions { read_only: true, ..LocalOptions::new(dir) };
+        let two = ContainerOptions { over }.connect(env.clone()).await.unwrap();
+        let there = two.lookup(Handle::ROOT, &name("f")).await.unwrap();
+        let opened = two.open(there.handle, BOTH).await.map(drop);
+        assert_eq!(opened.unwrap_err().status, shoal_proto::Status::ReadOnly);
+        two.open(there.handle, Rights::READ).await.map(drop).unwrap();
+        let cut = two.truncate(there.handle, 0, false).await;
+        assert_eq!(cut.unwrap_err().status, shoal_proto::Status::ReadOnly);
+        let again = two.create(Handle::ROOT, &name("f"), owner(), false, BOTH).await;
+        assert!(again.is_err());
+        assert_eq!(one.getattr(attr.handle).await.unwrap().size, 5);
     });
 }
 

@@ -85,7 +85,7 @@ fn a_lost_end_of_an_index_log_leaves_the_file_readable() {
         let looked = seen.lookup(Handle::ROOT, &name("f")).await.map(|a| a.size);
         let object = seen.over().lookup(Handle::ROOT, &name("f")).await.unwrap().handle;
         // Its writer runs: it is left alone.
-        let recovered = tools::recover(&seen, object).await;
+        let recovered = tools::recover(&seen, object, tools::Allowed::default()).await;
         let recovered = recovered.map_err(|error| error.status);
         let opened = seen.open(object, Rights::READ).await.map(drop);
         std::mem::forget(base);

@@ -5,10 +5,12 @@ use bytes::Bytes;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_proto::{Handle, Name, Owner, Rights};
+use shoal_transform::container::tools;
 use shoal_transform::{Container, ContainerFile, ContainerOptions};
 use shoal_vfs::{Connect, Local, LocalOptions, Vfs, VfsFile};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
@@ -136,4 +138,85 @@ fn what_returned_is_there_after_a_kill_and_what_was_synced_after_a_power_cut() {
             assert!(is_touched || cut.get(at) == Some(synced), "seed {seed}: byte {at} after a power cut");
         }
     }
+}
+
+/// A file of several closed writers, one of which cut it; all of it durable. Its bytes.
+async fn closed_writers(env: Env, seed: u64) -> Vec<u8> {
+    let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut model = Model::default();
+    for turn in 0..3 + draw.below(4) {
+        let vfs = mount(&env).await;
+        let file = match turn {
+            0 => vfs.create(Handle::ROOT, &name(), OWNER, true, BOTH).await.unwrap().2,
+            _ => {
+                let attr = vfs.lookup(Handle::ROOT, &name()).await.unwrap();
+                vfs.open(attr.handle, BOTH).await.unwrap()
+            }
+        };
+        for _ in 0..1 + draw.below(4) {
+            let (at, data) = (draw.below(SIZE), vec![turn as u8 + 1; 1 + draw.below(40) as usize]);
+            file.write(at, Bytes::from(data.clone())).await.unwrap();
+            model.write(at as usize, &data);
+        }
+        if draw.below(3) == 0 {
+            let size = draw.below(SIZE);
+            vfs.truncate(file.handle(), size, false).await.unwrap();
+            model.truncate(size as usize);
+        }
+        file.fsync().await.unwrap();
+        file.close().await.unwrap();
+        vfs.fsync_directory(Handle::ROOT).await.unwrap();
+    }
+    model.now
+}
+
+async fn fold(env: Env) {
+    let vfs = mount(&env).await;
+    tools::compact(&vfs, Handle::ROOT, &name()).await.unwrap();
+    vfs.close().await;
+}
+
+#[test]
+fn a_fold_that_is_killed_or_loses_its_power_changes_no_byte() {
+    let seeds = std::env::var("SHOAL_TRANSFORM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let (mut ended, mut folded) = (0, 0);
+    for seed in 1..=seeds {
+        let world = World::new(seed, Config::default());
+        let machine = world.machine("machine");
+        let process = world.process("process", machine);
+        let plain = world.complete(process, move |env| closed_writers(env, seed));
+        let done = Rc::new(RefCell::new(false));
+        let is_done = done.clone();
+        world.start(process, move |env| async move {
+            fold(env).await;
+            is_done.replace(true);
+        });
+        // It waits for a second first. Then it is killed anywhere: most often while it makes the new log.
+        let within = if seed.is_multiple_of(2) { 30_000 } else { 250_000 };
+        let later = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % within;
+        world.run_for(Duration::from_micros(1_000_000 + later));
+        ended += u64::from(*done.borrow());
+        world.crash(process);
+        if seed.is_multiple_of(3) {
+            world.power_cut(machine);
+        }
+        assert!(world.complete(process, contents) == plain, "seed {seed}: after {later} microseconds");
+        let is_folded = world.complete(process, async |env: Env| {
+            let vfs = mount(&env).await;
+            let object = vfs.lookup(Handle::ROOT, &name()).await.unwrap().handle;
+            assert_eq!(tools::check(&vfs, object).await.unwrap(), Vec::<String>::new());
+            tools::facts(&vfs, object).await.unwrap().writers.len() == 1
+        });
+        folded += u64::from(is_folded);
+        // What a power cut took of droppings is put in order, and the fold is done again.
+        world.complete(process, async |env: Env| {
+            let vfs = mount(&env).await;
+            let object = vfs.lookup(Handle::ROOT, &name()).await.unwrap().handle;
+            let allowed = tools::Allowed { lossy: false, ended: true };
+            let _ = tools::recover(&vfs, object, allowed).await;
+            let _ = tools::compact(&vfs, Handle::ROOT, &name()).await;
+        });
+        assert!(world.complete(process, contents) == plain, "seed {seed}: after the next fold");
+    }
+    assert!(ended < seeds && folded > 0 && folded < seeds, "{ended} ended and {folded} folded of {seeds}");
 }

@@ -24,24 +24,42 @@ pub enum Container {
     /// Gather the indexes of all closed writers in one file, so that an open reads one.
     #[command(after_help = "Example:  shoal container flatten /scratch/me/step-000100")]
     Flatten(One),
-    /// Write a container anew with one log, without bytes that were overwritten or cut. No writer may have
-    /// it open.
+    /// Make one log of a container's, without bytes that were overwritten or cut, while others may read it.
+    /// No writer may have it open.
     #[command(after_help = "Example:  shoal container compact /scratch/me/log.txt")]
     Compact(One),
-    /// Close the writers that were killed, and delete what is left of killed removals. No writer may run.
+    /// Close the writers that were killed, and delete what is left of killed removals. Nothing is given up
+    /// without `--lossy`.
     #[command(after_help = "\
 Example:  shoal container recover /scratch/me                 (what is left of killed creations and removals)
           shoal container recover /scratch/me/step-000100     (its killed writers)")]
-    Recover(One),
+    Recover(RecoverContainer),
     /// Copy a container's bytes to a plain file.
     #[command(after_help = "Example:  shoal container extract /scratch/me/step-000100 ./step-000100")]
     Extract(Extract),
 }
 
+/// `shoal container recover`.
+#[derive(Args, Debug)]
+pub struct RecoverContainer {
+    /// The container, or the directory, below the mount.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub path: PathBuf,
+    /// Give up bytes that are damaged or not proven, and keep the rest. `check` says what was given up.
+    #[arg(long)]
+    pub lossy: bool,
+    /// The writers have ended, also those of other hosts and PID namespaces, which this host cannot see.
+    #[arg(long)]
+    pub ended: bool,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// One container.
 #[derive(Args, Debug)]
 pub struct One {
-    /// The container, in the directory below the mount; for `ls` and `recover` also that directory.
+    /// The container, in the directory below the mount; for `ls` also that directory.
     #[arg(value_hint = ValueHint::DirPath)]
     pub path: PathBuf,
     /// As JSON.

@@ -6,7 +6,7 @@
 mod picture;
 
 use crate::bytes_size::human;
-use crate::cli::{Container as Command, Extract, MapContainer, One};
+use crate::cli::{Container as Command, Extract, MapContainer, One, RecoverContainer};
 use crate::{out, words};
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::{Value, json};
@@ -260,16 +260,22 @@ fn compact(args: &One) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn recover(args: &One) -> Result<ExitCode> {
-    let recovered = Place::find(&args.path)?.with(async |container, found| match found.kind {
-        Kind::Directory => Ok(tools::Recovered { closed: 0, deleted: tools::empty_bin(container).await? }),
-        _ => Ok(tools::recover(container, found.object).await?),
+fn recover(args: &RecoverContainer) -> Result<ExitCode> {
+    let allowed = tools::Allowed { lossy: args.lossy, ended: args.ended };
+    let recovered = Place::find(&args.path)?.with(async move |container, found| match found.kind {
+        Kind::Directory => Ok(tools::empty_bin(container, allowed).await?),
+        _ => Ok(tools::recover(container, found.object, allowed).await?),
     })?;
-    let tools::Recovered { closed, deleted } = recovered;
-    match args.json {
-        true => out::json(&json!({ "closed": closed, "deleted": deleted }))?,
-        false => out::line(format!("{closed} writers closed, {deleted} leftovers deleted"))?,
+    let tools::Recovered { closed, deleted, kept, lost } = recovered;
+    if args.json {
+        out::json(&json!({ "closed": closed, "deleted": deleted, "kept": kept, "lost": lost }))?;
+        return Ok(ExitCode::SUCCESS);
     }
+    out::line(format!("{closed} writers closed, {deleted} leftovers deleted"))?;
+    if kept > 0 {
+        out::line(format!("{kept} leftovers kept: their programs run, or may run elsewhere (--ended)"))?;
+    }
+    lost.iter().try_for_each(|words| out::line(format!("given up: {words}")))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -141,6 +141,32 @@ fn what_is_no_container_or_is_damaged_is_refused_in_words_and_stays() {
 }
 
 #[test]
+fn recovery_refuses_in_words_what_it_would_give_up_and_gives_it_up_when_asked() {
+    let Some(mut scene) = Scene::mounted() else { return };
+    let open = fs::File::create(scene.at("f")).unwrap();
+    open.write_all_at(b"0123456789", 0).unwrap();
+    open.sync_all().unwrap();
+    let f = scene.below("f");
+    refused(&["container", "recover", text(&f)], &["runs", "end it first"]);
+    refused(&["container", "recover", text(&f), "--ended"], &["runs"]);
+    scene.kill();
+    drop(open);
+    scene.umount();
+    let folder = fs::read_dir(&f).unwrap().flatten().map(|entry| entry.path()).find(|path| path.is_dir());
+    let logs = fs::read_dir(folder.unwrap()).unwrap().flatten().map(|entry| entry.path());
+    let data = logs.into_iter().find(|path| text(path).contains("/data.")).unwrap();
+    fs::OpenOptions::new().write(true).open(data).unwrap().set_len(4).unwrap();
+    refused(&["container", "recover", text(&f)], &["nothing was changed", "6 bytes", "--lossy"]);
+    let recovered = said(&["container", "recover", text(&f), "--lossy"]);
+    assert!(recovered.contains("1 writers closed") && recovered.contains("given up"), "{recovered}");
+    let checked = run(&["container", "check", text(&f)]);
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("given up by `recover --lossy`"));
+    scene.mount();
+    assert_eq!(fs::read(scene.at("f")).unwrap(), b"0123");
+}
+
+#[test]
 fn a_mount_over_itself_is_refused_in_words() {
     let home = tempfile::tempdir().unwrap();
     let below = home.path().join("below");

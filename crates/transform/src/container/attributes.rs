@@ -36,14 +36,22 @@ pub(super) fn seen(mut attr: Attr) -> Attr {
 }
 
 /// Attributes of the container in a directory.
+///
+/// The access record is the first name that a deletion takes: it is looked up last, so that what was found
+/// before was whole. `Stale`: the container is being deleted.
 pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr) -> Result<Attr> {
     let object = dir.handle;
-    let record = shared.over.lookup(object, &names::record()).await?;
+    let state = shared.state_in_use(object);
+    let found = match &state {
+        Some(state) => Ok((state.size(), state.index.borrow().stored())),
+        None => facts_of(shared, object).await,
+    };
+    let record = shared.record_of(object).await?;
     // A rename, and a write, change the directory.
     let ctime = record.ctime.max(dir.ctime);
     let mut attr = Attr { handle: object, kind: Kind::File, nlink: 1, ctime, ..record };
-    if let Some(state) = shared.state_in_use(object) {
-        (attr.size, attr.space) = (state.size(), state.index.borrow().stored());
+    (attr.size, attr.space) = found?;
+    if let Some(state) = state {
         if let Some(written) = state.wrote_at() {
             attr.mtime = written;
             attr.ctime = attr.ctime.max(written);
@@ -51,33 +59,32 @@ pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr) -> Result<Att
         if state.is_removed.get() {
             attr.nlink = 0;
         }
-        return Ok(attr);
     }
-    let contents = load::contents(&shared.over, object).await?;
-    (attr.size, attr.space) = match contents.facts(shared.env.boot_id()) {
-        Some(facts) => facts,
-        None => {
-            let logs = load::logs(shared, object, &contents).await;
-            match logs.and_then(|logs| load::index(object, &logs)) {
-                Ok(index) => (index.size(), index.stored()),
-                // A damaged file is listed, and can be removed; its open says what is wrong.
-                Err(error)
-                    if matches!(error.status, Status::Io | Status::OverLimit) && error.kernel.is_none() =>
-                {
-                    tracing::warn!("{error}");
-                    contents.facts_at_least()
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    };
     Ok(attr)
+}
+
+/// The size and space of a container that is not in use here.
+async fn facts_of<B: Vfs>(shared: &Rc<Shared<B>>, object: Handle) -> Result<(u64, u64)> {
+    let contents = load::contents(shared, object).await?;
+    if let Some(facts) = contents.facts(shared.env.boot_id()) {
+        return Ok(facts);
+    }
+    let logs = load::all(shared, object).await;
+    match logs.and_then(|(_, logs)| load::index(object, &logs)) {
+        Ok(index) => Ok((index.size(), index.stored())),
+        // A damaged file is listed, and can be removed; its open says what is wrong.
+        Err(error) if matches!(error.status, Status::Io | Status::OverLimit) && error.kernel.is_none() => {
+            tracing::warn!("{error}");
+            Ok(contents.facts_at_least())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Change attributes of a container.
 pub(super) async fn set<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr, set: SetAttr) -> Result<Attr> {
     let object = dir.handle;
-    let record = shared.over.lookup(object, &names::record()).await?;
+    let record = shared.record_of(object).await?;
     let sets_time = set.mtime.is_some();
     if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
         // Those below are to see no more of its bytes than its users.

@@ -121,7 +121,7 @@ pub(super) async fn flatten_if_many<B: Vfs>(state: &State<B>) {
 /// Gather the index logs of all closed writers. With `only_last`, not while a writer is open. How many.
 pub(super) async fn flatten<B: Vfs>(state: &State<B>, only_last: bool) -> Result<usize> {
     let over = &state.shared.over;
-    let mut contents = load::contents(over, state.object).await?;
+    let mut contents = load::contents(&state.shared, state.object).await?;
     let is_open = contents.writers.values().any(Option::is_none);
     if only_last && is_open {
         return Ok(0);

@@ -42,9 +42,23 @@ impl<B: Vfs> Listing for ContainerListing<B> {
                 Err(error) if error.status == Status::Stale => continue,
                 Err(error) => return Err(error),
             };
-            let is_container = match shared.is_container(&dir).await {
-                Err(error) if error.status == Status::Stale => continue,
-                is_container => is_container?,
+            let is_container = match shared.named(self.dir, &entry.name, &dir).await {
+                Err(error) if matches!(error.status, Status::Stale | Status::NotFound) => continue,
+                Ok(Some(is_container)) => is_container,
+                // Replaced meanwhile: what it is now is for a look-up.
+                Ok(None) => {
+                    let container = &self.container;
+                    match container.lookup(self.dir, &entry.name).await {
+                        Err(error) if error.status == Status::NotFound => continue,
+                        found => {
+                            let found = found?;
+                            (entry.handle, entry.kind) = (found.handle, found.kind);
+                            entry.attr = plus.then_some(found);
+                            return Ok(Some(listed));
+                        }
+                    }
+                }
+                Err(error) => return Err(error),
             };
             if !is_container {
                 entry.attr = plus.then(|| attributes::seen(dir));

@@ -2,10 +2,11 @@
 
 use super::Shared;
 use super::flat;
+use super::fold;
 use super::names::{self, Contents, Dropping};
 use crate::index::{Index, LogFacts};
 use crate::limits::{FOLDERS, INDEX_LOG_BYTES_MAX, LOAD_BYTES, LOADS_AT_ONCE};
-use crate::record::{RECORD_BYTES_MAX, Record, Records};
+use crate::record::{Entry, RECORD_BYTES_MAX, Record, Records};
 use crate::writer_id::WriterId;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use shoal_proto::{Handle, Rights, Status};
@@ -13,14 +14,54 @@ use shoal_vfs::{Error, Listing, Result, Vfs, VfsFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The names of a container.
-pub(super) async fn contents<B: Vfs>(over: &B, container: Handle) -> Result<Contents> {
-    let mut listing = over.opendir(container, Duration::from_secs(1));
-    let mut contents = Contents::default();
-    while let Some(listed) = listing.next(false).await? {
-        contents.add(listed.entry.name.as_bytes());
+/// Listings of one container, at most: one that was slow is made again.
+const LISTINGS_MAX: usize = 10;
+
+/// The names of a container, without those that were replaced.
+///
+/// A listing that meets a fold may show neither the old logs nor the new one. The old ones are deleted a pause
+/// after the new one is there, so a listing that took less than that is whole; a slow one is made again.
+pub(super) async fn contents<B: Vfs>(shared: &Shared<B>, container: Handle) -> Result<Contents> {
+    let mut last: Option<Contents> = None;
+    for _ in 0..LISTINGS_MAX {
+        let begun = shared.env.now();
+        let mut listing = shared.over.opendir(container, Duration::from_secs(1));
+        let mut found = Contents::default();
+        while let Some(listed) = listing.next(false).await? {
+            found.add(listed.entry.name.as_bytes());
+        }
+        let is_whole = shared.env.now() - begun < fold::PAUSE / 2 || last.as_ref() == Some(&found);
+        last = Some(found);
+        if is_whole {
+            break;
+        }
+    }
+    let mut contents = last.unwrap_or_default();
+    if !contents.folded.is_empty() {
+        fold::leave_replaced(&shared.over, container, &mut contents).await?;
     }
     Ok(contents)
+}
+
+/// The names of a container and its logs, of one moment: a fold may replace them in between.
+pub(super) async fn all<B: Vfs>(shared: &Shared<B>, container: Handle) -> Result<(Contents, Vec<LogFacts>)> {
+    let mut seen: Option<Contents> = None;
+    for pause in [fold::PAUSE, CACHED_MAX, Duration::ZERO] {
+        let found = contents(shared, container).await?;
+        match logs(shared, container, &found).await {
+            Err(error)
+                if error.kernel.is_none()
+                    && matches!(error.status, Status::Io | Status::NotFound | Status::Stale)
+                    && seen.as_ref() != Some(&found) =>
+            {
+                seen = Some(found);
+                shared.env.sleep(pause).await;
+            }
+            logs => return Ok((found, logs?)),
+        }
+    }
+    let words = "it changes all the time";
+    Err(Error::new(Status::Busy, "open").of(container).because(words))
 }
 
 /// The logs of all writers of a container. Those that a flattened index covers are not opened.
@@ -64,6 +105,7 @@ pub(super) async fn logs<B: Vfs>(
         is_long_enough(shared, container, facts.id, dropping, (facts.data, end))?;
     }
     logs.extend(read);
+    fold::cut_folded(contents, &mut logs);
     Ok(logs)
 }
 
@@ -114,40 +156,137 @@ pub(super) async fn whole<B: Vfs>(over: &B, object: Handle, size: u64) -> Result
     Ok(bytes)
 }
 
+/// One writer's logs as they are.
+pub(super) struct Read {
+    pub(super) facts: LogFacts,
+    /// Bytes of its data log.
+    pub(super) data: u64,
+    /// Bytes of its index log.
+    pub(super) index: u64,
+    /// Bytes of good records.
+    pub(super) end: u64,
+    /// What follows them is not the beginning of a record.
+    pub(super) is_broken: bool,
+    /// Its machine has not started anew since it was made.
+    pub(super) is_own: bool,
+    /// One of the two logs is not there.
+    pub(super) is_missing: bool,
+}
+
+impl Read {
+    /// Bytes of the data log that were durable, with their entries.
+    pub(super) fn named(&self) -> u64 {
+        let named = self.facts.records.iter().filter_map(|(record, _)| match record {
+            Record::Named { data } => Some(*data),
+            _ => None,
+        });
+        named.max().unwrap_or(0)
+    }
+
+    fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.facts.records.iter().filter_map(|(record, _)| match record {
+            Record::Entry(entry) => Some(entry),
+            _ => None,
+        })
+    }
+
+    /// Bytes of the data log before the first entry's: a data log without entries has only those.
+    pub(super) fn without_entry(&self) -> u64 {
+        self.entries().next().map_or(self.data, |first| first.physical.min(self.data))
+    }
+
+    /// Bytes of entries that another one follows.
+    pub(super) fn bounded(&self) -> u64 {
+        self.entries().next_back().map_or(0, |last| last.physical)
+    }
+
+    /// Bytes that the data log has, if nothing is lost that this log proves.
+    pub(super) fn needed(&self) -> u64 {
+        // A power cut may take bytes that were not synced, and leave the entries after them.
+        if self.is_own { self.named().max(self.bounded()) } else { self.named() }
+    }
+
+    /// Proven damage of a log whose writer is not closed: it is not read as if it were whole.
+    fn is_sound(&self, container: Handle) -> Result<()> {
+        let words = match () {
+            () if self.data < self.needed() => "its data log is shorter than its index log says",
+            () if self.is_own && self.is_broken => "a record of its index log is damaged",
+            () => return Ok(()),
+        };
+        let words = format!("writer {}: {words}: `shoal container check`", self.facts.id);
+        Err(Error::new(Status::Io, "open").of(container).because(words))
+    }
+}
+
+/// Longer than mounts cache names and attributes, unless they were told otherwise.
+pub(super) const CACHED_MAX: Duration = Duration::from_secs(1);
+
 /// One writer's logs. `dropping`: if it is closed.
-pub(super) async fn log<B: Vfs>(
+async fn log<B: Vfs>(
     shared: &Shared<B>,
     container: Handle,
     folder: Handle,
     id: WriterId,
     dropping: Option<Dropping>,
 ) -> Result<LogFacts> {
+    let read = read(shared, container, folder, id, dropping).await?;
+    if dropping.is_none() {
+        read.is_sound(container)?;
+    }
+    Ok(read.facts)
+}
+
+/// One writer's logs as they are, whatever they are. `dropping`: if it is closed.
+pub(super) async fn read<B: Vfs>(
+    shared: &Shared<B>,
+    container: Handle,
+    folder: Handle,
+    id: WriterId,
+    dropping: Option<Dropping>,
+) -> Result<Read> {
     let over = &shared.over;
     let nothing = |error: Error| if error.status == Status::NotFound { Ok(None) } else { Err(error) };
     // The data log's length first: every byte below it was named in the index log before it was appended. The
     // other way round, bytes of an entry that is not read yet would be taken for the last one's.
-    let data = over.lookup(folder, &names::data(id)?).await.map(Some).or_else(nothing)?;
-    let data = data.map_or(0, |attr| attr.size);
+    let name = names::data(id)?;
+    let data = over.lookup(folder, &name).await.map(Some).or_else(nothing)?;
     let index = over.lookup(folder, &names::index(id)?).await.map(Some).or_else(nothing)?;
+    let is_missing = data.is_none() || index.is_none();
+    let data = data.map_or(0, |attr| attr.size);
     let Some(index) = index else {
-        return Ok(LogFacts { id, data: 0, is_whole: true, records: Vec::new() });
+        let facts = LogFacts { id, data: 0, is_whole: true, records: Vec::new() };
+        return Ok(Read { facts, data, index: 0, end: 0, is_broken: false, is_own: false, is_missing });
     };
     if index.size > INDEX_LOG_BYTES_MAX {
         let words = format!("the index log of writer {id} has {} bytes, over the limit", index.size);
         return Err(Error::new(Status::OverLimit, "open").of(container).because(words));
     }
-    let records = records(over, index.handle, index.size).await?;
+    let (records, is_broken) = records(over, index.handle, index.size).await?;
     let end = records.last().map_or(0, |(_, end)| *end);
-    let is_closed = dropping.is_some_and(|closed| (closed.bytes, closed.index) == (data, end));
     let is_own = records.iter().any(|(record, _)| match record {
         Record::Head { boot, .. } => *boot == shared.env.boot_id(),
         _ => false,
     });
-    Ok(LogFacts { id, data, is_whole: is_closed || is_own, records })
+    let facts = LogFacts { id, data, is_whole: false, records };
+    let mut read = Read { facts, data, index: index.size, end, is_broken, is_own, is_missing };
+    // Its writer may have gone on between the two: so it is looked at again before it is called damaged. And
+    // a directory that is a mount itself may show an old length for a moment.
+    for pause in [Duration::ZERO, CACHED_MAX] {
+        if read.data >= read.needed() || dropping.is_some() {
+            break;
+        }
+        shared.env.sleep(pause).await;
+        let now = over.lookup(folder, &name).await.map(Some).or_else(nothing)?.map_or(0, |attr| attr.size);
+        read.data = read.data.max(now.min(read.needed()));
+    }
+    let is_closed = dropping.is_some_and(|closed| (closed.bytes, closed.index) == (read.data, end));
+    (read.facts.data, read.facts.is_whole) = (read.data, is_closed || is_own);
+    Ok(read)
 }
 
-/// The records of an index log, decoded as they are read; they end at the first that is torn.
-async fn records<B: Vfs>(over: &B, object: Handle, size: u64) -> Result<Vec<(Record, u64)>> {
+/// The records of an index log, decoded as they are read; they end at the first that is torn. And whether
+/// what follows is not the beginning of one.
+async fn records<B: Vfs>(over: &B, object: Handle, size: u64) -> Result<(Vec<(Record, u64)>, bool)> {
     let file = over.open(object, Rights::READ).await?;
     let (mut all, mut tail, mut from, mut at) = (Vec::new(), Vec::new(), 0, 0);
     while at < size {
@@ -170,5 +309,5 @@ async fn records<B: Vfs>(over: &B, object: Handle, size: u64) -> Result<Vec<(Rec
         tracing::debug!("an index log has a torn tail of at least {} bytes", tail.len());
     }
     file.close().await?;
-    Ok(all)
+    Ok((all, Records::new(&tail).is_broken()))
 }

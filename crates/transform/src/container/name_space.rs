@@ -12,6 +12,8 @@ const SET_GROUP_ID: u32 = 0o2000;
 /// Tries to make or open a file that others make and remove.
 const TRIES_MAX: u32 = 100;
 
+mod renames;
+
 impl<B: Vfs> Container<B> {
     /// An object below, as it is seen here.
     async fn seen(&self, attr: Attr) -> Result<Attr> {
@@ -30,12 +32,24 @@ impl<B: Vfs> Container<B> {
         Ok(())
     }
 
-    /// The container of a name, if it is one.
+    /// The object of a name, and whether it is a container. One that another process replaces meanwhile is
+    /// looked up anew.
     async fn container_of(&self, dir: Handle, name: &Name) -> Result<(Attr, bool)> {
         self.0.is_directory(dir, "lookup").await?;
-        let attr = self.0.over.lookup(dir, name).await?;
-        let is_container = self.0.is_container(&attr).await?;
-        Ok((attr, is_container))
+        for _ in 0..TRIES_MAX {
+            let attr = self.0.over.lookup(dir, name).await?;
+            if let Some(is_container) = self.0.named(dir, name, &attr).await? {
+                return Ok((attr, is_container));
+            }
+        }
+        let words = "others replace it all the time";
+        Err(Error::new(Status::Busy, "lookup").of(dir).because(words))
+    }
+
+    /// Whether a name leads to another object than this one.
+    async fn is_replaced(&self, dir: Handle, name: &Name, was: &Attr) -> Result<bool> {
+        let now = self.0.over.lookup(dir, name).await?;
+        Ok((now.handle, now.btime) != (was.handle, was.btime))
     }
 
     /// Make a container aside, and give it its name.
@@ -54,7 +68,12 @@ impl<B: Vfs> Container<B> {
                 shared.over.mkdir(shared.bin().await?, &aside, folder).await
             }
             made => made,
-        }?;
+        };
+        if made.is_err() {
+            // It may have been made all the same.
+            shared.take_back_name(&aside).await;
+        }
+        let made = made?;
         let bin = shared.bin().await?;
         let text = Bytes::from_static(names::RECORD_TEXT.as_bytes());
         let named = async {
@@ -104,84 +123,33 @@ impl<B: Vfs> Container<B> {
         self.0.delete_named(name, object).await
     }
 
-    /// Whether a name leads to an object of a kind, as it is seen here.
-    async fn target_is(&self, dir: Handle, name: &Name, kind: Kind) -> bool {
-        match self.container_of(dir, name).await {
-            Ok((attr, is_container)) => attr.kind == kind && !is_container,
-            Err(_) => false,
-        }
-    }
-
-    /// One try to move an entry.
-    async fn rename_once(
-        &self,
-        from: (Handle, &Name),
-        to: (Handle, &Name),
-        flags: RenameFlags,
-    ) -> Result<()> {
-        let over = &self.0.over;
-        let target = match self.container_of(to.0, to.1).await {
-            Ok(found) => Some(found),
-            Err(error) if error.status == Status::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        let Some((old, old_is_container)) = target.filter(|_| !flags.no_replace && !flags.exchange) else {
-            return over.rename(from.0, from.1, to.0, to.1, flags).await;
-        };
-        let (new, new_is_container) = self.container_of(from.0, from.1).await?;
-        if new.handle == old.handle {
-            return Ok(());
-        }
-        if !old_is_container && !new_is_container {
-            return over.rename(from.0, from.1, to.0, to.1, flags).await;
-        }
-        let is_dir = |attr: &Attr, is_container: bool| attr.kind == Kind::Directory && !is_container;
-        match (is_dir(&new, new_is_container), is_dir(&old, old_is_container)) {
-            (true, false) => return Err(Error::new(Status::NotDirectory, "rename").of(old.handle)),
-            (false, true) => return Err(Error::new(Status::IsDirectory, "rename").of(old.handle)),
-            _ => {}
-        }
-        let exchange = RenameFlags { no_replace: false, exchange: true };
-        match over.rename(from.0, from.1, to.0, to.1, exchange).await {
-            // The old one has the source's name now.
-            Ok(()) if old_is_container => self.0.remove(from.0, from.1, old.handle).await,
-            Ok(()) => over.unlink(from.0, from.1).await,
-            Err(error) if matches!(error.status, Status::Invalid | Status::NotSupported) => {
-                self.replace_in_steps(from, to, old_is_container).await
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// A rename over an entry where there is no exchange below. The target has no name for a moment; it is
-    /// deleted only when the source has it.
-    async fn replace_in_steps(
-        &self,
-        from: (Handle, &Name),
-        to: (Handle, &Name),
-        is_container: bool,
-    ) -> Result<()> {
-        let (shared, over, flags) = (&self.0, &self.0.over, RenameFlags::default());
-        let (bin, gone) = (shared.bin().await?, shared.draw_name("gone")?);
-        over.rename(to.0, to.1, bin, &gone, flags).await?;
-        if let Err(error) = over.rename(from.0, from.1, to.0, to.1, flags).await {
-            shared.rename_new(bin, &gone, to.0, to.1).await?;
-            return Err(error);
-        }
-        if !is_container {
-            return over.unlink(bin, &gone).await;
-        }
-        let moved = over.lookup(bin, &gone).await?;
-        shared.discard(gone, &moved);
-        Ok(())
-    }
-
     async fn opened(&self, dir: &Attr, rights: Rights) -> Result<ContainerFile<B>> {
         let state = self.0.state(dir);
         // It counts as open before it is read: a removal meanwhile leaves it.
         let file = ContainerFile::new(state.clone(), rights);
-        state.refresh().await?;
+        let refreshed = state.refresh().await;
+        // The record goes first where another process deletes it: then what was read was not whole.
+        self.0.record_of(dir.handle).await?;
+        refreshed?;
         Ok(file)
+    }
+
+    /// An open for a user: it fails as that of a plain file does.
+    async fn opened_by(&self, dir: &Attr, rights: Rights) -> Result<ContainerFile<B>> {
+        self.may_open(dir.handle, rights).await?;
+        self.opened(dir, rights).await
+    }
+
+    /// Whether a file may be opened so. The access record has the file's mode and lies on its file system,
+    /// so its open is allowed where the file's would be, and fails with the same error.
+    async fn may_open(&self, object: Handle, rights: Rights) -> Result<()> {
+        // The owner of all files may read each.
+        if !rights.contains(Rights::WRITE) && rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let record = self.0.record_of(object).await?;
+        let file = self.0.over.open(record.handle, rights).await?;
+        shoal_vfs::VfsFile::close(file).await
     }
 }
 
@@ -195,9 +163,22 @@ impl<B: Vfs> Vfs for Container<B> {
         if dir == Handle::ROOT && *name == names::bin() {
             return Err(Error::new(Status::NotFound, "lookup").of(dir));
         }
-        self.0.is_directory(dir, "lookup").await?;
-        let attr = self.0.over.lookup(dir, name).await?;
-        self.seen(attr).await
+        for _ in 0..TRIES_MAX {
+            let (attr, is_container) = self.container_of(dir, name).await?;
+            if !is_container {
+                return Ok(attributes::seen(attr));
+            }
+            match attributes::of(&self.0, &attr).await {
+                Err(error) if error.status == Status::Stale => {
+                    if !self.is_replaced(dir, name, &attr).await? {
+                        return Err(error);
+                    }
+                }
+                seen => return seen,
+            }
+        }
+        let words = "others replace it all the time";
+        Err(Error::new(Status::Busy, "lookup").of(dir).because(words))
     }
 
     async fn getattr(&self, object: Handle) -> Result<Attr> {
@@ -218,6 +199,10 @@ impl<B: Vfs> Vfs for Container<B> {
         };
         if i64::try_from(size).is_err() {
             return Err(Error::new(Status::FileTooBig, "truncate").of(object));
+        }
+        // One that is open for writing here may be cut whatever its mode became.
+        if self.0.state_in_use(object).is_none() {
+            self.may_open(object, Rights::WRITE).await?;
         }
         let file = self.opened(&dir, Rights::READ | Rights::WRITE).await?;
         if file.state_size() != size {
@@ -253,8 +238,15 @@ impl<B: Vfs> Vfs for Container<B> {
             }
             match self.container_of(dir, name).await {
                 Ok((attr, true)) => {
-                    let file = self.opened(&attr, rights).await?;
-                    return Ok((attributes::of(&self.0, &attr).await?, false, file));
+                    let opened = async {
+                        let file = self.opened_by(&attr, rights).await?;
+                        Ok::<_, Error>((attributes::of(&self.0, &attr).await?, false, file))
+                    };
+                    match opened.await {
+                        // Removed or replaced meanwhile.
+                        Err(error) if error.status == Status::Stale => continue,
+                        opened => return opened,
+                    }
                 }
                 Ok((attr, false)) => {
                     let status = match attr.kind {
@@ -358,13 +350,15 @@ impl<B: Vfs> Vfs for Container<B> {
         let dir = self.0.over.getattr(object).await?;
         if !self.0.is_container(&dir).await? {
             let status = match dir.kind {
+                // A directory is not opened so: it was a file, and another process is deleting it.
+                Kind::Directory if !self.0.is_known_directory(&dir) => Status::Stale,
                 Kind::Directory => Status::IsDirectory,
                 _ => Status::NotSupported,
             };
             let words = "it is no container: it was not made through this mount";
             return Err(Error::new(status, "open").of(object).because(words));
         }
-        let file = self.opened(&dir, rights).await?;
+        let file = self.opened_by(&dir, rights).await?;
         let (size, has_name) = (Some(file.state_size()), !file.is_removed());
         Ok(Opened { file, size, has_name, counts: () })
     }

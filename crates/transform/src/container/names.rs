@@ -1,9 +1,10 @@
 //! Names in a container, and what they say.
 
+use super::fold::Replaced;
 use crate::writer_id::WriterId;
 use shoal_proto::Name;
 use shoal_vfs::{Error, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The access record: its presence makes a directory a container.
 pub(super) fn record() -> Name {
@@ -62,14 +63,52 @@ pub(super) fn short_boot(id: [u8; 16]) -> u64 {
 
 impl Dropping {
     pub(super) fn name(&self, id: WriterId) -> Result<Name> {
+        self.name_as("d", id)
+    }
+
+    /// Of a kind: `d` closed, `e` sealed too, `m` folded of others.
+    pub(super) fn name_as(&self, kind: &str, id: WriterId) -> Result<Name> {
         let Dropping { end, bytes, index, cuts, boot } = self;
-        name(&format!("d.{id}.{end:x}.{bytes:x}.{index:x}.{cuts:x}.{boot:x}"))
+        name(&format!("{kind}.{id}.{end:x}.{bytes:x}.{index:x}.{cuts:x}.{boot:x}"))
     }
 }
 
 /// A cut in a writer's index log.
 pub(super) fn cut(id: WriterId, number: u64) -> Result<Name> {
     name(&format!("c.{id}.{number:x}"))
+}
+
+/// Bytes of a writer's logs that were given up by `recover --lossy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lost {
+    pub(super) id: WriterId,
+    /// Of its data log.
+    pub(super) data: u64,
+    /// Of its index log.
+    pub(super) index: u64,
+}
+
+impl Lost {
+    pub(super) fn name(&self) -> Result<Name> {
+        name(&format!("l.{}.{:x}.{:x}", self.id, self.data, self.index))
+    }
+}
+
+/// The text of a writer's name: bytes of its logs that were durable, with their check sum.
+pub(super) fn synced(data: u64, index: u64) -> [u8; 20] {
+    let mut text = [0; 20];
+    text[..8].copy_from_slice(&data.to_le_bytes());
+    text[8..16].copy_from_slice(&index.to_le_bytes());
+    let sum = crc32c::crc32c(&text[..16]);
+    text[16..].copy_from_slice(&sum.to_le_bytes());
+    text
+}
+
+/// The bytes of data log and index log that the text of a writer's name says were durable.
+pub(super) fn read_synced(text: &[u8]) -> Option<(u64, u64)> {
+    let number = |at: usize| Some(u64::from_le_bytes(text.get(at..at + 8)?.try_into().ok()?));
+    let (data, index) = (number(0)?, number(8)?);
+    (synced(data, index)[..] == *text.get(..20)?).then_some((data, index))
 }
 
 /// A flattened index.
@@ -96,8 +135,19 @@ pub(super) struct Contents {
     /// The writers, with the facts of closed ones.
     pub(super) writers: BTreeMap<WriterId, Option<Dropping>>,
     pub(super) cuts: u64,
+    /// The writers of the cuts, with each one's number.
+    cut_by: BTreeSet<(WriterId, u64)>,
+    /// Writers whose logs were folded of others'.
+    pub(super) folded: BTreeSet<WriterId>,
+    /// What those replace, and the names of the files that say so.
+    pub(super) replaced: BTreeMap<WriterId, Replaced>,
+    pub(super) lists: BTreeSet<(WriterId, Name)>,
+    /// Writers that were replaced, and have names still: they do not count.
+    pub(super) left_out: BTreeSet<WriterId>,
     /// Flattened indexes, by the writer that made them.
     pub(super) flat: Vec<WriterId>,
+    /// What was given up.
+    pub(super) lost: Vec<Lost>,
 }
 
 impl Contents {
@@ -110,16 +160,44 @@ impl Contents {
         let mut number = || parts.next().and_then(|part| u64::from_str_radix(part, 16).ok());
         match kind {
             Some("w") => drop(self.writers.entry(id).or_insert(None)),
-            Some("d") => {
+            Some("x") => {
+                if let Ok(name) = Name::new(name) {
+                    self.lists.insert((id, name));
+                }
+            }
+            Some("d" | "e" | "m") => {
                 let all = [number(), number(), number(), number(), number()];
                 if let [Some(end), Some(bytes), Some(index), Some(cuts), Some(boot)] = all {
                     self.writers.insert(id, Some(Dropping { end, bytes, index, cuts, boot }));
+                    if kind == Some("m") {
+                        self.folded.insert(id);
+                    }
                 }
             }
-            Some("c") => self.cuts += 1,
+            Some("c") => {
+                self.cuts += 1;
+                self.cut_by.insert((id, number().unwrap_or(0)));
+            }
+            Some("l") => {
+                if let (Some(data), Some(index)) = (number(), number()) {
+                    self.lost.push(Lost { id, data, index });
+                }
+            }
             Some("f") => self.flat.extend(Some(id)),
             _ => {}
         }
+    }
+
+    /// Leave writers out that were replaced.
+    pub(super) fn leave_out(&mut self, gone: &BTreeSet<WriterId>) {
+        self.left_out.extend(self.writers.keys().filter(|id| gone.contains(id)));
+        self.left_out.extend(self.lists.iter().map(|(id, _)| *id).filter(|id| gone.contains(id)));
+        self.writers.retain(|id, _| !gone.contains(id));
+        self.folded.retain(|id| !gone.contains(id));
+        self.replaced.retain(|id, _| !gone.contains(id));
+        self.lists.retain(|(id, _)| !gone.contains(id));
+        self.cut_by.retain(|(id, _)| !gone.contains(id));
+        self.cuts = self.cut_by.len() as u64;
     }
 
     /// The size and stored bytes that droppings state: at least so many.

@@ -90,9 +90,10 @@ impl<B: Vfs> Shared<B> {
         }
     }
 
-    /// Delete a container in the bin.
+    /// Delete a container in the bin. Its record goes first: where it is, all else is.
     pub(super) async fn delete_named(&self, called: &Name, object: Handle) -> Result<()> {
         let over = &self.over;
+        gone_is_fine(over.unlink(object, &names::record()).await)?;
         for (name, kind, handle) in entries(over, object).await? {
             if kind != Kind::Directory {
                 gone_is_fine(over.unlink(object, &name).await)?;
@@ -108,25 +109,80 @@ impl<B: Vfs> Shared<B> {
     }
 
     /// Take back a container that was being made.
-    pub(super) async fn take_back(&self, name: &Name, object: Handle) {
-        let taken = async {
-            let bin = self.bin().await?;
+    pub(super) async fn take_back(self: &Rc<Self>, name: &Name, object: Handle) {
+        let (shared, name) = (self.clone(), name.clone());
+        self.clean("a container that was not made stays in `.shoal`", async move || {
+            let bin = shared.bin().await?;
             // Its rename may have been done though its answer was lost: then it is a file.
-            match self.over.lookup(bin, name).await {
+            match shared.over.lookup(bin, &name).await {
                 Ok(attr) if attr.handle == object => {}
                 Err(error) if error.status != Status::NotFound => return Err(error),
                 _ => return Ok(()),
             }
-            gone_is_fine(self.over.unlink(object, &names::record()).await)?;
-            gone_is_fine(self.over.rmdir(bin, name).await)
-        };
-        if let Err(error) = taken.await {
-            tracing::warn!("a container that was not made stays in `.shoal`: {error}");
+            gone_is_fine(shared.over.unlink(object, &names::record()).await)?;
+            gone_is_fine(shared.over.rmdir(bin, &name).await)
+        })
+        .await;
+    }
+
+    /// Take back a directory in the bin that may have been made.
+    pub(super) async fn take_back_name(self: &Rc<Self>, name: &Name) {
+        let (shared, name) = (self.clone(), name.clone());
+        self.clean("a container that was not made stays in `.shoal`", async move || {
+            gone_is_fine(shared.over.rmdir(shared.bin().await?, &name).await)
+        })
+        .await;
+    }
+
+    /// Remove what is half made; in the background and again where this process has no descriptors left, which
+    /// may be why it was not made. `words`: what stays if that fails.
+    pub(super) async fn clean(
+        self: &Rc<Self>,
+        words: &'static str,
+        work: impl AsyncFn() -> Result<()> + 'static,
+    ) {
+        let say = move |error: Error| tracing::warn!("{words}: {error}");
+        match work().await {
+            Err(error) if is_short(&error) => {}
+            cleaned => return cleaned.unwrap_or_else(say),
         }
+        let shared = self.clone();
+        self.closes.set(self.closes.get() + 1);
+        self.env.spawn("remove what is half made", async move {
+            shared.while_short(work).await.unwrap_or_else(say);
+            shared.closes.set(shared.closes.get() - 1);
+            shared.removed.wake_all();
+        });
+    }
+
+    /// Do it, and again while there are no descriptors left.
+    pub(super) async fn while_short<T>(&self, work: impl AsyncFn() -> Result<T>) -> Result<T> {
+        for pause in SHORT_PAUSES {
+            match work().await {
+                Err(error) if is_short(&error) => self.env.sleep(pause).await,
+                done => return done,
+            }
+        }
+        work().await
     }
 }
 
-fn gone_is_fine(result: Result<()>) -> Result<()> {
+/// Before work is tried again for which there were no descriptors.
+const SHORT_PAUSES: [Duration; 6] = [
+    Duration::from_millis(10),
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+];
+
+/// No descriptors are left: `EMFILE`, `ENFILE`.
+fn is_short(error: &Error) -> bool {
+    matches!(error.kernel, Some(23 | 24))
+}
+
+pub(super) fn gone_is_fine(result: Result<()>) -> Result<()> {
     match result {
         Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => Ok(()),
         result => result,

@@ -1,30 +1,30 @@
 //! A container in use: its index, and the writers of this process.
 
 use super::flat;
+use super::fold;
 use super::load;
 use super::names::Contents;
 use super::writer::{Idle, Writer};
 use super::{Shared, names, some};
 use crate::clock::Clock;
 use crate::index::Index;
-use crate::limits::{CUT_LOGS_MAX, FOLDERS, GROUP_BYTES_MAX, LOADS_AT_ONCE, READERS_MAX};
+use crate::limits::{CUT_LOGS_MAX, FOLDERS, LOADS_AT_ONCE, READERS_MAX};
 use crate::record::{Cut, Found};
 use crate::writer_id::WriterId;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use lru::LruCache;
 use shoal_env::local::Semaphore;
-use shoal_pattern::{Deal, Dealt, Pattern, Placement, Window};
-use shoal_proto::{Attr, Handle, Name, Owner, Rights, SetAttr, Status, Time};
-use shoal_vfs::{Error, Result, Vfs, VfsFile};
+use shoal_proto::{Attr, Handle, Name, Owner, SetAttr, Status, Time};
+use shoal_vfs::{Error, Result, Vfs};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Writes that may be under way at once; a reload takes all turns.
 const TURNS: u64 = 1 << 16;
-/// Bytes of a log that lie no further apart are read at once.
-const GAP_MAX: u64 = 64 << 10;
+
+mod reading;
 
 /// See the module.
 pub(crate) struct State<B: Vfs> {
@@ -109,13 +109,21 @@ impl<B: Vfs> State<B> {
 
     /// The caller has all turns.
     async fn reload(&self) -> Result<()> {
-        let contents = load::contents(&self.shared.over, self.object).await?;
+        let mut contents = load::contents(&self.shared, self.object).await?;
         let is_own = |id: &WriterId| self.writers.borrow().iter().any(|writer| writer.id == *id);
         let is_open_elsewhere = contents.writers.iter().any(|(id, closed)| closed.is_none() && !is_own(id));
         if !is_open_elsewhere && self.read_at.borrow().as_ref().is_some_and(|seen| *seen == contents) {
             return Ok(());
         }
-        let logs = load::logs(&self.shared, self.object, &contents).await?;
+        let logs = match load::logs(&self.shared, self.object, &contents).await {
+            Ok(logs) => logs,
+            // A fold may have replaced them meanwhile.
+            Err(_) => {
+                let (now, logs) = load::all(&self.shared, self.object).await?;
+                contents = now;
+                logs
+            }
+        };
         let index = load::index(self.object, &logs)?;
         self.clock.found(index.newest());
         self.index.replace(index);
@@ -344,7 +352,9 @@ impl<B: Vfs> State<B> {
         }
         let (end, cuts) = (self.size(), self.index.borrow().cuts());
         writer.end_entry();
-        let owner = super::attributes::owner_of(&self.shared.over, self.object).await?;
+        let over = &self.shared.over;
+        let owner = self.shared.while_short(async || super::attributes::owner_of(over, self.object).await);
+        let owner = owner.await?;
         let idle = writer.close(self, owner, end, cuts).await?;
         if let Some(seen) = self.read_at.borrow_mut().as_mut() {
             seen.add(idle.dropping_name()?.as_bytes());
@@ -352,107 +362,29 @@ impl<B: Vfs> State<B> {
         }
         self.idle.borrow_mut().push(idle);
         self.publish_time().await?;
+        fold::fold_if_worth(self).await;
         flat::flatten_if_many(self).await;
         Ok(())
     }
 
-    /// Read; short only at the end of the file.
-    pub(super) async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
-        let len = self.size().saturating_sub(offset).min(len as u64);
-        if len == 0 {
-            return Ok(Bytes::new());
-        }
-        let pattern = Pattern::contiguous(offset as i64, len)
-            .map_err(|error| Error::new(Status::Invalid, "read").because(error.to_string()))?;
-        let (mut dealt, logs) = {
-            let index = self.index.borrow();
-            let placement: &dyn Placement = &*index;
-            let deal = Deal::new(&pattern, Window::all(&pattern), placement)
-                .map_err(|error| Error::new(Status::Invalid, "read").because(error.to_string()))?;
-            let dealt: Vec<Dealt> = deal.filter(|run| run.object.is_some()).collect();
-            (dealt, index.logs().to_vec())
-        };
-        if let [only] = dealt[..]
-            && only.len == len
-        {
-            return self.read_log(logs[only.object.unwrap_or(0) as usize], only.place, len).await;
-        }
-        dealt.sort_unstable_by_key(|run| (run.object, run.place));
-        let reads = grouped(&dealt).into_iter().map(|group| self.read_group(&logs, group));
-        let reads: Vec<_> = stream::iter(reads).buffer_unordered(LOADS_AT_ONCE).try_collect().await?;
-        let mut packed = BytesMut::zeroed(len as usize);
-        for (group, from, bytes) in reads {
-            for run in group {
-                let there = (run.place - from) as usize;
-                let (to, len) = (run.packed as usize, run.len as usize);
-                packed[to..to + len].copy_from_slice(&bytes[there..there + len]);
-            }
-        }
-        Ok(packed.freeze())
+    /// Whether it has an open file here, or a writer.
+    pub(super) fn is_in_use_by_others(&self) -> bool {
+        self.opens.get() > 0 || !self.writers.borrow().is_empty() || self.is_removed.get()
     }
 
-    async fn read_group<'a>(
-        &self,
-        logs: &[WriterId],
-        group: &'a [Dealt],
-    ) -> Result<(&'a [Dealt], u64, Bytes)> {
-        let from = group[0].place;
-        let end = group.iter().map(|run| run.place + run.len).max().unwrap_or(from);
-        let id = logs[group[0].object.unwrap_or(0) as usize];
-        Ok((group, from, self.read_log(id, from, end - from).await?))
+    /// All turns: no write and no reload of this process is under way.
+    pub(super) async fn all_turns(&self) -> impl Sized {
+        self.turns.acquire(TURNS).await
     }
 
-    /// Bytes of a data log, all of them.
-    async fn read_log(&self, id: WriterId, place: u64, len: u64) -> Result<Bytes> {
-        let file = self.reader(id).await?;
-        let bytes = file.read(place, len as usize).await?;
-        if (bytes.len() as u64) < len {
-            let words = format!(
-                "the data log of writer {id} is shorter than its index says: `shoal container check`"
-            );
-            return Err(Error::new(Status::Io, "read").of(self.object).because(words));
-        }
-        Ok(bytes)
+    /// Its logs were folded. The caller has all turns.
+    pub(super) async fn was_folded(&self) -> Result<()> {
+        self.idle.borrow_mut().clear();
+        // The new log is durable.
+        self.unsynced.borrow_mut().clear();
+        self.drop_readers();
+        self.flattened.set(0);
+        self.read_at.replace(None);
+        self.reload().await
     }
-
-    async fn reader(&self, id: WriterId) -> Result<B::File> {
-        if let Some(own) = self.writers.borrow().iter().find(|writer| writer.id == id) {
-            return Ok(own.data.clone());
-        }
-        if let Some(open) = self.readers.borrow_mut().get(&id) {
-            return Ok(open.clone());
-        }
-        let over = &self.shared.over;
-        let folder = over.lookup(self.object, &names::folder(id.folder(FOLDERS))?).await?;
-        let data = over.lookup(folder.handle, &names::data(id)?).await?;
-        let file = over.open(data.handle, Rights::READ).await?;
-        self.readers.borrow_mut().push(id, file.clone());
-        Ok(file)
-    }
-
-    /// No file is open any more: its logs are closed.
-    pub(super) fn drop_readers(&self) {
-        self.readers.borrow_mut().clear();
-    }
-}
-
-/// Runs of one log that lie close together, each group to be read at once. The runs come by log and place.
-fn grouped(dealt: &[Dealt]) -> Vec<&[Dealt]> {
-    let (mut groups, mut first) = (Vec::new(), 0);
-    for at in 1..=dealt.len() {
-        let goes_on = dealt.get(at).is_some_and(|next| {
-            let last = &dealt[at - 1];
-            let end = next.place + next.len;
-            // No more is read for nothing than is used.
-            let used: u64 = dealt[first..at].iter().map(|run| run.len).sum();
-            last.object == next.object
-                && next.place.saturating_sub(last.place + last.len) <= GAP_MAX.min(used)
-                && end - dealt[first].place <= GROUP_BYTES_MAX
-        });
-        if !goes_on {
-            groups.extend(dealt.get(first..at).filter(|group| !group.is_empty()));
-            first = at;
-        }
-    }
-    groups
 }

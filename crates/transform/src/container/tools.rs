@@ -4,23 +4,19 @@
 //! - [`check`]: damage, in words; [`recover`]: what killed writers left is closed, and the bin emptied;
 //! - [`flatten`]: one index file; [`compact`]: one log, without what was overwritten or cut.
 
-use super::names::{self, Contents};
-use super::{Container, attributes, flat, load};
+use super::load::CACHED_MAX;
+use super::names::Contents;
+pub use super::recover::{Allowed, Recovered, check, empty_bin, recover};
+use super::{Container, attributes, flat, fold, load};
 use crate::index::{Index, LogFacts};
-use crate::limits::FOLDERS;
 use crate::record::Record;
 use crate::writer_id::WriterId;
-use bytes::Bytes;
 use shoal_pattern::Placement;
-use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
-use shoal_vfs::{Error, Listing, RenameFlags, Result, Vfs, VfsFile};
-use std::collections::BTreeMap;
-use std::time::Duration;
+use shoal_proto::{Attr, Handle, Name, Owner, Rights, SetAttr, Status};
+use shoal_vfs::{Error, RenameFlags, Result, Vfs, VfsFile};
 
 /// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 20;
-/// Longer than mounts cache names and attributes, unless they were told otherwise.
-const CACHED_MAX: Duration = Duration::from_secs(1);
 
 /// A container in numbers.
 #[derive(Clone, Debug)]
@@ -75,16 +71,14 @@ struct Loaded {
 }
 
 async fn loaded<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Loaded> {
-    let over = container.over();
     let dir = directory(container, object).await?;
-    let contents = load::contents(over, object).await?;
-    let logs = load::logs(&container.0, object, &contents).await?;
+    let (contents, logs) = load::all(&container.0, object).await?;
     let index = load::index(object, &logs)?;
     Ok(Loaded { dir, contents, logs, index })
 }
 
 /// The directory of a container.
-async fn directory<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Attr> {
+pub(super) async fn directory<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Attr> {
     container.0.container(object).await?.ok_or_else(|| {
         let words = "it has no access record: it is not a container";
         Error::new(Status::Invalid, "container").of(object).because(words)
@@ -116,7 +110,7 @@ pub async fn facts<B: Vfs>(container: &Container<B>, object: Handle) -> Result<F
     })
 }
 
-fn words_of(facts: &LogFacts) -> String {
+pub(super) fn words_of(facts: &LogFacts) -> String {
     let head = facts.records.iter().find_map(|(record, _)| match record {
         Record::Head { words, .. } => Some(words.clone()),
         _ => None,
@@ -154,57 +148,6 @@ fn parts(index: &Index, mut visit: impl FnMut(Part)) {
     pending.into_iter().for_each(visit);
 }
 
-/// The damage of a container, in words; none if it is whole.
-///
-/// # Errors
-/// `Invalid`: it is none; errors of the file system below.
-pub async fn check<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Vec<String>> {
-    let over = container.over();
-    directory(container, object).await?;
-    let contents = load::contents(over, object).await?;
-    let mut found = Vec::new();
-    let mut logs = Vec::new();
-    for (id, dropping) in &contents.writers {
-        let folder = over.lookup(object, &names::folder(id.folder(FOLDERS))?).await;
-        let folder = match folder {
-            Ok(attr) => attr.handle,
-            Err(error) if error.status == Status::NotFound => {
-                if dropping.is_some_and(|dropping| dropping.bytes > 0) {
-                    found.push(format!("writer {id}: the folder of its logs is missing"));
-                }
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let (index, data) = (names::index(*id)?, names::data(*id)?);
-        for (log, wanted) in [(&index, dropping.map(|d| d.index)), (&data, dropping.map(|d| d.bytes))] {
-            match (over.lookup(folder, log).await, wanted) {
-                (Ok(attr), Some(wanted)) if attr.size != wanted => {
-                    let what = String::from_utf8_lossy(log.as_bytes()).into_owned();
-                    found.push(format!("{what} has {} bytes; its writer closed it with {wanted}", attr.size));
-                }
-                (Err(error), _) if error.status == Status::NotFound => {
-                    let what = String::from_utf8_lossy(log.as_bytes()).into_owned();
-                    found.push(format!("{what} is missing"));
-                }
-                (Err(error), _) => return Err(error),
-                _ => {}
-            }
-        }
-        let facts = load::log(&container.0, object, folder, *id, *dropping).await?;
-        let end = facts.records.last().map_or(0, |(_, end)| *end);
-        let size = over.lookup(folder, &index).await.map_or(0, |attr| attr.size);
-        if size > end {
-            found.push(format!("writer {id}: {} bytes at the end of its index log are torn", size - end));
-        }
-        logs.push(facts);
-    }
-    if let Err(error) = Index::build(&logs) {
-        found.push(error.to_string());
-    }
-    Ok(found)
-}
-
 /// Gather the indexes of all closed writers in one file. How many.
 ///
 /// # Errors
@@ -214,8 +157,9 @@ pub async fn flatten<B: Vfs>(container: &Container<B>, object: Handle) -> Result
     flat::flatten(&*container.0.state(&dir), false).await
 }
 
-/// Write the file anew with one log, without what was overwritten or cut; bytes given back. A kill at any
-/// moment leaves the old one.
+/// Make one log, without what was overwritten or cut; bytes given back. Programs may read it, and begin to
+/// write. A kill at any moment changes nothing. A file of very many parts is written anew as another
+/// container: that no program may have open.
 ///
 /// # Errors
 /// `Busy`: a writer is open, or ended without closing (then `recover` first); as [`facts`].
@@ -228,6 +172,14 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
     if contents.writers.values().any(Option::is_none) {
         let words = "a writer is open, or was killed; after a kill: `shoal container recover`";
         return Err(Error::new(Status::Busy, "compact").of(object).because(words));
+    }
+    match fold::fold(&*shared.state(&below)).await? {
+        fold::Folded::Done(given) => return Ok(given),
+        fold::Folded::Busy if !contents.writers.is_empty() => {
+            let words = "another process writes or folds it: try again";
+            return Err(Error::new(Status::Busy, "compact").of(object).because(words));
+        }
+        _ => {}
     }
     let attr = attributes::of(shared, &below).await?;
     let owner = Owner { mode: attr.mode, uid: attr.uid, gid: attr.gid };
@@ -261,7 +213,7 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
     let made = over.getattr(made).await?;
     let stored = attributes::set(shared, &made, set).await?.space;
     shared.env.sleep(CACHED_MAX).await;
-    if load::contents(over, object).await? != contents {
+    if load::contents(shared, object).await? != contents {
         let words = "it was written meanwhile; the old one stays";
         return Err(Error::new(Status::Busy, "compact").of(object).because(words));
     }
@@ -271,95 +223,4 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
     // The old one has the name of the new one, in the bin.
     container.delete_in_bin(&aside, object).await?;
     Ok(index.stored().saturating_sub(stored))
-}
-
-/// What was put in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Recovered {
-    /// Writers that had ended without closing, and are closed.
-    pub closed: u64,
-    /// Containers in the bin that were deleted.
-    pub deleted: u64,
-}
-
-/// Close the writers of a container that were killed. No writer may run.
-///
-/// # Errors
-/// As [`facts`].
-pub async fn recover<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Recovered> {
-    let Loaded { contents, logs, index, .. } = loaded(container, object).await?;
-    let over = container.over();
-    let logs: BTreeMap<WriterId, &LogFacts> = logs.iter().map(|facts| (facts.id, facts)).collect();
-    let mut recovered = Recovered::default();
-    for id in contents.writers.iter().filter(|(_, dropping)| dropping.is_none()).map(|(id, _)| *id) {
-        let facts = logs.get(&id);
-        if let Some(words) =
-            facts.map(|facts| words_of(facts)).filter(|words| is_running(&container.0.words, words))
-        {
-            let words = format!("its writer runs ({words}): end it first");
-            return Err(Error::new(Status::Busy, "recover").of(object).because(words));
-        }
-        let end = facts.and_then(|facts| facts.records.last()).map_or(0, |(_, end)| *end);
-        cut_tail(over, object, id, end).await?;
-        let bytes = facts.map_or(0, |facts| facts.data);
-        let boot = names::short_boot(container.0.env.boot_id());
-        let dropping = names::Dropping { end: index.size(), bytes, index: end, cuts: index.cuts(), boot };
-        let owner = attributes::owner_of(over, object).await?;
-        container.0.put(object, &dropping.name(id)?, owner, Bytes::new()).await?;
-        recovered.closed += 1;
-    }
-    Ok(recovered)
-}
-
-/// Whether the process of a writer (`host, process N`) runs on this host; `own`: this process's words.
-fn is_running(own: &str, words: &str) -> bool {
-    let host =
-        |words: &str| words.split_once(", process ").map(|(host, pid)| (host.to_owned(), pid.to_owned()));
-    match (host(own), host(words)) {
-        (Some((here, _)), Some((there, pid))) => {
-            here == there && pid.parse::<u32>().is_ok() && std::path::Path::new("/proc").join(pid).exists()
-        }
-        _ => false,
-    }
-}
-
-/// Cut the torn tail of an index log.
-async fn cut_tail<B: Vfs>(over: &B, object: Handle, id: WriterId, end: u64) -> Result<()> {
-    let found = async {
-        let folder = over.lookup(object, &names::folder(id.folder(FOLDERS))?).await?;
-        over.lookup(folder.handle, &names::index(id)?).await
-    };
-    match found.await {
-        Ok(log) if log.size > end => over.truncate(log.handle, end, false).await.map(drop),
-        Err(error) if error.status != Status::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Delete the containers in the bin: removed ones, and those that were being made when their process was
-/// killed. No writer may run.
-///
-/// # Errors
-/// Errors of the file system below.
-pub async fn empty_bin<B: Vfs>(container: &Container<B>) -> Result<u64> {
-    let over = container.over();
-    let bin = match over.lookup(Handle::ROOT, &names::bin()).await {
-        Err(error) if error.status == Status::NotFound => return Ok(0),
-        found => found?.handle,
-    };
-    let mut listing = over.opendir(bin, Duration::from_secs(1));
-    let mut entries = Vec::new();
-    while let Some(listed) = listing.next(false).await? {
-        entries.push((listed.entry.name, listed.entry.kind, listed.entry.handle));
-    }
-    let mut deleted = 0;
-    for (name, kind, handle) in entries {
-        let is_own =
-            ["gone.", "new.", "compact."].iter().any(|own| name.as_bytes().starts_with(own.as_bytes()));
-        if kind == Kind::Directory && is_own {
-            container.delete_in_bin(&name, handle).await?;
-            deleted += 1;
-        }
-    }
-    Ok(deleted)
 }

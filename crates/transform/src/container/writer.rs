@@ -4,13 +4,14 @@
 //! positions that the writer keeps, one write at a time; after an error the data log's true length counts.
 
 use super::names;
+use super::remove::gone_is_fine;
 use super::state::State;
 use crate::limits::FOLDERS;
 use crate::online::Online;
 use crate::record::{Cut, Entry, Record, VERSION};
 use crate::writer_id::WriterId;
 use bytes::Bytes;
-use futures_util::future::try_join;
+use futures_util::future::{join, try_join};
 use shoal_env::local::Semaphore;
 use shoal_proto::{Handle, Name, Owner, Rights, Status};
 use shoal_vfs::{Result, Vfs, VfsFile};
@@ -38,6 +39,8 @@ pub(crate) struct Writer<B: Vfs> {
     is_closed: Cell<bool>,
     /// Its names were not made durable yet.
     is_new: Cell<bool>,
+    /// Its name: the text says what was synced, so that a log that lost it later is found out.
+    name: RefCell<Option<B::File>>,
     /// Open files that write with it.
     pub(super) users: Cell<u32>,
 }
@@ -56,18 +59,31 @@ pub(super) struct Idle {
 const RIGHTS: Rights = Rights::READ.union(Rights::WRITE);
 
 impl<B: Vfs> Writer<B> {
-    /// A new writer of a container.
+    /// A new writer of a container. If that fails nothing of it stays.
     pub(super) async fn make(state: &State<B>, owner: Owner) -> Result<Writer<B>> {
-        let (shared, id) = (&state.shared, WriterId::draw(&state.shared.env));
+        let id = WriterId::draw(&state.shared.env);
+        let made = Writer::make_logs(state, id, owner).await;
+        if made.is_err() {
+            let (shared, object) = (state.shared.clone(), state.object);
+            let words = "a writer that was not made stays: `shoal container recover`";
+            state.shared.clean(words, async move || take_back(&shared.over, object, id).await).await;
+        }
+        made
+    }
+
+    async fn make_logs(state: &State<B>, id: WriterId, owner: Owner) -> Result<Writer<B>> {
+        let shared = &state.shared;
         let over = &shared.over;
         shared.put(state.object, &names::writer(id)?, owner, Bytes::new()).await?;
         let folder = folder(state, id, owner).await?;
         let (index, data) = (names::index(id)?, names::data(id)?);
-        let ((_, _, index), (_, _, data)) = try_join(
+        // Both are waited for: one that fails leaves none that is made later.
+        let (index, data) = join(
             over.create(folder, &index, owner, true, RIGHTS),
             over.create(folder, &data, owner, true, RIGHTS),
         )
-        .await?;
+        .await;
+        let ((_, _, index), (_, _, data)) = (index?, data?);
         let (boot, words) = (shared.env.boot_id(), shared.words.clone());
         let head = Record::Head { version: VERSION, id, boot, words }.encode();
         let index_bytes = head.len() as u64;
@@ -86,6 +102,7 @@ impl<B: Vfs> Writer<B> {
             is_broken: Cell::new(false),
             is_closed: Cell::new(false),
             is_new: Cell::new(true),
+            name: RefCell::new(None),
             users: Cell::new(0),
         })
     }
@@ -102,6 +119,11 @@ impl<B: Vfs> Writer<B> {
         }
         let opened = try_join(over.open(index.handle, RIGHTS), over.open(data.handle, RIGHTS));
         let (index, data) = opened.await?;
+        // Sealed, or taken by another process: then its logs are not touched.
+        match over.lookup(state.object, &idle.dropping.name(idle.id)?).await {
+            Err(error) if error.status == Status::NotFound => return Ok(None),
+            found => found?,
+        };
         let mut index_bytes = idle.index;
         if idle.is_durable {
             // Its dropping made its bytes known after a power cut: from now on this does.
@@ -130,6 +152,7 @@ impl<B: Vfs> Writer<B> {
             is_broken: Cell::new(false),
             is_closed: Cell::new(false),
             is_new: Cell::new(true),
+            name: RefCell::new(None),
             users: Cell::new(0),
         }))
     }
@@ -231,9 +254,13 @@ impl<B: Vfs> Writer<B> {
                 if !self.is_broken() && !self.is_closed.get() {
                     self.record(&Record::Named { data: physical }).await?;
                 }
-                written
+                (written, physical, self.index_bytes.get())
             };
+            let (written, data, index) = written;
             self.index.fsync().await?;
+            if let Err(error) = self.say_synced(state, data, index).await {
+                tracing::debug!("what was synced is not said beside the logs: {error}");
+            }
             // The record just written is durable too.
             self.synced.set(written + u64::from(self.written.get() == written + 1));
         }
@@ -245,6 +272,21 @@ impl<B: Vfs> Writer<B> {
         Ok(())
     }
 
+    /// So many bytes of its logs are durable. This is evidence only: it is not synced itself.
+    async fn say_synced(&self, state: &State<B>, data: u64, index: u64) -> Result<()> {
+        let known = self.name.borrow().clone();
+        let file = match known {
+            Some(file) => file,
+            None => {
+                let over = &state.shared.over;
+                let named = over.lookup(state.object, &names::writer(self.id)?).await?;
+                over.open(named.handle, RIGHTS).await?
+            }
+        };
+        self.name.replace(Some(file.clone()));
+        file.write(0, Bytes::copy_from_slice(&names::synced(data, index))).await
+    }
+
     /// Close it: a dropping states its facts. Its name in the container stays: a listing that is under way
     /// while a name is replaced may show neither the old one nor the new one.
     pub(super) async fn close(&self, state: &State<B>, owner: Owner, end: u64, cuts: u64) -> Result<Idle> {
@@ -254,15 +296,34 @@ impl<B: Vfs> Writer<B> {
         let is_durable = !self.is_dirty();
         let boot = if is_durable { 0 } else { names::short_boot(state.shared.env.boot_id()) };
         let dropping = names::Dropping { end, bytes: data, index, cuts, boot };
-        state.shared.put(state.object, &dropping.name(self.id)?, owner, Bytes::new()).await?;
+        let (shared, name) = (&state.shared, dropping.name(self.id)?);
+        let put = async || match shared.put(state.object, &name, owner, Bytes::new()).await {
+            // Of a try that was not closed.
+            Err(error) if error.status == Status::Exists => Ok(()),
+            put => put,
+        };
+        shared.while_short(put).await?;
         // With the dropping a sync after this makes known how long the logs are.
         self.is_new.set(true);
         Ok(Idle { id: self.id, data, index, dropping, is_durable })
     }
 }
 
+/// Remove what was made of a writer that was not made.
+async fn take_back<B: Vfs>(over: &B, object: Handle, id: WriterId) -> Result<()> {
+    match over.lookup(object, &names::folder(id.folder(FOLDERS))?).await {
+        Ok(folder) => {
+            gone_is_fine(over.unlink(folder.handle, &names::data(id)?).await)?;
+            gone_is_fine(over.unlink(folder.handle, &names::index(id)?).await)?;
+        }
+        Err(error) if !matches!(error.status, Status::NotFound | Status::Stale) => return Err(error),
+        Err(_) => {}
+    }
+    gone_is_fine(over.unlink(object, &names::writer(id)?).await)
+}
+
 /// The folder of a writer's logs, made if it is missing.
-async fn folder<B: Vfs>(state: &State<B>, id: WriterId, owner: Owner) -> Result<Handle> {
+pub(super) async fn folder<B: Vfs>(state: &State<B>, id: WriterId, owner: Owner) -> Result<Handle> {
     let (over, name) = (&state.shared.over, names::folder(id.folder(FOLDERS))?);
     let owner = Owner { mode: super::attributes::folder_mode(owner.mode), ..owner };
     match over.mkdir(state.object, &name, owner).await {
