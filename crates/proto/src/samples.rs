@@ -213,7 +213,6 @@ pub fn ops() -> Vec<Op> {
             servers: vec![ServerId(1), ServerId(0)].into(),
             replace: true,
         },
-        Op::Setlayout { object, template: Template { dist: Dist::Forked { subfiles: 4 }, width: 1 } },
     ]
 }
 
