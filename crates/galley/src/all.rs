@@ -1,7 +1,7 @@
 //! `gfs_all_create`, `gfs_all_open`, `gfs_all_close`, `gfs_all_delete`: a fork of one name in every subfile.
 //!
-//! Creation and deletion are one message a server, all servers at once; an open is one message a subfile, all at
-//! once.
+//! Creation and deletion are one message a server, all servers at once; an open is one message a subfile,
+//! all at once.
 
 use crate::forks::owner;
 use crate::{FileId, ForkId, Galley, Result};

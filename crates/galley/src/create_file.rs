@@ -5,8 +5,9 @@ use shoal_proto::{Handle, Name, Owner, ServerId};
 use shoal_vfs::{Error, ForkedFile, Vfs};
 
 impl<V: Vfs> Galley<V> {
-    /// Create a file: a subfile on each server of `iop_list`, in order. Without a list the file system chooses
-    /// `num_iops` servers. `owner`: of the directories that the file is (not in Galley, which had no owners).
+    /// Create a file: a subfile on each server of `iop_list`, in order. Without a list the file system
+    /// chooses `num_iops` servers. `owner`: of the directories that the file is (not in Galley, which had no
+    /// owners).
     ///
     /// # Errors
     /// `Exists`, `NameTooLong`, `NoSpace`; `Invalid`: the number, or a server; a list of another length than

@@ -48,8 +48,8 @@ impl<V: Vfs> Galley<V> {
         Ok(self.file(fid)?.subfiles.len() as u32)
     }
 
-    /// Delete a file, with all its subfiles and forks. It is no single change: what a failure leaves is a file
-    /// with fewer forks, and can be deleted again.
+    /// Delete a file, with all its subfiles and forks. It is no single change: what a failure leaves is a
+    /// file with fewer forks, and can be deleted again.
     ///
     /// # Errors
     /// `NoEntry`; `Invalid`: it is no forked file.

@@ -1,5 +1,5 @@
-//! `gfs_create_fork`, `gfs_open_fork`, `gfs_close_fork`, `gfs_delete_fork`, `gfs_extend_fork`: one message each,
-//! to the server of the subfile. A close sends none, unless the fork was deleted.
+//! `gfs_create_fork`, `gfs_open_fork`, `gfs_close_fork`, `gfs_delete_fork`, `gfs_extend_fork`: one message
+//! each, to the server of the subfile. A close sends none, unless the fork was deleted.
 
 use crate::{FileId, ForkId, Galley, Result};
 use shoal_proto::{Allocation, Kind, Owner, Rights};
@@ -48,8 +48,8 @@ impl<V: Vfs> Galley<V> {
         }
     }
 
-    /// Delete a fork. Its space is free after the last close by this application; another application that has
-    /// it open loses it as any removed file.
+    /// Delete a fork. Its space is free after the last close by this application; another application that
+    /// has it open loses it as any removed file.
     ///
     /// # Errors
     /// `BadFile`, `NoEntry`; `Invalid`: the subfile, or the name.

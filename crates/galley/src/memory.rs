@@ -10,8 +10,8 @@ pub struct Memory<T> {
 }
 
 impl<T> Memory<T> {
-    /// Offsets count from `origin`, a place in the buffer: with a negative memory stride the first record lies
-    /// behind the others.
+    /// Offsets count from `origin`, a place in the buffer: with a negative memory stride the first record
+    /// lies behind the others.
     pub fn at(bytes: T, origin: usize) -> Memory<T> {
         Memory { bytes, origin }
     }
@@ -29,8 +29,8 @@ impl<'a> From<&'a [u8]> for Memory<&'a [u8]> {
     }
 }
 
-/// A buffer of a non-blocking transfer, shared with the operation under way: a read fills it before its `wait`
-/// returns, a write takes its bytes when it begins.
+/// A buffer of a non-blocking transfer, shared with the operation under way: a read fills it before its
+/// `wait` returns, a write takes its bytes when it begins.
 #[derive(Clone, Default, Debug)]
 pub struct SharedBuffer(pub(crate) Rc<RefCell<Vec<u8>>>, pub(crate) usize);
 

@@ -1,8 +1,9 @@
 //! `gfs_read` and `gfs_write` in all their shapes: one pairing, one call of the file system.
 //!
-//! A read that ends in the fork as far as its size is known here is one request. One that reaches further asks
-//! for the size after it, and moves only what the fork has: the bytes moved are returned, and memory beside them
-//! is left as it is. Where records of a write overlap the later byte stays, in the order of the shape.
+//! A read that ends in the fork as far as its size is known here is one request. One that reaches further
+//! asks for the size after it, and moves only what the fork has: the bytes moved are returned, and memory
+//! beside them is left as it is. Where records of a write overlap the later byte stays, in the order of the
+//! shape.
 
 use crate::init::OpenedFork;
 use crate::shape::{self, Shape};
@@ -69,8 +70,8 @@ impl<V: Vfs> Galley<V> {
         self.write_shape(fork_id, buf.into(), self.shaped(shape::block(block))?).await
     }
 
-    /// Read. `quant` records of `size` bytes, the first at `offset`, each `f_stride` bytes after the one before it, and in
-    /// memory `m_stride` bytes. The bytes moved.
+    /// Read. `quant` records of `size` bytes, the first at `offset`, each `f_stride` bytes after the one
+    /// before it, and in memory `m_stride` bytes. The bytes moved.
     ///
     /// # Errors
     /// `BadFile`, `Io`; `Invalid`: a shape, or a place outside the fork's offsets or the buffer.
@@ -114,7 +115,8 @@ impl<V: Vfs> Galley<V> {
         .await
     }
 
-    /// Read. Records of `size` bytes, repeated by each level of `list` in turn, **innermost first**. The bytes moved.
+    /// Read. Records of `size` bytes, repeated by each level of `list` in turn, **innermost first**. The
+    /// bytes moved.
     ///
     /// # Errors
     /// `BadFile`, `Io`; `Invalid`: a shape, or a place outside the fork's offsets or the buffer.
@@ -144,7 +146,8 @@ impl<V: Vfs> Galley<V> {
         self.write_shape(fork_id, buf.into(), self.shaped(shape::nested(offset, size, list))?).await
     }
 
-    /// Read. A vector of requests, each repeated, each bytes or a further vector: **the root is outermost**. The bytes moved.
+    /// Read. A vector of requests, each repeated, each bytes or a further vector: **the root is outermost**.
+    /// The bytes moved.
     ///
     /// # Errors
     /// `BadFile`, `Io`; `Invalid`: a shape, or a place outside the fork's offsets or the buffer.

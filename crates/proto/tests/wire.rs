@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use proptest::prelude::*;
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal};
-use shoal_proto::{Action, Answer, Durability, Frame, Op, Reply, Request, samples};
+use shoal_proto::{Action, Answer, Dist, Durability, Frame, Op, Reply, Request, Template, samples};
 use std::collections::BTreeSet;
 
 fn survives<T: Codec + PartialEq + std::fmt::Debug>(value: &T) {
@@ -20,6 +20,14 @@ fn every_message_survives_the_wire_and_none_is_read_from_a_part_of_itself() {
     samples::ops().iter().for_each(survives);
     samples::answers().iter().for_each(survives);
     samples::actions().iter().for_each(survives);
+    for dist in [Dist::Basic, Dist::SimpleStripe { strip: 4096 }, Dist::Fork, Dist::Forked { subfiles: 512 }]
+    {
+        survives(&Template { dist, width: 3 });
+    }
+    for subfiles in [0, 513, u16::MAX] {
+        let bytes = Dist::Forked { subfiles }.to_bytes();
+        assert!(Dist::from_bytes(&bytes).is_err(), "{subfiles} subfiles are over the limit");
+    }
     survives(&samples::request());
     survives(&samples::reply());
 }

@@ -126,6 +126,7 @@ async fn find_map(shard: &Rc<Shard>) -> Result<ClusterMap, StoreError> {
 async fn keep_map(shard: &Rc<Shard>) -> Result<(), StoreError> {
     let mut kept = kept_map(shard).await?;
     let mut changes = Changes::default();
+    format::raise(shard, &mut changes).await?;
     match &kept {
         Some(kept) if older_copy::is_accepted(shard, kept, &shard.identity().map) => {
             older_copy::forget_promises(shard).await?;

@@ -7,7 +7,7 @@ use shoal_proto::{
     Action, Answer, ClusterMap, Generation, Handle, Op, Roles, ServerId, Status, StoreId, Time,
 };
 use shoal_server::Settings;
-use shoal_server::format::FORMAT;
+use shoal_server::format::{FORMAT, FORMAT_MIN};
 use shoal_store::{Changes, look};
 
 #[test]
@@ -190,6 +190,13 @@ fn a_new_folder_says_the_format_of_its_rows_and_one_that_says_another_or_none_is
         let store = cluster.stores[0].clone();
         let (row, _) = look(&store, |view| view.get(&key)).await.unwrap();
         assert_eq!(row.as_deref(), Some(&FORMAT.to_le_bytes()[..]));
+        // One of an older format that is read is raised.
+        cluster.kill(0);
+        let older = bytes::Bytes::copy_from_slice(&FORMAT_MIN.to_le_bytes());
+        store.apply(Changes { rows: vec![(key.clone(), Some(older))], ..Changes::default() }).unwrap();
+        cluster.start(0).await;
+        let (raised, _) = look(&store, |view| view.get(&key)).await.unwrap();
+        assert_eq!(raised, row);
         for (there, word) in [
             (Some((FORMAT + 1).to_le_bytes().to_vec()), format!("are of format {}", FORMAT + 1)),
             (Some(b"nonsense".to_vec()), "the row of the format".to_owned()),

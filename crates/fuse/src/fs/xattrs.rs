@@ -4,8 +4,8 @@
 //! `security.` attribute is answered from the list of all of them: an empty list then answers all further
 //! questions for as long as attributes are cached, and a file made through this mount needs no list at all.
 //!
-//! `user.shoal.layout` tells the layout of a forked file, a subfile or a fork. It is answered where it is asked
-//! for and in no list, so that a copy of the tree elsewhere does not carry it along.
+//! `user.shoal.layout` tells the layout of a forked file, a subfile or a fork. It is answered where it is
+//! asked for and in no list, so that a copy of the tree elsewhere does not carry it along.
 
 use super::{Errno, Fs, Result};
 use bytes::Bytes;

@@ -1,14 +1,16 @@
 //! Forked files through the mount: ordinary programs see directories.
 
+use crate::cluster::Cluster;
 use crate::{Mounted, errno, names_in};
 use shoal_client::Client;
 use shoal_env::real;
 use shoal_proto::op::Owner;
-use shoal_proto::{Handle, Name};
+use shoal_proto::{Handle, Name, Status};
 use shoal_vfs::ForkedFile;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// Make a forked file in the root.
 fn make(mounted: &Mounted, name: &str, subfiles: u16) {
@@ -87,4 +89,34 @@ fn what_a_forked_file_refuses_has_its_number_in_the_mount_and_its_layout_is_told
     assert_eq!(set.map_err(|errno| errno.raw_os_error()), Err(libc::EPERM));
     fs::rename(mounted.path("forked"), mounted.path("moved")).unwrap();
     assert_eq!(fs::read(mounted.path("moved/0/b")).unwrap(), b"a fork");
+}
+
+#[test]
+fn a_forked_file_that_a_silent_server_should_hold_a_part_of_is_made_whole_or_not_at_all() {
+    let cluster = Cluster::start(3);
+    let silenced = cluster.silence(2);
+    let options = shoal_client::Options { timeout: Duration::from_secs(2), ..cluster.client() };
+    real::run("client", |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let name = Name::new(b"forked").unwrap();
+        let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+        let forked = ForkedFile { subfiles: 6, ..ForkedFile::default() };
+        let refused = client.mkforked(Handle::ROOT, &name, owner, &forked).await;
+        assert!(refused.is_err(), "{refused:?}");
+        drop(silenced);
+        let there = client.lookup(Handle::ROOT, &name).await;
+        assert_eq!(there.map_err(|error| error.status), Err(Status::NotFound));
+        let file = loop {
+            // Until the server is known to answer again.
+            match client.mkforked(Handle::ROOT, &name, owner, &forked).await {
+                Ok(file) => break file,
+                Err(error) => assert!(error.is_silence() || error.status == Status::Busy, "{error}"),
+            }
+        };
+        for subfile in 0..6 {
+            let name = Name::new(format!("{subfile}").as_bytes()).unwrap();
+            client.lookup(file.handle, &name).await.unwrap();
+        }
+        client.close().await;
+    });
 }

@@ -17,8 +17,11 @@ use bytes::Bytes;
 use shoal_store::{Changes, StoreError, look};
 use std::rc::Rc;
 
-/// The format that this build writes, and the only one that it reads.
-pub const FORMAT: u32 = 2;
+/// The format that this build writes. Format 3 adds forked files; all else is as in format 2.
+pub const FORMAT: u32 = 3;
+/// The oldest format that this build reads. A folder of it is raised to [`FORMAT`] before anything else is
+/// written, so that an older build does not meet what it cannot read.
+pub const FORMAT_MIN: u32 = 2;
 
 /// Its key.
 fn key() -> Bytes {
@@ -30,6 +33,19 @@ pub fn put(changes: &mut Changes) {
     changes.put(key(), Bytes::copy_from_slice(&FORMAT.to_le_bytes()));
 }
 
+/// Raise a folder of an older format that this build reads.
+///
+/// # Errors
+/// When the store fails.
+pub async fn raise(shard: &Rc<Shard>, changes: &mut Changes) -> Result<(), StoreError> {
+    let key = key();
+    let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
+    if row.is_some_and(|row| row[..] != FORMAT.to_le_bytes()) {
+        put(changes);
+    }
+    Ok(())
+}
+
 /// Compare the format of the rows with the format of this build.
 ///
 /// # Errors
@@ -39,7 +55,7 @@ pub async fn check(shard: &Rc<Shard>) -> Result<(), StoreError> {
     let (row, _) = look(&shard.collection, |view| view.get(&key)).await?;
     let found = match row {
         Some(row) => match <[u8; 4]>::try_from(&row[..]) {
-            Ok(bytes) if u32::from_le_bytes(bytes) == FORMAT => return Ok(()),
+            Ok(bytes) if (FORMAT_MIN..=FORMAT).contains(&u32::from_le_bytes(bytes)) => return Ok(()),
             Ok(bytes) => format!("are of format {}", u32::from_le_bytes(bytes)),
             Err(_) => return Err(StoreError::Damaged("the row of the format of the rows".into())),
         },
@@ -56,7 +72,7 @@ pub async fn check(shard: &Rc<Shard>) -> Result<(), StoreError> {
         }
     };
     Err(StoreError::Refused(format!(
-        "its rows {found}, and this program reads format {FORMAT}: serve it with the program that made it and copy the data \
+        "its rows {found}, and this program reads format {FORMAT}, and older ones from {FORMAT_MIN} on: serve it with the program that made it and copy the data \
          out, or begin anew in an empty folder"
     )))
 }
@@ -133,7 +149,7 @@ mod tests {
         let sum = blake3::hash(&all).to_hex();
         assert_eq!(
             (super::FORMAT, &sum[..16]),
-            (2, "65c8b1db20586979"),
+            (3, "4ae3a62d5b45f9f5"),
             "rows are written otherwise: another `FORMAT`"
         );
     }

@@ -1,4 +1,4 @@
-//! What may happen in a forked file and its subfiles.
+//! The rules of a forked file and its subfiles.
 //!
 //! ```text
 //!   data/            template Forked { subfiles: 3 }       the forked file
@@ -8,12 +8,12 @@
 //!   ├── 1/
 //!   └── 2/
 //! ```
-//! **Invariant: a forked file has no entries but its subfiles, and a subfile none but forks.** So the template of
-//! the directory alone decides, and each operation on an entry has that at hand. A fork has one name: another
-//! one could be on another server.
+//! **Invariant: a forked file has no entries but its subfiles, and a subfile none but forks.** So the
+//! template of the directory alone decides, and each operation on an entry has that at hand. A fork has one
+//! name: another one could be on another server.
 //!
-//! An empty subfile can be removed, because programs remove trees from their leaves (`rm -r`). The forked file
-//! is incomplete then: it can be removed, or checked and repaired.
+//! An empty subfile can be removed, because programs remove trees from their leaves (`rm -r`). The forked
+//! file is incomplete then: it can be removed, or checked and repaired.
 //!
 //! Source: Galley's three-dimensional files (seed, section 3).
 

@@ -134,8 +134,8 @@ pub enum Layout {
         #[arg(long)]
         json: bool,
     },
-    /// Set the layout of a directory's new files, or of a file that is still empty (made if missing). `forked`:
-    /// make a forked file, with all its subfiles, or make an empty directory into one.
+    /// Set the layout of a directory's new files, or of a file that is still empty (made if missing).
+    /// `forked`: make a forked file, with all its subfiles, or make an empty directory into one.
     #[command(after_help = "\
 Example:  shoal layout set mnt/checkpoints --strip 4M --width 2
           shoal layout set mnt/matrix forked --subfiles 8 --on 1,3

@@ -1,4 +1,5 @@
-//! Galley's calls: every shape moves the bytes that single reads and writes move, on forks and on a striped file.
+//! Galley's calls: every shape moves the bytes that single reads and writes move, on forks and on a striped
+//! file.
 
 use crate::cluster::{Cluster, STRIP};
 use crate::cost::Meter;

@@ -15,7 +15,8 @@ pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Setlayout { object, templ
 ///
 /// # Errors
 /// `Invalid` for an object that is neither a directory nor a file, or a width over the limit; `Exists` for a
-/// file that has data: a layout is chosen before the first byte; `NotPermitted` for a forked file and all in it.
+/// file that has data: a layout is chosen before the first byte; `NotPermitted` for a forked file and all in
+/// it.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, template: Template) -> Result<Answer, Stopped> {
     let object = ctx.object(object)?;
     let mut inode = ctx.inode(object)?;

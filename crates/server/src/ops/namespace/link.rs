@@ -14,8 +14,8 @@ pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Link { object, dir, name 
 /// Link it. The answer holds the object's attributes after it.
 ///
 /// # Errors
-/// `Exists`; `NotPermitted` for a directory; `CrossDevice` for a fork, and in a subfile; `NotFound` for an object whose last name is gone;
-/// `TooManyLinks`.
+/// `Exists`; `NotPermitted` for a directory; `CrossDevice` for a fork, and in a subfile; `NotFound` for an
+/// object whose last name is gone; `TooManyLinks`.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, dir: Handle, name: &Name) -> Result<Answer, Stopped> {
     let (object, dir) = (ctx.object(object)?, ctx.object(dir)?);
     let parent = make::free_in(ctx, dir, name, Kind::File)?;
