@@ -1,4 +1,4 @@
-//! Patterns from the wire: hostile ones are refused and change nothing, large ones hold nobody up.
+//! Patterns from the wire: hostile ones are refused and change nothing, large ones delay no small request.
 
 mod raw;
 

@@ -73,7 +73,7 @@ impl Shape {
     }
 }
 
-/// What is measured.
+/// The options of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PatternsOptions {
     /// Clients at once.
@@ -213,7 +213,7 @@ impl PatternRow {
 /// All rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PatternsReport {
-    /// What was measured.
+    /// The options of the measurement.
     pub options: PatternsOptions,
     /// The rows, in the order in which they were measured.
     pub rows: Vec<PatternRow>,

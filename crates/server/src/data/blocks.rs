@@ -6,7 +6,7 @@
 //!
 //! **A block is valid while the stream's change count is the one that it was read under.** Each change of a
 //! stream's bytes moves that count ([`change_counts`](super::change_counts)): writes, appends, truncations,
-//! holes, a content that is replaced. So no cached block outlives a truncation, whichever way it came. Only
+//! holes, a content that is replaced. So no cached block outlives a truncation, in any path. Only
 //! blocks that lie wholly inside the stream are kept: what the stream has not yet is not remembered.
 
 use super::extent::{BLOCK_BYTES, Extent};

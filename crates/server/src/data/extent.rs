@@ -42,7 +42,7 @@ impl Extent {
     }
 }
 
-/// What one request wants of an extent.
+/// The wish of one request at an extent.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
     /// The request's number.

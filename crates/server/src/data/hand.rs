@@ -13,8 +13,8 @@
 //! another one failed. It is left by its caller (the server ends): then no further step begins for it.
 //!
 //! Small contiguous requests do not wait for the sweep: they take the lock of their extent and go to the
-//! store, between two steps. What a small stream's handler replaces in its batch does not come here at all;
-//! so **bytes of a small stream are never written back that were only read**.
+//! store, between two steps. The content of a small stream that a handler replaces in its batch
+//! does not come here at all; so **bytes of a small stream are never written back that were only read**.
 //!
 //! The thread is never held: a burst is bounded in runs, a step in bytes, and between requests the copying of
 //! records gives way.

@@ -46,7 +46,7 @@ enum Lock {
     Written,
     /// It is read.
     Read,
-    /// It is read for all that want it: others who come wait for this step, and do not read it again.
+    /// It is read for all that want it: later requests wait for this step, and do not read it again.
     Shared,
 }
 
@@ -192,7 +192,7 @@ impl Order {
         !self.patience.get().is_zero() && (!is_all || self.probe.get().is_multiple_of(PROBE_EVERY))
     }
 
-    /// Nobody came: the next moment is half as long.
+    /// No other request came: the next moment is half as long.
     fn was_alone(&self, now: Instant) {
         let patience = self.patience.get();
         if self.halved_at.get().is_some_and(|at| now < at + patience) {
@@ -264,7 +264,7 @@ impl Order {
         std::iter::once(first).chain(more).collect()
     }
 
-    /// The readers that came to an extent since its step began, if nobody came to write.
+    /// The readers that came to an extent since its step began, if no writer did.
     pub fn late_readers(&self, extent: &Extent) -> Vec<u64> {
         let mut ripe = self.ripe.borrow_mut();
         match ripe.get(extent) {

@@ -59,7 +59,7 @@ impl SweepState {
         }
     }
 
-    /// What the readers of a step want, and the offsets of the blocks that are whole in it.
+    /// The bytes that the readers of a step want, and the offsets of the blocks that are whole in it.
     async fn sources(&self, taken: &Taken) -> Result<(Sources, BTreeSet<u64>), Status> {
         let (mut sources, mut whole) = (Sources::default(), BTreeSet::new());
         let Some((first, _)) = taken.extents.first() else { return Ok((sources, whole)) };

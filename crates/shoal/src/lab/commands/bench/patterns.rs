@@ -432,7 +432,7 @@ async fn work(file: &OpenFile, job: &Job, data: Vec<Bytes>) -> Result<Vec<Bytes>
     Ok(read)
 }
 
-/// What was read is what was written.
+/// The bytes read are those that were written.
 fn check(job: &Job, read: &[Bytes]) -> Result<()> {
     for (call, bytes) in job.calls.iter().zip(read) {
         if bytes_of(call) != bytes[..] {
