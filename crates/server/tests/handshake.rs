@@ -31,7 +31,7 @@ fn a_wrong_key_version_file_system_or_collection_is_refused_with_words() {
         assert!(refusal.words.0.contains("key file"), "{}", refusal.words);
         let refusal = refused(Wish { versions: (7, 9), ..Wish::default() }).await;
         assert_eq!(refusal.status, Status::BadVersion);
-        assert!(refusal.words.0.contains("2 to 2"), "{}", refusal.words);
+        assert!(refusal.words.0.contains("3 to 3"), "{}", refusal.words);
         let refusal = refused(Wish { fs: [0; 16], ..Wish::default() }).await;
         assert_eq!(refusal.status, Status::BadCollection);
         let refusal = refused(Wish { collection: CollectionId(99), ..Wish::default() }).await;
