@@ -541,7 +541,7 @@ wire_enum! {
         Holding = 34 "holding" { removed: Many<Handle, { limits::HELD_MAX }>, },
         /// Bytes of the objects that were removed.
         Yielded = 35 "yielded" { bytes: u64, },
-        /// What became of a request for a lock.
+        /// The state of a request for a lock.
         Locked = 36 "locked" { state: LockState, },
         /// The first lock in the way, if any.
         Holder = 37 "holder" { holder: Option<LockHolder>, },

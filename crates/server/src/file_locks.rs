@@ -426,7 +426,7 @@ pub(crate) fn end_client(shard: &Rc<Shard>, client: ClientId) {
     let ghost = ClientId(id);
     let locks = &shard.file_locks;
     if locks.claimants.borrow().contains(&client) {
-        // What it held is not known.
+        // The files that it had locked are not known.
         locks.fences_all.set(true);
     }
     if locks.claimants.borrow_mut().remove(&client) && locks.has_recovered() {

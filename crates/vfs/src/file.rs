@@ -128,9 +128,10 @@ pub trait VfsFile: Clone + 'static {
         self.write(offset, data).await
     }
 
-    /// Lock a range, or wait for it; `false`: another owner is in the way, and the call does not wait. What
-    /// the owner had there is replaced. An owner is one over all open files of this file here; what it has
-    /// goes with the last of those through which it locked. A wait has no time limit; a signal ends it.
+    /// Lock a range, or wait for it; `false`: another owner is in the way, and the call does not wait. The
+    /// lock replaces earlier ones of the owner there. An owner is one over all open files of this file here;
+    /// its locks go with the last of those through which it locked. A wait has no time limit; a signal ends
+    /// it.
     ///
     /// # Errors
     /// `NotSupported`: the file system leaves locks to the kernel ([`crate::Vfs::HAS_LOCKS`]); `Deadlock`:

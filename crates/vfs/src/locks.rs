@@ -13,7 +13,7 @@ pub struct LockCall {
     pub kind: LockKind,
     /// Wait while another owner is in the way.
     pub wait: bool,
-    /// The process, for those that ask who has the lock.
+    /// The process, for callers that ask for the holder of a lock.
     pub pid: u32,
 }
 

@@ -19,7 +19,7 @@ pub enum Asked {
     Unlock(LockOwner, LockRange),
 }
 
-/// What the kernel asks for.
+/// The request of the kernel.
 pub(super) fn asked(owner: u64, first: u64, last: u64, kind: i32, pid: u32, wait: bool) -> Result<Asked> {
     let range = LockRange { first, last: if last >= LAST { u64::MAX } else { last } };
     let owner = LockOwner(owner);

@@ -42,7 +42,7 @@ impl<V: Vfs> Fs<V> {
     pub async fn flush(&self, fh: u64, owner: u64) -> Result<()> {
         let (opened, owner) = (self.files.get(fh)?, LockOwner(owner));
         if opened.file().has_locks(owner) {
-            // What was written is written, whatever becomes of the lock.
+            // The bytes are written, also where the lock is not given back.
             let _ = self.unlock(&opened, owner, LockRange::ALL).await;
         }
         Ok(opened.file().flush().await?)

@@ -188,7 +188,7 @@ fn an_uncontended_lock_and_its_end_are_two_messages_and_where_nothing_locks_ther
         file.unlock().unwrap();
     }
     assert_eq!(since(&before, &one), BTreeMap::from([("lock", N), ("unlock", N)]));
-    // What has no lock has none to give back.
+    // A file without a lock has none to give back.
     drop(file);
     fs::read(one.path("f1")).unwrap();
     assert_eq!(since(&before, &one), BTreeMap::from([("lock", N), ("unlock", N)]));

@@ -1,4 +1,5 @@
-//! The table of locks: who holds which bytes of which file, and who waits for them. No I/O, no clock.
+//! The table of locks: the owners that hold bytes of each file, and the requests that wait for some. No I/O,
+//! no clock.
 //!
 //! ```text
 //!   file ── held:  owner A [0..99 shared]   owner B [50..199 shared]
@@ -47,7 +48,7 @@ pub struct Wanted {
     pub call: u64,
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The owner has the lock.

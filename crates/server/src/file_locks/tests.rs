@@ -10,7 +10,7 @@ const CALLS: usize = 100_000;
 /// Requests that wait at once.
 const WAITS: usize = 16;
 
-/// What the module's page says, over single bytes.
+/// The rules of the module's page, over single bytes.
 #[derive(Default)]
 struct Model {
     held: BTreeMap<(Handle, u64, Locker), LockKind>,
