@@ -4,10 +4,13 @@
 //! answers it. Names for the same call (with `64`, with `__…_chk`) are aliases: on 64-bit Linux they take the
 //! same arguments.
 
+pub mod changes;
 pub mod descriptors;
 pub mod directories;
 pub mod io;
 pub mod later;
+#[cfg(target_arch = "x86_64")]
+pub mod lists;
 pub mod locks;
 pub mod mapping;
 pub mod metadata;
@@ -15,6 +18,9 @@ pub mod names;
 pub mod open;
 pub mod places;
 pub mod process;
+pub mod program;
+pub mod space;
+pub mod spawn;
 pub mod stdio;
 pub mod temporary;
 pub mod threads;

@@ -52,7 +52,7 @@ const LAB: &[&str] = &["model", "bench", "sim", "experiment"];
 const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "vfs", "client"];
 
 /// Crates on whose paths nothing may be unwrapped without a reason.
-const CAREFUL: &[&str] = &["server", "vfs", "client", "store", "fuse"];
+const CAREFUL: &[&str] = &["server", "vfs", "client", "store", "fuse", "world", "preload"];
 
 /// Types with an offset and a length that are not a list of regions: one place each.
 const PLACES: &[(&str, &str)] = &[
@@ -81,6 +81,8 @@ const PLAIN: &[&str] = &[
     "client",
     "fuse",
     "config",
+    "world",
+    "preload",
     "fsck",
     "model",
     "bench",

@@ -4,7 +4,7 @@
 //! that may be written cannot be had so, and is `ENODEV`.
 
 use super::also;
-use super::process::image;
+use super::program::image;
 use crate::guard::{call, errno};
 use crate::opens;
 use crate::real;

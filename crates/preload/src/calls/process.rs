@@ -7,22 +7,15 @@
 //! - **A program of ours** runs from a sealed file in memory; a script of ours is given to its interpreter by its
 //!   name, which the interpreter opens through this library.
 
+use super::program::{arguments, program};
 use crate::config::{self, Config};
-use crate::guard::{self, Held, PATIENCE, Res, WORLD, answer, call, errno, is_inside};
+use crate::guard::{self, Held, PATIENCE, WORLD, answer, call, errno, is_inside};
 use crate::real;
-use crate::route::{Route, Spot, Target, directory, host_name, route, route_bytes, target};
-use crate::session::number;
+use crate::route::{Route, Spot, directory, host_name, route, route_bytes};
 use crate::table::{self, is_virtual};
-use libc::{AT_FDCWD, c_char, c_int, c_void, mode_t, pid_t};
-use shoal_proto::{Kind, Rights};
+use libc::{AT_FDCWD, c_char, c_int, pid_t};
 use std::ffi::{CStr, CString};
 use std::ptr;
-
-/// Bytes of a program, at most.
-const PROGRAM_BYTES_MAX: u64 = 1 << 31;
-const PIECE: usize = 4 << 20;
-/// Bytes of the first line of a script.
-const LINE_BYTES_MAX: usize = 256;
 
 /// `fork(2)`.
 #[unsafe(no_mangle)]
@@ -87,9 +80,10 @@ unsafe extern "C" fn vfork() -> pid_t {
 }
 
 /// An environment with our variables.
-struct Environment {
+pub struct Environment {
     _own: Vec<CString>,
-    list: Vec<*const c_char>,
+    /// Its entries, and null.
+    pub list: Vec<*const c_char>,
 }
 
 fn entry(name: &str, value: &[u8]) -> Option<CString> {
@@ -107,7 +101,11 @@ fn preload(config: &Config, given: Option<&[u8]>) -> Vec<u8> {
     }
 }
 
-unsafe fn environment(envp: *const *const c_char) -> Environment {
+/// An environment, with our variables put back.
+///
+/// # Safety
+/// `envp` is null, or an array of C strings that ends with null.
+pub unsafe fn environment(envp: *const *const c_char) -> Environment {
     let Some(config) = config::get() else {
         return Environment { _own: Vec::new(), list: Vec::new() };
     };
@@ -134,111 +132,6 @@ unsafe fn environment(envp: *const *const c_char) -> Environment {
         list.push(ptr::null());
         Environment { _own: own, list }
     }
-}
-
-/// The bytes of a file of ours in a sealed file in memory.
-pub fn image(spot: &Spot) -> Res<c_int> {
-    call(|session| {
-        let found = session.find(spot, true)?;
-        if found.attr.kind != Kind::File {
-            return Err(libc::EACCES);
-        }
-        if found.attr.size > PROGRAM_BYTES_MAX {
-            return Err(libc::ENOMEM);
-        }
-        let tree = session.tree(spot.mount)?;
-        let file = tree.open(found.attr.handle, Rights::READ).map_err(|error| number(&error))?;
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string.
-        let fd = unsafe { libc::syscall(libc::SYS_memfd_create, c"shoal-program".as_ptr(), flags) as c_int };
-        if fd < 0 {
-            return Err(errno());
-        }
-        let mut at = 0;
-        loop {
-            let read = file.read(at, PIECE).map_err(|error| number(&error))?;
-            // SAFETY: the bytes are there.
-            let put = unsafe { libc::syscall(libc::SYS_pwrite64, fd, read.as_ptr(), read.len(), at) };
-            if put != read.len() as i64 {
-                return Err(libc::ENOSPC);
-            }
-            at += read.len() as u64;
-            if read.len() < PIECE {
-                break;
-            }
-        }
-        let _ = file.close();
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE | libc::F_SEAL_SEAL;
-        // SAFETY: the descriptor is ours.
-        unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_ADD_SEALS, seals) };
-        Ok(fd)
-    })
-}
-
-/// A program of ours, as the kernel is to run it.
-struct Program {
-    path: CString,
-    /// Arguments before the caller's, in the place of its first.
-    before: Vec<CString>,
-    /// The file in memory, if there is one.
-    fd: c_int,
-}
-
-fn program(spot: &Spot, given: &CStr) -> Res<Program> {
-    let attr = call(|session| match target(session, spot, true)? {
-        Target::Found(found) => Ok(Ok(found.attr)),
-        Target::Outside(path) => Ok(Err(path)),
-    })?;
-    let attr = match attr {
-        Ok(attr) => attr,
-        Err(path) => return Ok(Program { path, before: Vec::new(), fd: -1 }),
-    };
-    if attr.kind != Kind::File || attr.mode & 0o111 == 0 {
-        return Err(libc::EACCES);
-    }
-    let fd = image(spot)?;
-    let mut head = [0_u8; LINE_BYTES_MAX];
-    // SAFETY: the buffer has that many bytes.
-    let read = unsafe { libc::syscall(libc::SYS_pread64, fd, head.as_mut_ptr(), head.len(), 0_i64) };
-    let head = &head[..usize::try_from(read).unwrap_or(0)];
-    let Some(line) = head.strip_prefix(b"#!") else {
-        let path = CString::new(format!("/proc/self/fd/{fd}")).map_err(|_| libc::EINVAL)?;
-        return Ok(Program { path, before: Vec::new(), fd });
-    };
-    crate::session::close_own(fd);
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or(line).trim_ascii();
-    let end = line.iter().position(|byte| byte.is_ascii_whitespace()).unwrap_or(line.len());
-    let (interpreter, option) = (&line[..end], line[end..].trim_ascii());
-    let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| libc::ENOEXEC);
-    if interpreter.is_empty() {
-        return Err(libc::ENOEXEC);
-    }
-    let mut before = vec![text(interpreter)?];
-    if !option.is_empty() {
-        before.push(text(option)?);
-    }
-    before.push(given.to_owned());
-    Ok(Program { path: text(interpreter)?, before, fd: -1 })
-}
-
-/// The arguments of a program that is run by its interpreter.
-unsafe fn arguments(program: &Program, argv: *const *const c_char) -> Vec<*const c_char> {
-    let mut all: Vec<*const c_char> = program.before.iter().map(|one| one.as_ptr()).collect();
-    // SAFETY: the caller's arguments.
-    unsafe {
-        let mut at = argv;
-        let skips_first = !all.is_empty();
-        let mut index = 0;
-        while let Some(one) = at.as_ref().filter(|one| !one.is_null()) {
-            if index > 0 || !skips_first {
-                all.push(*one);
-            }
-            at = at.add(1);
-            index += 1;
-        }
-    }
-    all.push(ptr::null());
-    all
 }
 
 /// `execve(2)`.
@@ -285,7 +178,11 @@ pub unsafe extern "C" fn execve(
     }
 }
 
-unsafe fn environ() -> *const *const c_char {
+/// The process's environment.
+///
+/// # Safety
+/// No other thread changes it.
+pub unsafe fn environ() -> *const *const c_char {
     unsafe extern "C" {
         static environ: *const *const c_char;
     }
@@ -300,7 +197,10 @@ unsafe extern "C" fn execv(path: *const c_char, argv: *const *const c_char) -> c
 }
 
 /// The places where a program of a name may lie.
-unsafe fn candidates(file: *const c_char) -> Vec<CString> {
+///
+/// # Safety
+/// `file` is a C string.
+pub unsafe fn candidates(file: *const c_char) -> Vec<CString> {
     // SAFETY: the caller passes a C string.
     let name = unsafe { CStr::from_ptr(file) };
     if name.to_bytes().contains(&b'/') || name.to_bytes().is_empty() {
@@ -315,8 +215,9 @@ unsafe fn candidates(file: *const c_char) -> Vec<CString> {
     path.split(|byte| *byte == b':').filter_map(|dir| join(dir).ok()).collect()
 }
 
+/// `execvpe(3)`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execvpe(
+pub unsafe extern "C" fn execvpe(
     file: *const c_char,
     argv: *const *const c_char,
     envp: *const *const c_char,
@@ -387,210 +288,6 @@ unsafe fn environment_or(envp: *const *const c_char) -> Vec<*const c_char> {
     let list = environment.list.clone();
     std::mem::forget(environment);
     if list.is_empty() { vec![ptr::null()] } else { list }
-}
-
-/// A list of arguments of a call with as many as it likes: some in registers, the others on the stack.
-#[cfg(target_arch = "x86_64")]
-mod lists {
-    use super::{environ, execve, execvpe};
-    use libc::{c_char, c_int};
-    use std::ptr;
-
-    type Argument = *const c_char;
-
-    /// The arguments up to the null that ends them, and the one after it.
-    unsafe fn collect(
-        registers: *const Argument,
-        count: usize,
-        stack: *const Argument,
-    ) -> (Vec<Argument>, Argument) {
-        let mut all = Vec::new();
-        let mut at = 0;
-        // SAFETY: the caller has ended the list with null.
-        unsafe {
-            let argument = |at: usize| if at < count { *registers.add(at) } else { *stack.add(at - count) };
-            while !argument(at).is_null() {
-                all.push(argument(at));
-                at += 1;
-            }
-            all.push(ptr::null());
-            (
-                all,
-                if at + 1 < count {
-                    *registers.add(at + 1)
-                } else {
-                    *stack.add((at + 1).saturating_sub(count))
-                },
-            )
-        }
-    }
-
-    unsafe extern "C" fn by_path(
-        path: Argument,
-        registers: *const Argument,
-        stack: *const Argument,
-    ) -> c_int {
-        // SAFETY: the caller's arguments.
-        unsafe { execve(path, collect(registers, 5, stack).0.as_ptr(), environ()) }
-    }
-
-    unsafe extern "C" fn by_name(
-        file: Argument,
-        registers: *const Argument,
-        stack: *const Argument,
-    ) -> c_int {
-        // SAFETY: the caller's arguments.
-        unsafe { execvpe(file, collect(registers, 5, stack).0.as_ptr(), environ()) }
-    }
-
-    unsafe extern "C" fn with_environment(
-        path: Argument,
-        registers: *const Argument,
-        stack: *const Argument,
-    ) -> c_int {
-        // SAFETY: the caller's arguments.
-        unsafe {
-            let (arguments, envp) = collect(registers, 5, stack);
-            execve(path, arguments.as_ptr(), envp.cast())
-        }
-    }
-
-    macro_rules! variadic {
-        ($($name:ident = $work:ident;)*) => {$(
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            unsafe extern "C" fn $name() -> c_int {
-                std::arch::naked_asm!(
-                    "sub rsp, 56",
-                    "mov [rsp], rsi",
-                    "mov [rsp + 8], rdx",
-                    "mov [rsp + 16], rcx",
-                    "mov [rsp + 24], r8",
-                    "mov [rsp + 32], r9",
-                    "mov rsi, rsp",
-                    "lea rdx, [rsp + 64]",
-                    "call {work}",
-                    "add rsp, 56",
-                    "ret",
-                    work = sym $work,
-                )
-            }
-        )*};
-    }
-
-    variadic! {
-        execl = by_path;
-        execlp = by_name;
-        execle = with_environment;
-    }
-}
-
-unsafe fn spawn(
-    child: *mut pid_t,
-    path: *const c_char,
-    (actions, attributes): (*const c_void, *const c_void),
-    argv: *const *const c_char,
-    envp: *const *const c_char,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe {
-        let environment = environment(envp);
-        let own = match route(AT_FDCWD, path) {
-            Route::Kernel => {
-                return real::posix_spawn()(
-                    child,
-                    path,
-                    actions,
-                    attributes,
-                    argv,
-                    environment.list.as_ptr(),
-                );
-            }
-            Route::Ours(spot) => match program(&spot, CStr::from_ptr(path)) {
-                Ok(program) => program,
-                Err(number) => return number,
-            },
-        };
-        let arguments = arguments(&own, argv);
-        let path = own.path.as_ptr();
-        let done = real::posix_spawn()(
-            child,
-            path,
-            actions,
-            attributes,
-            arguments.as_ptr(),
-            environment.list.as_ptr(),
-        );
-        if own.fd >= 0 {
-            crate::session::close_own(own.fd);
-        }
-        done
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawn(
-    child: *mut pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    argv: *const *const c_char,
-    envp: *const *const c_char,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe {
-        if !config::is_on() || is_inside() {
-            return real::posix_spawn()(child, path, actions, attributes, argv, envp);
-        }
-        spawn(child, path, (actions, attributes), argv, envp)
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawnp(
-    child: *mut pid_t,
-    file: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    argv: *const *const c_char,
-    envp: *const *const c_char,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe {
-        if !config::is_on() || is_inside() || file.is_null() {
-            return real::posix_spawnp()(child, file, actions, attributes, argv, envp);
-        }
-        for path in candidates(file) {
-            if matches!(route(AT_FDCWD, path.as_ptr()), Route::Ours(_))
-                && super::metadata::faccessat(AT_FDCWD, path.as_ptr(), libc::X_OK, 0) == 0
-            {
-                return spawn(child, path.as_ptr(), (actions, attributes), argv, envp);
-            }
-        }
-        let environment = environment(envp);
-        real::posix_spawnp()(child, file, actions, attributes, argv, environment.list.as_ptr())
-    }
-}
-
-/// A file that a child is to open: opened here and now, and given to the child as a descriptor.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawn_file_actions_addopen(
-    actions: *mut c_void,
-    fd: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: mode_t,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    unsafe {
-        let Route::Ours(spot) = route(AT_FDCWD, path) else {
-            return real::posix_spawn_file_actions_addopen()(actions, fd, path, flags, mode);
-        };
-        match super::open::open_spot(&spot, flags | libc::O_CLOEXEC, mode) {
-            Ok(opened) => libc::posix_spawn_file_actions_adddup2(actions.cast(), opened, fd),
-            Err(number) => number,
-        }
-    }
 }
 
 super::also! {

@@ -136,8 +136,11 @@ const FTW_CHDIR: c_int = 4;
 const FTW_DEPTH: c_int = 8;
 const FTW_ACTIONRETVAL: c_int = 16;
 
+/// A visit: path, attributes, kind, and where its name begins and how deep it is.
+type Visitor<'a> = dyn FnMut(&CStr, &libc::stat, c_int, [c_int; 2]) -> c_int + 'a;
+
 struct Walker<'a> {
-    visit: &'a mut dyn FnMut(&CStr, &libc::stat, c_int, [c_int; 2]) -> c_int,
+    visit: &'a mut Visitor<'a>,
     flags: c_int,
     device: Option<u64>,
 }

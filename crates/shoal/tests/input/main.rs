@@ -11,6 +11,7 @@ mod lost;
 mod month;
 mod moved;
 mod network;
+mod preload;
 mod program;
 mod silent;
 mod sizes;
