@@ -1,5 +1,5 @@
-//! The library is initialised before all others: a program may inherit a virtual standard output, which must be in
-//! its place before the C++ library looks.
+//! The library is initialised before all others: a program may inherit a virtual standard output, which must
+//! be in its place before the C++ library looks.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,7 +1,7 @@
 //! Which directories are ours: read once from the environment, before the program's `main`.
 //!
-//! `shoal run` sets the variables; a program's children inherit them, and an `exec` with an environment of its
-//! own has them put back ([`crate::calls::process`]). Nothing is opened here.
+//! `shoal run` sets the variables; a program's children inherit them, and an `exec` with an environment of
+//! its own has them put back ([`crate::calls::process`]). Nothing is opened here.
 
 use libc::{c_char, mode_t};
 use shoal_world::Over;
@@ -19,7 +19,7 @@ pub const DIRECTORY: &str = "SHOAL_PRELOAD_CWD";
 /// Any value: say which calls are declined.
 pub const LOG: &str = "SHOAL_PRELOAD_LOG";
 
-/// What the environment said.
+/// The settings from the environment.
 pub struct Config {
     /// The file systems.
     pub overs: Vec<Over>,

@@ -1,8 +1,8 @@
 //! Opens, reads, writes and positions of virtual descriptors.
 //!
-//! **The position is the record's**, shared by all processes that have the description: a write takes its place
-//! by one addition, and a read moves the position only if no other has moved it meanwhile. So two processes that
-//! write at once do not overwrite each other.
+//! **The position is the record's**, shared by all processes that have the description: a write takes its
+//! place by one addition, and a read moves the position only if no other has moved it meanwhile. So two
+//! processes that write at once do not overwrite each other.
 
 use crate::guard::{Res, call};
 use crate::record::{self, Record};

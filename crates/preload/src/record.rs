@@ -1,17 +1,17 @@
 //! The reserved descriptor, and the record in it.
 //!
-//! Each open file description has a descriptor of the kernel: a small file in memory, which holds the record of
-//! the open. `dup`, `fork` and `exec` carry it as they carry every descriptor, and a program that finds it can
-//! go on: it recognises the descriptor by the file itself, not by a list.
+//! Each open file description has a descriptor of the kernel: a small file in memory, which holds the record
+//! of the open. `dup`, `fork` and `exec` carry it as they carry every descriptor, and a program that finds it
+//! can go on: it recognises the descriptor by the file itself, not by a list.
 //!
 //! ```text
 //!   0        16      20      24      28       32      40       48      52      56
-//!   magic    kind    mount   flags   writes   offset  handle   state   length  path …
+//!   magic    kind    mount   flags   writes   offset  handle   state   bytes   path …
 //! ```
 //!
-//! **The descriptor that the program has is read-only**, so a call past our table (a raw system call, a static
-//! child) writes nowhere; its own position is at the end, so such a call reads nothing. The record is changed
-//! through a shared mapping. Offset and flags are shared as POSIX shares them.
+//! **The descriptor that the program has is read-only**, so a call past our table (a raw system call, a
+//! static child) writes nowhere; its own position is at the end, so such a call reads nothing. The record is
+//! changed through a shared mapping. Offset and flags are shared as POSIX shares them.
 
 use crate::guard::Res;
 use libc::{c_int, c_void};
@@ -46,7 +46,7 @@ pub struct Record {
     pub handle: AtomicU64,
     /// 1: the name was removed.
     pub state: AtomicU32,
-    length: AtomicU32,
+    path_bytes: AtomicU32,
     path: UnsafeCell<[u8; PATH_BYTES_MAX]>,
 }
 
@@ -55,7 +55,7 @@ const _: () = assert!(size_of::<Record>() <= BYTES);
 impl Record {
     /// The path from the root.
     pub fn path(&self) -> Vec<u8> {
-        let length = (self.length.load(Ordering::Acquire) as usize).min(PATH_BYTES_MAX);
+        let length = (self.path_bytes.load(Ordering::Acquire) as usize).min(PATH_BYTES_MAX);
         // SAFETY: the array is as long; bytes that another process changes meanwhile are some bytes.
         let path: &[u8] = unsafe { std::slice::from_raw_parts(self.path.get().cast(), length) };
         path.to_vec()
@@ -66,7 +66,7 @@ impl Record {
         let length = path.len().min(PATH_BYTES_MAX);
         // SAFETY: the array is as long, and the turn of the world is this thread's.
         unsafe { std::ptr::copy_nonoverlapping(path.as_ptr(), self.path.get().cast(), length) };
-        self.length.store(length as u32, Ordering::Release);
+        self.path_bytes.store(length as u32, Ordering::Release);
     }
 
     /// Status flags, as `fcntl` returns them.

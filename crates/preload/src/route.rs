@@ -7,8 +7,8 @@
 //!                            └ in one ─▶ that file system's
 //! ```
 //!
-//! The common cases need no system call and no lock: an absolute path is compared, a relative one is looked at
-//! for `..`. From the place on where a path enters a prefix, the file system walks it
+//! The common cases need no system call and no lock: an absolute path is compared, a relative one is looked
+//! at for `..`. From the place on where a path enters a prefix, the file system walks it
 //! ([`shoal_world::Walk`]). Outside, `..` is taken by its letters; a symbolic link outside that leads into a
 //! prefix is not seen.
 
@@ -222,7 +222,8 @@ fn relative(dir: c_int, path: &[u8]) -> Option<Spot> {
         let base = call(|session| session.directory_of(dir)).ok()?;
         return Some(join(base, path));
     }
-    // A descriptor of the kernel's may be of a directory above a prefix: then the path begins with a part of it.
+    // A descriptor of the kernel's may be of a directory above a prefix: then the path begins with a part of
+    // it.
     let first = path.split(|byte| *byte == b'/').find(|part| !part.is_empty() && *part != b".")?;
     let config = config::get()?;
     let is_part = |prefix: &[u8]| prefix.split(|byte| *byte == b'/').any(|part| part == first);

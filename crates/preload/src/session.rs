@@ -1,8 +1,8 @@
 //! The state of this process in our world: file systems, open file descriptions, the directory.
 //!
 //! An open file description is found by its record, which another process may have made ([`crate::record`]);
-//! its file is opened here when it is first used. So a child, and a program that was run by `exec`, begin with
-//! nothing and find all they inherited.
+//! its file is opened here when it is first used. So a child, and a program that was run by `exec`, begin
+//! with nothing and find all they inherited.
 
 use crate::config;
 use crate::guard::{Res, say};
@@ -147,8 +147,8 @@ impl Session {
         Ok(Walk::Object(found))
     }
 
-    /// Where one process sees another's writes only at an open: open the file of descriptions through which another
-    /// process has written since. Whether there was one.
+    /// Where one process sees another's writes only at an open: open the file of descriptions through which
+    /// another process has written since. Whether there was one.
     fn see(&mut self, mount: usize, handle: u64) -> Res<bool> {
         let over = config::get().and_then(|config| config.overs.get(mount));
         if over.is_none_or(|over| over.is_seen_at_once()) {
@@ -257,7 +257,7 @@ impl Session {
         let is_last = open.references == 0;
         let mut closed = Ok(());
         if is_last {
-            // What another process wrote through it, other descriptions of the file show too.
+            // Other descriptions of the file show the bytes of another process, too.
             let _ = self.see(key.0, key.1);
             if let Some(open) = self.opens.get_mut(index).and_then(Option::take) {
                 closed = close(open);

@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The words for a file system over a directory.
 pub const OFFERED: &str = "container, plain, or an address (shoal://HOST:PORT/NAME)";
 
-/// What a directory of the host shows.
+/// The contents of a directory of the host, as programs see them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Shown {
     /// Its own files, passed through.
@@ -44,7 +44,7 @@ pub struct Over {
     pub dir: PathBuf,
     /// The same as the user gave it, absolute: programs use this name too.
     pub given: PathBuf,
-    /// What it shows.
+    /// The contents.
     pub shown: Shown,
 }
 

@@ -1,7 +1,7 @@
 //! Numbers of descriptors, where the process is not ours.
 //!
-//! A library in a foreign program opens files beside it. Programs use low numbers by choice (`exec 3>file` of a
-//! shell), and would close or replace ours. So such a library has users' files opened at numbers from
+//! A library in a foreign program opens files beside it. Programs use low numbers by choice (`exec 3>file` of
+//! a shell), and would close or replace ours. So such a library has users' files opened at numbers from
 //! [`keep_from`] on; a program of ours leaves it at 0, and pays nothing.
 
 use rustix::fd::{AsRawFd as _, OwnedFd};

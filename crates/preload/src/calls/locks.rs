@@ -4,10 +4,10 @@
 //! record of a container. A ShoalFS has none: there they are on the reserved descriptor, so they hold between
 //! descriptors of one open, and between no others.
 //!
-//! **Record locks** (`fcntl`) are one process's, and POSIX gives them back at any close of the file in it. The
-//! file system below opens and closes such objects for itself, so a lock of that kind would not last. They are
-//! taken on one descriptor for each file and process, as locks of an open file description, which other
-//! processes' locks respect. **A call that waits for a lock is not in our world.**
+//! **Record locks** (`fcntl`) are one process's, and POSIX gives them back at any close of the file in it.
+//! The file system below opens and closes such objects for itself, so a lock of that kind would not last.
+//! They are taken on one descriptor for each file and process, as locks of an open file description, which
+//! other processes' locks respect. **A call that waits for a lock is not in our world.**
 
 use crate::config;
 use crate::guard::{self, Res, answer, call};

@@ -1,7 +1,7 @@
 //! Files in memory: mappings for reading, and shared objects.
 //!
-//! A mapping of a virtual file is memory of the process with the file's bytes at that moment. A shared mapping
-//! that may be written cannot be had so, and is `ENODEV`.
+//! A mapping of a virtual file is memory of the process with the file's bytes at that moment. A shared
+//! mapping that may be written cannot be had so, and is `ENODEV`.
 
 use super::also;
 use super::program::image;
@@ -67,7 +67,7 @@ unsafe extern "C" fn mmap(
     }
 }
 
-/// What `dlopen` is to load, and the C library's own function.
+/// The object that `dlopen` is to load, and the C library's own function.
 #[repr(C)]
 struct Load {
     path: *const c_char,

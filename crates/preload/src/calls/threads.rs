@@ -1,8 +1,8 @@
 //! Variables of a thread, in a program that ends.
 //!
-//! At `exit` the C library runs the destructors of the main thread's variables first, and flushes streams later,
-//! which call us. The runtime and the standard library keep some of their state in such variables. So those of
-//! this library's on the main thread are never destroyed.
+//! At `exit` the C library runs the destructors of the main thread's variables first, and flushes streams
+//! later, which call us. The runtime and the standard library keep some of their state in such variables. So
+//! those of this library's on the main thread are never destroyed.
 
 use crate::real;
 use libc::{c_int, c_void};

@@ -24,7 +24,8 @@ unsafe extern "C" fn scandirat(
     filter: Option<Filter>,
     order: Option<Order>,
 ) -> c_int {
-    // SAFETY: the caller's arguments; entries are copied into memory of the C library, which the caller frees.
+    // SAFETY: the caller's arguments; entries are copied into memory of the C library, which the caller
+    // frees.
     unsafe {
         let any = |function: usize| function as *mut c_void;
         if matches!(route(dir, path), Route::Kernel) {

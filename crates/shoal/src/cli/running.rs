@@ -12,8 +12,8 @@ Example:  shoal run --over /scratch/me/ckpt=container -- ./model --checkpoint /s
 The program is unchanged, and no mount and no root is needed: a library in the program and its children answers the C
 library's calls on paths below DIR. Programs without a C library (static ones) are refused.")]
 pub struct Run {
-    /// A directory, and what it shows: DIR=container (each file is a container in DIR), DIR=plain (DIR itself) or
-    /// DIR=shoal://HOST:PORT/NAME (a file system). DIR is absolute. May be given several times.
+    /// A directory, and what it shows: DIR=container (each file is a container in DIR), DIR=plain (DIR
+    /// itself) or DIR=shoal://HOST:PORT/NAME (a file system). DIR is absolute. May be given several times.
     #[arg(long, required = true, value_name = "DIR=WHAT")]
     pub over: Vec<String>,
     /// Which key.

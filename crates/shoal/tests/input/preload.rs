@@ -1,4 +1,5 @@
-//! `shoal run`: wrong directories, transforms, keys, libraries and programs are refused before a program runs.
+//! `shoal run`: wrong directories, transforms, keys, libraries and programs are refused before a program
+//! runs.
 
 use crate::program::{Home, refused, shoal};
 
