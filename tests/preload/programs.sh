@@ -63,6 +63,17 @@ time.sleep(0.1); print(sum(os.path.getsize(f'thread.{n}') for n in range(8)), le
 END
 sqlite3 -batch y.db 'create table t(x); insert into t values(1); insert into t values(2); select sum(x) from t; vacuum; pragma integrity_check;'
 
+# A ShoalFS has no locks between processes yet.
+[ "${3:-}" = shoal ] && locked=15 || {
+  sqlite3 -batch l.db 'create table c(n); insert into c values(0);'
+  for writer in 1 2 3; do
+    (for i in 1 2 3 4 5; do sqlite3 -batch -cmd '.timeout 60000' l.db 'update c set n = n + 1;'; done) &
+  done
+  wait
+  locked=$(sqlite3 -batch l.db 'select n from c')
+}
+echo "$locked"
+
 echo "== a build"
 cat >h.c <<'END'
 #include <stdio.h>

@@ -172,6 +172,19 @@ impl Session {
         Ok(is_new)
     }
 
+    /// A lock was taken: from now on this process sees all that others wrote before.
+    pub fn locked(&mut self, fd: c_int) -> Res<()> {
+        let record = self.open(fd)?.record;
+        let mount = record.mount as usize;
+        let over = config::get().and_then(|config| config.overs.get(mount));
+        if record.kind == record::DIRECTORY || over.is_none_or(|over| over.is_seen_at_once()) {
+            return Ok(());
+        }
+        let handle = self.handle(fd)?;
+        let opened = self.tree(mount)?.open(handle, Rights::READ).map_err(|error| number(&error))?;
+        opened.close().map_err(|error| number(&error))
+    }
+
     /// This process has written through a descriptor.
     pub fn wrote(&mut self, fd: c_int) {
         if let Ok(open) = self.open(fd) {

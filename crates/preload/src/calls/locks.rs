@@ -8,6 +8,9 @@
 //! The file system below opens and closes such objects for itself, so a lock of that kind would not last.
 //! They are taken on one descriptor for each file and process, as locks of an open file description, which
 //! other processes' locks respect. **A call that waits for a lock is not in our world.**
+//!
+//! **With a lock a process sees all bytes that others wrote before they gave it back**: the logs of a container
+//! are read anew.
 
 use crate::config;
 use crate::guard::{self, Res, answer, call};
@@ -110,6 +113,9 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
     }
     if command == libc::F_OFD_GETLK {
         *wanted = own;
+    } else if c_int::from(wanted.l_type) != libc::F_UNLCK {
+        // Not known: then the lock holds all the same.
+        let _ = call(|session| session.locked(fd));
     }
     Ok(done)
 }
@@ -129,8 +135,14 @@ unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
         Ok(on)
     });
     match on {
-        // SAFETY: the descriptor is ours; the call may wait.
-        Ok(on) => unsafe { real::flock()(on, operation) },
+        Ok(on) => {
+            // SAFETY: the descriptor is ours; the call may wait.
+            let done = unsafe { real::flock()(on, operation) };
+            if done == 0 && operation & libc::LOCK_UN == 0 {
+                let _ = call(|session| session.locked(fd));
+            }
+            done
+        }
         Err(number) => answer(Err(number)),
     }
 }
