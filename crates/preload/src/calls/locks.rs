@@ -9,8 +9,8 @@
 //! They are taken on one descriptor for each file and process, as locks of an open file description, which
 //! other processes' locks respect. **A call that waits for a lock is not in our world.**
 //!
-//! **With a lock a process sees all bytes that others wrote before they gave it back**: the logs of a container
-//! are read anew.
+//! **With a lock a process sees all bytes that others wrote before they gave it back**: the logs of a
+//! container are read anew.
 
 use crate::config;
 use crate::guard::{self, Res, answer, call};
