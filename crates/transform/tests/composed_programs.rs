@@ -230,7 +230,7 @@ async fn work(env: Env, seed: u64, promised: Rc<RefCell<Promised>>) {
 #[test]
 fn a_kill_at_any_call_takes_nothing_that_returned_and_a_power_cut_nothing_that_was_synced() {
     let (mut midway, mut whole) = (0, 0);
-    for seed in 1..=seeds(90) {
+    for seed in 1..=seeds(60) {
         let world = World::new(seed, Config::default());
         let machine = world.machine("machine");
         let process = world.process("process", machine);
