@@ -65,13 +65,12 @@ impl<V: Vfs> Galley<V> {
     pub async fn gfs_wait(&self, handle: &OperationHandle) -> Result<u64> {
         loop {
             let done = handle.0.done.wait();
-            let mut stage = handle.0.stage.borrow_mut();
-            match std::mem::take(&mut *stage) {
+            let taken = handle.0.stage.replace(Stage::Idle);
+            match taken {
                 Stage::Idle => return Err(self.fail(Errno::Invalid, "the handle has no operation")),
                 Stage::Done(result) => return result,
-                Stage::UnderWay => *stage = Stage::UnderWay,
+                Stage::UnderWay => drop(handle.0.stage.replace(Stage::UnderWay)),
             }
-            drop(stage);
             done.await;
         }
     }

@@ -76,7 +76,7 @@ fn what_a_forked_file_refuses_has_its_number_in_the_mount_and_its_layout_is_told
     fs::rename(at("0/a"), at("0/b")).unwrap();
 
     let layout = |path: &Path| {
-        let mut value = vec![0; 64];
+        let mut value = [0; 64];
         let len = rustix::fs::getxattr(path, "user.shoal.layout", &mut value[..]);
         len.map(|len| String::from_utf8(value[..len].to_vec()).unwrap()).map_err(|errno| errno.raw_os_error())
     };

@@ -31,9 +31,17 @@ pub fn run(args: Layout) -> Result<ExitCode> {
             let attr = connect::with_client(&place, get).with_context(|| format!("cannot look at {text}"))?;
             show(&text, &attr, json)?;
         }
-        Layout::Set { place: text, layout, subfiles, on, distribution, strip, width, key, json }
-            if layout == LayoutKind::Forked =>
-        {
+        Layout::Set {
+            place: text,
+            layout: LayoutKind::Forked,
+            subfiles,
+            on,
+            distribution,
+            strip,
+            width,
+            key,
+            json,
+        } => {
             if distribution.is_some() || strip.is_some() || width.is_some() {
                 bail!("a forked file has no strips: leave out --distribution, --strip and --width");
             }

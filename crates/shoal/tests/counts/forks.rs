@@ -120,7 +120,7 @@ fn what_a_forked_file_does_not_allow_is_refused_with_the_documented_number() {
         fails(client.setlayout(zero, Template::default()).await, Status::NotPermitted);
         let wish = Template { dist: Dist::Fork, width: 1 };
         fails(client.setlayout(outside, wish).await, Status::Invalid);
-        // What is allowed.
+        // The allowed changes.
         client.rename(zero, &name("a"), zero, &name("b"), PLAIN).await.unwrap();
         client.rename(root, &name("f"), outside, &name("moved"), PLAIN).await.unwrap();
         assert_eq!(names(client, zero).await, ["b"]);
