@@ -215,10 +215,12 @@ fn the_rename_lock_alone_is_taken_back_from_a_coordinator_that_does_not_answer_a
 #[test]
 fn the_rename_lock_is_passed_on_only_when_all_others_have_prepared() {
     run(|env| async move {
-        let cluster = Cluster::new(&env, 4).await;
+        let mut cluster = Cluster::new(&env, 4).await;
         let (_, to) = directory_on(&cluster, Handle::ROOT, 1).await;
         let (text, moved) = directory_on(&cluster, Handle::ROOT, 2).await;
-        // A transaction of server 3 has locked the directory to be moved.
+        // A transaction of server 3 has locked the directory to be moved. Server 3 itself is gone: a
+        // connection of its own would take the place of this one.
+        cluster.kill(3);
         let tx = TxId(Handle::new(ServerId(3), 1 << 30).0);
         let touch = Action::Touch { object: moved, time: Default::default() };
         let peer = Wish { peer: Some(ServerId(3)), ..Wish::default() };
