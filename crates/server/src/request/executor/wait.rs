@@ -100,7 +100,8 @@ fn lend_no_room(compound: &mut Compound) {
 /// Pass one wait; an error is the group's end.
 async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
     let shard = compound.shard.clone();
-    if !matches!(wait, Wait::Load(_) | Wait::Touch(_) | Wait::Bulk(_)) {
+    // Those that wait for the store itself, or change something that only the room kept can answer for.
+    if !matches!(wait, Wait::Load(_) | Wait::Touch(_) | Wait::Bulk(_) | Wait::Transaction(_)) {
         lend_no_room(compound);
     }
     match wait {
