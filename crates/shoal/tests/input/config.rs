@@ -31,17 +31,17 @@ fn unknown_missing_and_wrong_settings_are_named_with_file_and_line() {
     for (from, to, words) in [
         ("key = \"key\"", "keys = \"key\"", ["line 2", "unknown field `keys`"]),
         ("key = \"key\"", "", ["line 1", "missing field `key`"]),
-        ("listen = ", "adress = ", ["line 5", "unknown field `adress`"]),
-        ("folder = \"s0\"", "", ["line 4", "missing field `folder`"]),
-        ("listen = [\"", "listen = \"", ["line 5", "correct that line"]),
-        ("\"metadata\"", "\"meta\"", ["line 7", "unknown variant `meta`"]),
+        ("listen = ", "adress = ", ["line 6", "unknown field `adress`"]),
+        ("folder = \"s0\"", "", ["line 5", "missing field `folder`"]),
+        ("listen = [\"", "listen = \"", ["line 6", "correct that line"]),
+        ("\"metadata\"", "\"meta\"", ["line 8", "unknown variant `meta`"]),
         ("strip = ", "stripe = ", ["unknown field `stripe`", "correct that line"]),
         ("width = 0", "width = \"many\"", ["invalid type: string \"many\"", "correct that line"]),
         ("width = 0", "width = 70000", ["70000", "correct that line"]),
         ("number = 1", "number = -1", ["invalid value: integer `-1`", "correct that line"]),
         ("module = \"disk\"", "module = \"tape\"", ["unknown variant `tape`", "`memory`"]),
         ("cache = \"64M\"", "cache = \"64 lots\"", ["`64 lots` is not a size", "correct that line"]),
-        ("[[collection]]", "[[collection", ["line 20", "correct that line"]),
+        ("[[collection]]", "[[collection", ["line 21", "correct that line"]),
     ] {
         contradicts(&home, &[(from, to)], &words);
     }
