@@ -289,7 +289,9 @@ impl Compound {
             return Some(Wait::Direct);
         }
         if self.changes() && self.admission.is_none() {
-            let ask = ask_for(self.ops());
+            let mut ask = ask_for(self.ops());
+            // Its bytes are there: it has to wait for room, but a full disk is no answer any more.
+            ask.frees |= !self.facts.done.is_empty();
             match self.shard.collection.admit(ask).now_or_never() {
                 Some(Ok(admission)) => self.admission = Some(admission),
                 // Removed files may give way.

@@ -89,8 +89,9 @@ pub(super) async fn pass_all(compound: &mut Compound, first: Wait) -> bool {
 }
 
 /// A request that waits for others keeps no room of the journal: what it waits for may need that room (the
-/// refill of a pool, a prepare). It asks again before it runs. One that holds locks or a turn keeps it: it
-/// must not wait for room while it holds them.
+/// refill of a pool, a prepare, a share of an append that another server writes for this one while this one
+/// does so for it). It asks again before it runs; behind bulk data that is moved it is not refused. One that
+/// holds locks or a turn keeps it: it must not wait for room while it holds them.
 fn lend_no_room(compound: &mut Compound) {
     if compound.own.is_none() && compound.facts.turns.is_empty() {
         compound.admission = None;
@@ -100,9 +101,11 @@ fn lend_no_room(compound: &mut Compound) {
 /// Pass one wait; an error is the group's end.
 async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
     let shard = compound.shard.clone();
-    // Those that wait for the store itself, or change something that only the room kept can answer for.
-    if !matches!(wait, Wait::Load(_) | Wait::Touch(_) | Wait::Bulk(_) | Wait::Transaction(_)) {
-        lend_no_room(compound);
+    match wait {
+        Wait::Load(_) | Wait::Touch(_) => {}
+        // Its records ask for room of their own, and its end is the group's.
+        Wait::Transaction(_) => compound.admission = None,
+        _ => lend_no_room(compound),
     }
     match wait {
         Wait::Load(needs) => {
