@@ -623,8 +623,10 @@ impl Contents {
         let fills = floating.flat_map(|act| vec![filled(act.tag, 0, act.len as usize); times(act)]);
         let all: Vec<Vec<u8>> = fills.collect();
         let bytes = &read.content[run.clone()];
-        let is_long = bytes.len() >= BEGINNING;
-        if is_long && all.iter().any(|own| own.windows(bytes.len()).any(|window| window == bytes)) {
+        // A few bytes within the read fit some append by chance; at its edge the rest is not seen.
+        let at_edge = run.start == 0 || run.end == read.content.len();
+        let tells = at_edge || bytes.len() >= BEGINNING;
+        if tells && all.iter().any(|own| own.windows(bytes.len()).any(|window| window == bytes)) {
             return true;
         }
         if are_whole(&all, &mut (0..all.len()).collect(), bytes) {
