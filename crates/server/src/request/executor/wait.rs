@@ -90,7 +90,7 @@ pub(super) async fn pass_all(compound: &mut Compound, first: Wait) -> bool {
 
 /// A request that waits for others keeps no room of the journal: what it waits for may need that room (the
 /// refill of a pool, a prepare, a share of an append that another server writes for this one while this one
-/// does so for it). It asks again before it runs; behind bulk data that is moved it is not refused. One that
+/// does so for it). It asks again before it runs; after bulk data was moved it is not refused. One that
 /// holds locks or a turn keeps it: it must not wait for room while it holds them.
 fn lend_no_room(compound: &mut Compound) {
     if compound.own.is_none() && compound.facts.turns.is_empty() {
