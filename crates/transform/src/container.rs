@@ -157,6 +157,10 @@ impl<B: Vfs> Shared<B> {
             }
             Err(error) if error.status == Status::NotFound => Ok(Some(false)),
             Err(error) if error.status == Status::AccessDenied => Ok(None),
+            // A directory when its attributes were read: since then its number went to another object.
+            Err(error) if error.status == Status::NotDirectory => {
+                Err(Error::new(Status::Stale, "look up").of(attr.handle))
+            }
             Err(error) => Err(error),
         }
     }
@@ -184,10 +188,11 @@ impl<B: Vfs> Shared<B> {
         is.map(|is| Some(is.unwrap_or(false)))
     }
 
-    /// The access record of a container. `Stale`: it is being deleted.
+    /// The access record of a container. `Stale`: it is being deleted, or is gone, and its number below may be
+    /// another object's already, such as a log's.
     pub(crate) async fn record_of(&self, object: Handle) -> Result<Attr> {
         self.over.lookup(object, &names::record()).await.map_err(|error| match error.status {
-            Status::NotFound => Error::new(Status::Stale, "look up").of(object),
+            Status::NotFound | Status::NotDirectory => Error::new(Status::Stale, "look up").of(object),
             _ => error,
         })
     }
@@ -198,6 +203,11 @@ impl<B: Vfs> Shared<B> {
         let known = kinds.peek(&attr.handle);
         attr.handle == Handle::ROOT
             || known.is_some_and(|(born, is_container)| *born == attr.btime && !is_container)
+    }
+
+    /// Whether an object of this number was found to be a container, in a former life perhaps.
+    pub(crate) fn was_container(&self, object: Handle) -> bool {
+        self.kinds.borrow().peek(&object).is_some_and(|(_, is_container)| *is_container)
     }
 
     pub(crate) fn knows(&self, attr: &Attr, is_container: bool) {
@@ -213,8 +223,7 @@ impl<B: Vfs> Shared<B> {
     /// A container is no directory for its users. Handles come from look-ups here, so one that is not known
     /// as a container is none.
     pub(crate) async fn is_directory(&self, dir: Handle, op: &'static str) -> Result<()> {
-        let is_known = self.kinds.borrow().peek(&dir).is_some_and(|(_, is_container)| *is_container);
-        if is_known && self.container(dir).await?.is_some() {
+        if self.was_container(dir) && self.container(dir).await?.is_some() {
             return Err(Error::new(Status::NotDirectory, op).of(dir));
         }
         Ok(())

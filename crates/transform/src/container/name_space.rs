@@ -353,6 +353,8 @@ impl<B: Vfs> Vfs for Container<B> {
                 // A directory is not opened so: it was a file, and another process is deleting it.
                 Kind::Directory if !self.0.is_known_directory(&dir) => Status::Stale,
                 Kind::Directory => Status::IsDirectory,
+                // The container is gone, and its number below is another object's.
+                _ if self.0.was_container(object) => Status::Stale,
                 _ => Status::NotSupported,
             };
             let words = "it is no container: it was not made through this mount";
