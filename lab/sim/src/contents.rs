@@ -605,8 +605,9 @@ impl Contents {
         let mut at = 0;
         while let Some(first) = (at..found.len()).find(|at| !fits(at)) {
             let last = (first..found.len()).find(fits).unwrap_or(found.len());
+            let is_cut = first == 0 && last == found.len();
             let before = (from - read.from) as usize;
-            if !self.is_floating(before + first..before + last, read) {
+            if !self.is_floating(before + first..before + last, is_cut, read) {
                 return Err(self.unexplained(from, first, found, &possible));
             }
             at = last;
@@ -616,7 +617,8 @@ impl Contents {
 
     /// Whether these bytes of the content are a piece of an append that has no place. After it others may
     /// begin: where a server did not take its share of one, that one ends sooner, and the next goes there.
-    fn is_floating(&self, run: Range<usize>, read: &Read<'_>) -> bool {
+    /// `is_cut`: at both ends of the run another act's range begins or ends, so they may be the rest of a piece.
+    fn is_floating(&self, run: Range<usize>, is_cut: bool, read: &Read<'_>) -> bool {
         let floating = self.acts.iter().filter(|act| act.called < read.returned && act.floats());
         // One that was under way when a server was killed may be there twice.
         let times = |act: &Act| if self.was_killed(&act.stamp, read.now) { 2 } else { 1 };
@@ -625,7 +627,7 @@ impl Contents {
         let bytes = &read.content[run.clone()];
         // A few bytes within the read fit some append by chance; at its edge the rest is not seen.
         let at_edge = run.start == 0 || run.end == read.content.len();
-        let tells = at_edge || bytes.len() >= BEGINNING;
+        let tells = at_edge || is_cut || bytes.len() >= BEGINNING;
         if tells && all.iter().any(|own| own.windows(bytes.len()).any(|window| window == bytes)) {
             return true;
         }

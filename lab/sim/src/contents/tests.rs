@@ -197,6 +197,18 @@ fn what_is_left_of_an_append_without_an_answer_may_have_the_next_one_behind_it()
     assert!(file.judge(&read(70, 0, 500, &foreign)).is_err());
 }
 
+#[test]
+fn a_few_bytes_of_an_append_without_an_answer_may_be_all_that_a_later_write_left() {
+    let mut file = contents(&[write(10, 20, 0, 100)]);
+    file.begin(append(30, 500));
+    file.begin(write(40, 60, 104, 700));
+    let (old, own, later) = (filled(11, 0, 100), filled(31, 0, 500), filled(41, 104, 596));
+    let left = [&old[..], &own[..4], &later[..]].concat();
+    assert!(file.judge(&read(70, 0, 700, &left)).is_ok());
+    let foreign = [&old[..], &[1, 2, 3, 4], &later[..]].concat();
+    assert!(file.judge(&read(70, 0, 700, &foreign)).is_err());
+}
+
 /// Whether the checker rejects bytes that were never written.
 fn is_plain(tag: u64, len: usize) -> bool {
     !filled(tag, 0, len).contains(&0)
