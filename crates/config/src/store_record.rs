@@ -18,7 +18,7 @@
 //! successor, and `copy_of` the store of the copy until the folder is served.
 
 use crate::cluster_file::{ClusterFile, hex, not_toml, unhex};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use shoal_proto::codec::Codec as _;
 use shoal_proto::{ClusterMap, StoreId};
@@ -82,6 +82,12 @@ impl StoreRecord {
     pub fn load(cluster: &ClusterFile, server: u16) -> Result<StoreRecord> {
         let path = cluster.base.join(format!("store-{server}.toml"));
         let text = match std::fs::read_to_string(&path) {
+            Ok(text) if !text.contains("[[store]]") => bail!(
+                "{} names no store: it was emptied or cut short; restore it from a copy, or remove it if the folder of \
+                 server {server} is certainly the one that was served last (without a record an older copy of the folder \
+                 is served too where no other server remembers more)",
+                path.display()
+            ),
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),

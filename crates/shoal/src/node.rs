@@ -76,6 +76,17 @@ impl Missing {
         );
         Missing { server: server.0, words }
     }
+
+    /// The folder holds the store of another server. Neither an older copy nor a new store is the remedy, and
+    /// each of them would give up what is still there.
+    fn exchanged(server: ServerId, folder: &Path, name: &str, why: &str) -> Missing {
+        let words = format!(
+            "{} is not the folder of server {server} for file system `{name}`: {why}; put each server's folder back in \
+             its place, or correct `folder` in the cluster file, and start the server again; nothing was changed",
+            folder.join(name).display()
+        );
+        Missing { server: server.0, words }
+    }
 }
 
 /// How a server began.
@@ -329,6 +340,7 @@ impl Plan {
         let Plan { id, listen, folder, collections, keys, spans, root, connections, record } = self;
         let explain_all = |error, name: &str| match error {
             StoreError::Missing(why) => Missing::new(id, &folder, name, &why).into(),
+            StoreError::Foreign(why) => Missing::exchanged(id, &folder, name, &why).into(),
             error => cannot_open(error, &folder, name),
         };
         let mut setups = Vec::new();

@@ -1,11 +1,58 @@
 //! Output for people: modes, times, numbers, tables.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
 use serde_json::{Value, json};
 pub use shoal_config::numbers::{count, many, rate, span_us};
 use shoal_proto::{Attr, Dist, Kind, Template, Time};
 use std::io::IsTerminal as _;
 use std::time::{Duration, UNIX_EPOCH};
+
+/// Why a server does not serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unserved {
+    /// It cannot be reached, or does not answer.
+    Silent(String),
+    /// It answers with a refusal.
+    Refuses(String),
+}
+
+impl Unserved {
+    /// By the error of a call to it.
+    pub fn of(error: &shoal_client::Error) -> Unserved {
+        let why = error.to_string();
+        if error.is_silence() { Unserved::Silent(why) } else { Unserved::Refuses(why) }
+    }
+
+    /// By the error of several.
+    pub fn of_any(error: &anyhow::Error) -> Unserved {
+        let why = format!("{error:#}");
+        let is_silent =
+            error.downcast_ref::<shoal_client::Error>().is_some_and(shoal_client::Error::is_silence);
+        if is_silent { Unserved::Silent(why) } else { Unserved::Refuses(why) }
+    }
+
+    /// The reason alone.
+    pub fn why(&self) -> &str {
+        let (Unserved::Silent(why) | Unserved::Refuses(why)) = self;
+        why
+    }
+}
+
+impl std::fmt::Display for Unserved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unserved::Silent(why) => write!(f, "does not answer: {why}"),
+            Unserved::Refuses(why) => write!(f, "does not serve: {why}"),
+        }
+    }
+}
+
+impl Serialize for Unserved {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.why())
+    }
+}
 
 /// `drwxr-xr-x`.
 pub fn mode(kind: Kind, mode: u32) -> String {

@@ -41,6 +41,10 @@ pub enum StoreError {
     /// touched.
     #[error("{0}")]
     Missing(String),
+    /// The folder holds a store of another server, file system or collection: folders were exchanged, or the
+    /// cluster file names a wrong one. It was not touched.
+    #[error("{0}")]
+    Foreign(String),
     /// An error of the local file system.
     #[error("{context}: {kind}")]
     Io {

@@ -23,7 +23,7 @@ pub async fn open(env: Env, config: CollectionConfig) -> Result<Collection, Stor
 ///
 /// # Errors
 ///
-/// [`StoreError::Missing`] when the folder holds another store, or is another server's;
+/// [`StoreError::Missing`] when the folder holds another store; [`StoreError::Foreign`] when it is another server's;
 /// [`StoreError::Refused`] when it is in use.
 pub async fn succeed(
     env: &Env,

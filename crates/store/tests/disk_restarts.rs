@@ -264,7 +264,7 @@ fn foreign_folders_are_refused_with_the_remedy() {
     let refusal = |config: CollectionConfig| {
         let refused = life(|env| async move { open(env, config).await.map(drop) });
         match refused {
-            Err(StoreError::Refused(why) | StoreError::Missing(why)) => why,
+            Err(StoreError::Refused(why) | StoreError::Missing(why) | StoreError::Foreign(why)) => why,
             other => panic!("{other:?}"),
         }
     };

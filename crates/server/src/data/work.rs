@@ -319,7 +319,11 @@ pub fn status_of(error: StoreError) -> Status {
         StoreError::Poisoned(_) => Status::Poisoned,
         StoreError::Stale { .. } => Status::StaleLayout,
         StoreError::NoStream => Status::Stale,
-        StoreError::Damaged(_) | StoreError::Refused(_) | StoreError::Missing(_) | StoreError::Io { .. } => {
+        StoreError::Damaged(_)
+        | StoreError::Refused(_)
+        | StoreError::Missing(_)
+        | StoreError::Foreign(_)
+        | StoreError::Io { .. } => {
             tracing::error!(%error, "the store failed");
             Status::Io
         }

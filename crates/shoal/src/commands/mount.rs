@@ -5,6 +5,7 @@ use crate::cli::Mount;
 use crate::embed::Embedded;
 use crate::log_file::{self, LogFile};
 use crate::stop::Event;
+use crate::words::Unserved;
 use crate::{connect, out};
 use crate::{mount_options, stop};
 use anyhow::{Context as _, Result, bail};
@@ -73,13 +74,13 @@ fn say_degraded(place: &Place) {
         let map = client.map();
         let ask = |info: &ServerInfo| {
             let (client, id) = (client.clone(), info.id);
-            async move { client.ping(id).await.err().map(|error| (id, error)) }
+            async move { client.ping(id).await.err().map(|error| (id, Unserved::of(&error))) }
         };
         Ok(join_all(map.servers.iter().map(ask)).await)
     });
     // One that cannot reach any server reports that with the first operation.
     for (id, error) in asked.into_iter().flatten().flatten() {
-        eprintln!("shoal: DEGRADED: server {id} does not answer: {error}");
+        eprintln!("shoal: DEGRADED: server {id} {error}");
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::address::Place;
 use crate::cli::Ping;
+use crate::words::Unserved;
 use crate::{connect, out, words};
 use anyhow::{Result, bail};
 use bytes::Bytes;
@@ -21,7 +22,7 @@ struct Told {
     server: u16,
     addresses: Vec<String>,
     /// Why it said nothing.
-    error: Option<String>,
+    error: Option<Unserved>,
     epoch: Option<u32>,
     /// Its map is the newest one, word for word.
     agrees: bool,
@@ -107,7 +108,7 @@ async fn ask_all(client: Client, count: u32, unreached: Vec<Unreached>) -> Resul
             median_us: None,
         };
         match told {
-            Err(error) => one.error = Some(format!("{error:#}")),
+            Err(error) => one.error = Some(Unserved::of_any(&error)),
             Ok((map, owns_root, mut times)) => {
                 times.sort();
                 let us = |at: usize| times.get(at).map(|t| t.as_nanos() as f64 / 1e3);
@@ -151,7 +152,7 @@ fn complaints(servers: &[Told], newest: &ClusterMap) -> Vec<String> {
     let mut complaints = Vec::new();
     for one in servers {
         match (&one.error, one.epoch) {
-            (Some(error), _) => complaints.push(format!("DEGRADED: server {} does not answer: {error}", one.server)),
+            (Some(error), _) => complaints.push(format!("DEGRADED: server {} {error}", one.server)),
             (None, Some(epoch)) if !one.agrees => complaints.push(format!(
                 "server {} has another configuration (epoch {epoch}, the newest is {}): it takes the newest when its \
                  peers reach it, or when it is started again with the present cluster file",

@@ -5,6 +5,7 @@
 use crate::address::Place;
 use crate::bytes_size::human;
 use crate::cli::Status;
+use crate::words::Unserved;
 use crate::{connect, out, words};
 use anyhow::Result;
 use serde_json::{Map, Value, json};
@@ -21,7 +22,7 @@ const MOMENT: Duration = Duration::from_millis(500);
 const WATCH_SECONDS: (f64, f64) = (0.1, 86_400.0);
 
 /// One server's answer: its counts as JSON, or why there are none.
-type Sample = Result<Value, String>;
+type Sample = Result<Value, Unserved>;
 
 /// Show it, once or repeatedly.
 pub fn run(args: Status) -> Result<ExitCode> {
@@ -59,8 +60,9 @@ async fn sample(client: &Client, known: &[Sample]) -> Vec<Sample> {
         if let Some(Err(error)) = known.get(at) {
             return Err(error.clone());
         }
-        let text = client.status(info.id).await.map_err(|error| error.to_string())?;
-        serde_json::from_str(&text).map_err(|error| format!("its status is not JSON: {error}"))
+        let text = client.status(info.id).await.map_err(|error| Unserved::of(&error))?;
+        serde_json::from_str(&text)
+            .map_err(|error| Unserved::Refuses(format!("its status is not JSON: {error}")))
     });
     futures_util::future::join_all(asked).await
 }
@@ -90,7 +92,7 @@ fn show(client: &Client, args: &Status, before: &[Sample], now: &[Sample], span:
     out::line(words::plain(&rates_table(before, now, span)))?;
     for (id, sample) in now.iter().enumerate() {
         if let Err(error) = sample {
-            out::line(format!("{}: server {id} does not answer: {error}", words::alarm("DEGRADED")))?;
+            out::line(format!("{}: server {id} {error}", words::alarm("DEGRADED")))?;
         } else if let Some(reason) = unwell(sample) {
             out::line(format!("{}: server {id} is NOT WELL: {reason}", words::alarm("DEGRADED")))?;
         }
@@ -258,7 +260,7 @@ fn as_json(client: &Client, before: &[Sample], now: &[Sample], span: f64, well: 
         .iter()
         .enumerate()
         .map(|(id, now)| match now {
-            Err(error) => json!({ "server": id, "error": error }),
+            Err(error) => json!({ "server": id, "error": error.why() }),
             Ok(now) => {
                 let mut value = now.clone();
                 let before = before.get(id).and_then(|b| b.as_ref().ok());
@@ -338,23 +340,34 @@ mod tests {
 
     #[test]
     fn a_disk_that_servers_share_counts_once_and_one_without_a_name_is_a_servers_own() {
-        let now =
-            [server(5, 100, 40), server(5, 100, 39), Err("away".into()), server(0, 10, 1), server(0, 10, 1)];
+        let now = [
+            server(5, 100, 40),
+            server(5, 100, 39),
+            Err(Unserved::Silent("away".into())),
+            server(0, 10, 1),
+            server(0, 10, 1),
+        ];
         assert_eq!(Space::of(&now), Some(Space { disks: 3, total: 120, available: 42 }));
-        assert_eq!(Space::of(&[Err("away".into())]), None);
+        assert_eq!(Space::of(&[Err(Unserved::Silent("away".into()))]), None);
     }
 
     #[test]
     fn servers_without_room_are_named() {
-        let now =
-            [server(5, 100, 0), Err("away".into()), server(6, 100, 1), server(0, 0, 0), server(7, 9, 0)];
+        let now = [
+            server(5, 100, 0),
+            Err(Unserved::Silent("away".into())),
+            server(6, 100, 1),
+            server(0, 0, 0),
+            server(7, 9, 0),
+        ];
         assert_eq!(full(&now), [0, 4]);
     }
 
     #[test]
     fn the_table_fits_80_columns_whatever_the_servers_count() {
-        let now = [server(5, u64::MAX, 40), Err("away".into())];
-        let text = words::plain(&rates_table(&[server(5, 1, 1), Err("away".into())], &now, 1.0));
+        let now = [server(5, u64::MAX, 40), Err(Unserved::Silent("away".into()))];
+        let text =
+            words::plain(&rates_table(&[server(5, 1, 1), Err(Unserved::Silent("away".into()))], &now, 1.0));
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
         }

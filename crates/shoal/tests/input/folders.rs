@@ -339,7 +339,7 @@ fn a_server_is_never_there_twice() {
     let before = listing(&twin.join("s1/demo/journal"));
     refused(
         &["serve", "--config", &twin_text, "--server", "0"],
-        &["s1/demo/collection is of server 1, not 0", "the folder that is its own"],
+        &["s1/demo/collection is of server 1, not 0", "put each server's folder back", "nothing was changed"],
     );
     assert_untouched(&before, &listing(&twin.join("s1/demo/journal")));
 
@@ -360,7 +360,7 @@ fn another_file_systems_folder_collection_and_key_are_refused() {
     let before = listing(&ours.path("cluster/s0"));
     refused(
         &["serve", "--config", &cluster],
-        &["s0/demo/collection is of file system", "the folder that is its own"],
+        &["s0/demo/collection is of file system", "put each server's folder back"],
     );
     assert_untouched(&before, &listing(&ours.path("cluster/s0")));
     std::fs::remove_dir_all(ours.path("cluster/s0")).unwrap();

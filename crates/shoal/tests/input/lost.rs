@@ -197,9 +197,29 @@ fn folders_of_two_servers_that_are_exchanged_are_refused() {
     };
     exchange();
     for args in [vec!["up", &data], vec!["serve", "--config", &data]] {
-        refused(&args, &["server-0/demo/collection is of server 1, not 0", "the store of server 0"]);
+        let said = refused(
+            &args,
+            &["server-0/demo/collection is of server 1, not 0", "put each server's folder back"],
+        );
+        assert!(!said.contains("--new-store") && !said.contains("--accept-older"), "{said}");
     }
     exchange();
+    let up = Serving::start(&["up", &data]);
+    tree.is_whole();
+    up.stop();
+}
+
+#[test]
+fn an_emptied_record_of_a_store_is_refused() {
+    let tree = Tree::new("1");
+    let (data, path) = (tree.data(), tree.home.path("data/store-0.toml"));
+    let kept = std::fs::read(&path).unwrap();
+    for cut in ["", "# server 0: which store it is served from"] {
+        std::fs::write(&path, cut).unwrap();
+        refused(&["up", &data], &["store-0.toml names no store", "restore it from a copy, or remove it"]);
+        assert_eq!(std::fs::read(&path).unwrap(), cut.as_bytes());
+    }
+    std::fs::write(&path, kept).unwrap();
     let up = Serving::start(&["up", &data]);
     tree.is_whole();
     up.stop();

@@ -260,10 +260,7 @@ pub(crate) async fn succeed(
 fn compare(path: &Path, kept: &Kept, config: &CollectionConfig) -> Result<(), StoreError> {
     let (found, expected) = (kept.identity, config.identity);
     let of = |what: &str, found: String, expected: String| {
-        Err(StoreError::Missing(format!(
-            "{} is of {what} {found}, not {expected}: start the server with the folder that is its own",
-            path.display()
-        )))
+        Err(StoreError::Foreign(format!("{} is of {what} {found}, not {expected}", path.display())))
     };
     if found.fs != expected.fs {
         let hex = |id: [u8; 16]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -276,7 +273,12 @@ fn compare(path: &Path, kept: &Kept, config: &CollectionConfig) -> Result<(), St
         return of("collection", found.collection.to_string(), expected.collection.to_string());
     }
     if !kept.store.agrees(config.store) {
-        return of("store", kept.store.to_string(), config.store.to_string());
+        return Err(StoreError::Missing(format!(
+            "{} is of store {}, not {}",
+            path.display(),
+            kept.store,
+            config.store
+        )));
     }
     Ok(())
 }
