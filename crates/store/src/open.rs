@@ -23,8 +23,8 @@ pub async fn open(env: Env, config: CollectionConfig) -> Result<Collection, Stor
 ///
 /// # Errors
 ///
-/// [`StoreError::Missing`] when the folder holds another store; [`StoreError::Foreign`] when it is another server's;
-/// [`StoreError::Refused`] when it is in use.
+/// [`StoreError::Missing`] when the folder holds another store; [`StoreError::Foreign`] when it is another
+/// server's; [`StoreError::Refused`] when it is in use.
 pub async fn succeed(
     env: &Env,
     config: &CollectionConfig,
