@@ -128,7 +128,7 @@ pub(crate) struct Core {
     timers: Timers,
     /// The alarm is set to ring for the callers' deadlines by this moment.
     callers_armed: Cell<Option<Instant>>,
-    closed: Cell<bool>,
+    pub(crate) closed: Cell<bool>,
 }
 
 impl Core {
@@ -416,22 +416,9 @@ impl Core {
     }
 
     /// Whether a server is in the map; before there is one, any is.
-    fn knows(&self, server: ServerId) -> bool {
+    pub(crate) fn knows(&self, server: ServerId) -> bool {
         let map = self.map();
         map.servers.is_empty() || map.server(server).is_some()
-    }
-
-    /// Look for a server in a newer map.
-    async fn find(self: &Rc<Core>, o: &Operation, server: ServerId) -> Result<(), Error> {
-        if !self.closed.get() {
-            self.look_for_newer_map(o).await?;
-        }
-        if self.knows(server) {
-            return Ok(());
-        }
-        let map = self.map();
-        let words = format!("the map (epoch {}) has {} servers only", map.epoch, map.servers.len());
-        Err(o.error(Status::Stale).from(server).because(words))
     }
 
     /// Send a request: await its reply.

@@ -4,6 +4,9 @@
 //! fetch in the background; a caller that meets a server that is not in the map fetches a newer one first;
 //! and where a server is not reached, because it may have moved, the others are asked in turn. **A map of
 //! another file system is never accepted, and no known part is replaced by an older one.**
+//!
+//! **A server that is in no known map is `Stale` only if no reply had a greater epoch.** Else its objects may
+//! well exist, and a caller waits for the newer map until its deadline.
 
 use crate::Error;
 use crate::core::{Core, Operation};
@@ -36,6 +39,8 @@ pub(crate) struct KnownMap {
     looking: RefCell<Option<WeakShared<Look>>>,
     /// When the last one ended.
     looked_at: Cell<Option<Instant>>,
+    /// The greatest epoch that a reply had.
+    heard: Cell<u32>,
     /// Which of the others is asked next where one is not reached.
     turn: Cell<usize>,
     /// Woken when a newer one was taken.
@@ -50,6 +55,7 @@ impl KnownMap {
             asked: Cell::new(false),
             looking: RefCell::default(),
             looked_at: Cell::new(None),
+            heard: Cell::default(),
             turn: Cell::default(),
             changed: Notify::default(),
         }
@@ -86,6 +92,7 @@ impl Core {
     /// A server reported its map's epoch: a newer map is fetched in the background.
     pub(crate) fn note_epoch(&self, server: ServerId, epoch: u32) {
         let map = self.map();
+        self.map.heard.set(self.map.heard.get().max(epoch));
         // With no servers in it, it is being fetched for the first time.
         if epoch > map.epoch && !map.servers.is_empty() && !self.map.asked.replace(true) {
             self.ask_map(server, self.options.timeout);
@@ -139,6 +146,36 @@ impl Core {
         }
     }
 
+    /// Wait until a server is in the map: a moment if the map may be the newest, because a handle may name a
+    /// server that never existed; the call's whole time if a server said that there is a newer one.
+    ///
+    /// # Errors
+    /// `Stale`: the server is in no map that is known of. `TimedOut`: the newest map could not be fetched.
+    /// Server 0 refuses this client for good; the call was interrupted.
+    pub(crate) async fn find(self: &Rc<Core>, o: &Operation, server: ServerId) -> Result<(), Error> {
+        loop {
+            let changed = self.map.changed.wait();
+            if !self.closed.get() {
+                self.look_for_newer_map(o).await?;
+            }
+            if self.knows(server) {
+                return Ok(());
+            }
+            let map = self.map();
+            let words = format!("the map (epoch {}) has {} servers only", map.epoch, map.servers.len());
+            if self.map.heard.get() <= map.epoch || self.closed.get() {
+                return Err(o.error(Status::Stale).from(server).because(words));
+            }
+            self.go_on(o)?;
+            let now = self.world.now();
+            if now >= o.deadline {
+                let words = format!("{words}, and a newer one was not received in the call's time");
+                return Err(o.error(Status::TimedOut).from(server).because(words));
+            }
+            let _ = self.by((now + LOOK.1).min(o.deadline), changed).await;
+        }
+    }
+
     /// A caller met a server that is not in the map. The client asks server 0 for a newer map, because server
     /// 0 adds servers: by one message for all callers that meet unknown servers meanwhile, and seldom,
     /// because a handle may name a server that never existed. If server 0 cannot be asked, the present map
@@ -146,7 +183,7 @@ impl Core {
     ///
     /// # Errors
     /// When server 0 refuses this client for good.
-    pub(crate) async fn look_for_newer_map(self: &Rc<Core>, o: &Operation) -> Result<(), Error> {
+    async fn look_for_newer_map(self: &Rc<Core>, o: &Operation) -> Result<(), Error> {
         let under_way = self.map.looking.borrow().as_ref().and_then(WeakShared::upgrade);
         let looking: Shared<Look> = match under_way {
             Some(looking) => looking,

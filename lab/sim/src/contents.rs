@@ -329,6 +329,13 @@ impl Contents {
         self.acts.len() - 1
     }
 
+    /// It ended without an answer, and what was done of it may be held less well than was thought when it was
+    /// requested: the modes of durability may have been changed meanwhile.
+    pub fn is_held(&mut self, act: usize, held: Held) {
+        let act = &mut self.acts[act];
+        act.held = act.held.min(held);
+    }
+
     /// It was acknowledged, and may be held less well than was thought when it was requested.
     pub fn done(&mut self, act: usize, now: u64, held: Held) {
         let act = &mut self.acts[act];

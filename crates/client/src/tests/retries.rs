@@ -243,6 +243,40 @@ fn a_handle_of_an_unknown_server_is_stale_soon_though_server_0_is_away() {
 }
 
 #[test]
+fn a_server_of_a_newer_map_that_cannot_be_fetched_is_waited_for_and_not_called_gone() {
+    // A reply of server 1 had a greater epoch, and no server sends the map.
+    let begun = || {
+        let hand = Hand::with(FakeCluster::new(2, STRIP), |options| options.timeout = Duration::from_secs(9));
+        hand.run(hand.client.ping(FIRST)).unwrap();
+        hand.core.note_epoch(ServerId(1), 2);
+        hand
+    };
+    let added = ServerId(2);
+    let hand = begun();
+    let mut asking = Box::pin(hand.client.getattr(Handle::new(added, 5)));
+    for _ in 0..8 {
+        assert!(hand.look(asking.as_mut()).is_pending());
+        hand.advance(Duration::from_secs(1));
+    }
+    assert!(hand.look(asking.as_mut()).is_pending());
+    hand.advance(Duration::from_secs(2));
+    let std::task::Poll::Ready(Err(error)) = hand.look(asking.as_mut()) else { panic!("it waits on") };
+    assert_eq!(error.status, Status::TimedOut, "{error}");
+    // The same, and then it comes.
+    let hand = begun();
+    let made = {
+        let mut cluster = hand.cluster.borrow_mut();
+        cluster.map = shoal_proto::ClusterMap { epoch: 2, ..FakeCluster::new(3, STRIP).map };
+        cluster.loss.push(1);
+        cluster.make(added, Handle::ROOT, name("a"), Kind::File)
+    };
+    let mut asking = Box::pin(hand.client.getattr(made));
+    assert!(hand.look(asking.as_mut()).is_pending());
+    hand.advance(Duration::from_secs(3));
+    assert_eq!(hand.run(asking).unwrap().handle, made);
+}
+
+#[test]
 fn unknown_servers_are_looked_for_by_one_message_a_second_however_many_ask() {
     let hand = Hand::new(FakeCluster::new(1, STRIP));
     let nowhere = |n: u16| Handle::new(ServerId(9 + n), 5);

@@ -175,11 +175,13 @@ impl Worker {
             }
             End::Refused(status) => {
                 // A write of many messages may have been done in part before the disk was full.
-                if status != Status::NoSpace {
+                if status == Status::NoSpace {
+                    self.with_contents(object, |contents| contents.is_held(act, held()));
+                } else {
                     self.wrong_if_mine(&words, object, status);
                 }
             }
-            End::Unknown(_) => {}
+            End::Unknown(_) => self.with_contents(object, |contents| contents.is_held(act, held())),
         }
         false
     }
@@ -272,6 +274,7 @@ impl Worker {
                 }
             }
             End::Unknown(error) => {
+                self.with_contents(object, |contents| contents.is_held(act, self.held_append(asks)));
                 let (stamp, reach) = (self.shared.now(), self.with_contents(object, |c| c.reach()));
                 let was_killed = self.with_contents(object, |contents| contents.was_killed(&before, &stamp));
                 if was_killed && self.may_be_twice(object, reach, len) {
@@ -322,7 +325,9 @@ impl Worker {
                 let held = self.held_metadata();
                 self.with_contents(object, |contents| contents.done(act, self.now(), held));
             }
-            End::Refused(Status::NoSpace) | End::Unknown(_) => {}
+            End::Refused(Status::NoSpace) | End::Unknown(_) => {
+                self.with_contents(object, |contents| contents.is_held(act, self.held_metadata()));
+            }
             End::Refused(status) => self.wrong_if_named(&words, object, status),
         }
     }
