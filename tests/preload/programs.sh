@@ -1,8 +1,8 @@
 # Unchanged programs in the directory $1, with their output; the same wherever that directory lies.
 #
-#     bash tests/preload/programs.sh DIR PROGRAMS [shoal]
+#     bash tests/preload/programs.sh DIR PROGRAMS [KIND]
 #
-# PROGRAMS holds our own compiled ones (threads, streams). With `shoal` after it no FIFO is made: a ShoalFS without a mount has none.
+# PROGRAMS holds our own compiled ones (threads, streams). A ShoalFS and a composed directory without a mount have no FIFO.
 set -u
 umask 022
 mkdir -p "$1/work" && cd "$1/work" || exit 1
@@ -17,7 +17,7 @@ a document
 END
 cat f && test -s f && test ! -e nothing && [ f -nt /usr ] && echo tested
 pwd | sed 's|.*/||' && mkdir -p deep/er && cd deep/er && /bin/pwd | sed 's|.*/\(.*/.*\)|\1|' && echo x >../y && cd ../.. && ls deep
-[ "${3:-}" = shoal ] || (mkfifo pipe && (echo through >pipe &) && cat pipe && rm pipe) | grep -v through
+case ${3:-} in shoal | composed) false ;; esac && (mkfifo pipe && (echo through >pipe &) && cat pipe && rm pipe) | grep -v through
 ln -s a link && readlink link && cat link && ls -l link | cut -c1 && rm link
 
 echo "== files: cp, mv, tar, dd, sort, grep, find, split"

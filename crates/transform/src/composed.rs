@@ -87,6 +87,7 @@ pub(crate) struct Shared<B: Vfs> {
     words: String,
     settings: Settings,
     buffers_blocks: bool,
+    publishes_writes: bool,
     own_names: bool,
     read_only: bool,
     /// Of what is made below.
@@ -226,6 +227,7 @@ impl<B: Vfs> Composed<B> {
             words: format!("{}, process {}", host.trim(), std::process::id()),
             settings,
             buffers_blocks: wishes.buffers_blocks,
+            publishes_writes: wishes.publishes_writes,
             own_names: wishes.own_names,
             read_only: wishes.read_only,
             owner,
@@ -261,6 +263,10 @@ impl<B: Vfs> Composed<B> {
         };
         let composed = Composed(Rc::new(shared));
         composed.0.read_anew().await?;
+        if wishes.publishes_writes && !wishes.read_only {
+            // No process of this kind ends in an orderly way: the next one leaves the directory.
+            composed.0.leave_directory().await;
+        }
         Ok(composed)
     }
 

@@ -308,3 +308,43 @@ fn a_merged_directory_is_one_read_and_a_stale_or_damaged_one_is_not_believed() {
         }
     });
 }
+
+#[test]
+fn what_a_process_wrote_is_there_for_the_next_one_though_it_closed_nothing() {
+    run(async |env, dir| {
+        let open = async || {
+            let wishes = Wishes { publishes_writes: true, ..Wishes::default() };
+            ComposedOptions { over: LocalOptions::new(dir), wishes }.connect(env.clone()).await.unwrap()
+        };
+        let first = open().await;
+        let (attr, _, file) = first.create(ROOT, &name("f"), OWNER, true, BOTH).await.unwrap();
+        file.write(0, Bytes::from_static(b"abc")).await.unwrap();
+        file.append(Bytes::from_static(b"de")).await.unwrap();
+        first.setxattr(attr.handle, b"user.a", b"1", false, false).await.unwrap();
+        // The first one has neither closed nor ended.
+        let second = open().await;
+        assert_eq!(get(&second, "f").await.unwrap(), b"abcde");
+        assert_eq!(&second.getxattr(attr.handle, b"user.a").await.unwrap()[..], b"1");
+        // A file without a name is opened by its handle: the processes share its descriptor.
+        first.unlink(ROOT, &name("f")).await.unwrap();
+        let shared = second.open(attr.handle, BOTH).await.unwrap();
+        shared.append(Bytes::from_static(b"f")).await.unwrap();
+        assert_eq!(shared.read(0, 10).await.unwrap(), b"abcdef"[..]);
+        assert!(second.lookup(ROOT, &name("f")).await.is_err());
+    });
+}
+
+#[test]
+fn a_name_that_is_renamed_to_itself_stays() {
+    run(async |env, dir| {
+        let vfs = mount(&env, dir, "").await.unwrap();
+        let made = vfs.mkdir(ROOT, &name("d"), OWNER).await.unwrap();
+        vfs.mkdir(made.handle, &name("inner"), OWNER).await.unwrap();
+        let (d, plain) = (name("d"), RenameFlags::default());
+        vfs.rename(ROOT, &d, ROOT, &d, plain).await.unwrap();
+        let no_replace = RenameFlags { no_replace: true, exchange: false };
+        let refused = vfs.rename(ROOT, &d, ROOT, &d, no_replace).await.unwrap_err();
+        assert_eq!(refused.status, Status::Exists);
+        assert_eq!(vfs.lookup(ROOT, &d).await.unwrap().handle, made.handle);
+    });
+}

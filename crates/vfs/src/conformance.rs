@@ -30,6 +30,8 @@ pub struct Promises {
     pub bytes: bool,
     /// Hard links.
     pub links: bool,
+    /// A file without a name that nothing has open cannot be opened any more.
+    pub gone: bool,
     /// Entries of a large directory: more than a batch of the file system has.
     pub many: usize,
 }
@@ -42,6 +44,7 @@ impl Promises {
         counted_directories: true,
         bytes: true,
         links: true,
+        gone: true,
         many: 3000,
     };
 }

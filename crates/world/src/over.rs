@@ -4,11 +4,11 @@
 //! one line each, of fields between tabs. **The choice of a transform is made here, and nowhere else.**
 
 use crate::{Tree, plant};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use shoal_client::Options;
 use shoal_config::address::{Place, ShoalAddress};
 use shoal_env::real::Runtime;
-use shoal_transform::ContainerOptions;
+use shoal_transform::{ComposedOptions, ContainerOptions, Wishes};
 use shoal_vfs::{Connect as _, LocalOptions};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const DESCRIPTORS_MAX: usize = 64;
 /// Time for each request to a server.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The words for a file system over a directory.
-pub const OFFERED: &str = "container, plain, or an address (shoal://HOST:PORT/NAME)";
+pub const OFFERED: &str = "container, composed, plain, or an address (shoal://HOST:PORT/NAME)";
 
 /// The contents of a directory of the host, as programs see them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +28,8 @@ pub enum Shown {
     Plain,
     /// Files that are containers in it.
     Container,
+    /// Files that share one physical file in it, with the words of its options (`block=4M,files=2`).
+    Composed(String),
     /// A ShoalFS at an address, with a key file.
     Shoal {
         /// The address.
@@ -49,7 +51,7 @@ pub struct Over {
 }
 
 impl Over {
-    /// Read `DIR=container`, `DIR=plain` or `DIR=shoal://…`.
+    /// Read `DIR=container`, `DIR=composed[,WISHES]`, `DIR=plain` or `DIR=shoal://…`.
     ///
     /// # Errors
     /// The directory is missing, or no directory; the transform is unknown; there is no key.
@@ -104,6 +106,7 @@ impl Over {
         let (word, key) = match &self.shown {
             Shown::Plain => ("plain", ""),
             Shown::Container => ("container", ""),
+            Shown::Composed(wishes) => ("composed", &wishes[..]),
             Shown::Shoal { address, key } => (&address[..], key.to_str().unwrap_or("")),
         };
         format!("{}\t{}\t{word}\t{key}\n", self.dir.display(), self.given.display())
@@ -116,6 +119,7 @@ impl Over {
         let shown = match word {
             "plain" => Shown::Plain,
             "container" => Shown::Container,
+            "composed" => Shown::Composed(fields.next()?.to_owned()),
             address => Shown::Shoal { address: address.to_owned(), key: fields.next()?.into() },
         };
         dir.starts_with('/').then(|| Over { dir: dir.into(), given: given.into(), shown })
@@ -134,13 +138,17 @@ impl Over {
         Ok(match &self.shown {
             Shown::Plain => plant(runtime, local)?,
             Shown::Container => plant(runtime, ContainerOptions { over: local })?,
+            Shown::Composed(words) => {
+                let wishes = Wishes { publishes_writes: true, ..wishes_of(words)? };
+                plant(runtime, ComposedOptions { over: local, wishes })?
+            }
             Shown::Shoal { address, key } => plant(runtime, client(address, key)?)?,
         })
     }
 
     /// Whether one process sees at once what another one writes through a file that both have open.
     pub fn is_seen_at_once(&self) -> bool {
-        self.shown != Shown::Container
+        !matches!(self.shown, Shown::Container | Shown::Composed(_))
     }
 }
 
@@ -157,8 +165,23 @@ fn shown_of(text: &str, key: Option<&Path>) -> Result<Shown> {
             let key = place.key.canonicalize().with_context(|| format!("the key {}", place.key.display()))?;
             Ok(Shown::Shoal { address: place.address.to_string(), key })
         }
+        words if words == "composed" || words.starts_with("composed,") => {
+            let wishes = words.strip_prefix("composed").unwrap_or("").trim_start_matches(',');
+            wishes_of(wishes).map(|_| Shown::Composed(wishes.to_owned()))
+        }
         other => bail!("unknown transform `{other}`; there are: {OFFERED}"),
     }
+}
+
+fn wishes_of(words: &str) -> Result<Wishes> {
+    let wishes = Wishes::parse(words).map_err(|why| anyhow!("composed: {why}"))?;
+    if wishes.buffers_blocks {
+        bail!(
+            "`buffer=block` is for a mount: a program that ends gives its library no moment to write what is buffered; \
+             leave it out"
+        );
+    }
+    Ok(wishes)
 }
 
 fn client(address: &str, key: &Path) -> Result<Options> {

@@ -99,10 +99,28 @@ fn any_thread_drives_the_file_system_that_another_planted() {
 #[test]
 fn a_line_names_the_file_system_that_was_given() {
     let shoal = Shown::Shoal { address: "shoal://h:1/demo".into(), key: "/etc/key".into() };
-    for shown in [Shown::Plain, Shown::Container, shoal] {
+    let composed = Shown::Composed("block=4M,names=own".into());
+    for shown in [Shown::Plain, Shown::Container, composed, Shown::Composed(String::new()), shoal] {
         let over = Over { dir: "/data/ckpt".into(), given: "/home/ckpt".into(), shown };
         assert_eq!(Over::from_line(over.to_line().trim_end_matches('\n')), Some(over));
     }
     assert_eq!(Over::from_line("relative\trelative\tplain\t"), None);
     assert_eq!(Over::from_line("/data"), None);
+}
+
+#[test]
+fn wishes_of_a_composed_directory_are_read_and_those_that_a_program_cannot_keep_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().canonicalize().unwrap();
+    let parse = |words: &str| Over::parse(&format!("{}={words}", dir.display()), None);
+    assert_eq!(parse("composed").unwrap().shown, Shown::Composed(String::new()));
+    assert_eq!(parse("composed,files=2").unwrap().shown, Shown::Composed("files=2".into()));
+    for (words, reason) in [
+        ("composed,buffer=block", "for a mount"),
+        ("composed,files=0", "physical files are 1 to 1024"),
+        ("composedly", "unknown transform"),
+    ] {
+        let error = parse(words).unwrap_err().to_string();
+        assert!(error.contains(reason), "{words}: {error}");
+    }
 }

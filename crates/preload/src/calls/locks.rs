@@ -4,6 +4,10 @@
 //! record of a container. A ShoalFS has none: there they are on the reserved descriptor, so they hold between
 //! descriptors of one open, and between no others.
 //!
+//! The files of a composed directory have no object of the host: each has a range of offsets of the first
+//! physical file, beyond all that files hold, so the kernel's locks of that range are the file's. Two files
+//! have the same range by chance, once in some two million; their locks then exclude each other.
+//!
 //! **Record locks** (`fcntl`) are one process's, and POSIX gives them back at any close of the file in it.
 //! The file system below opens and closes such objects for itself, so a lock of that kind would not last.
 //! They are taken on one descriptor for each file and process, as locks of an open file description, which
@@ -26,17 +30,71 @@ use std::sync::atomic::Ordering;
 /// The access record in a container's directory.
 const ACCESS_RECORD: &[u8] = b"/.shoal-container";
 
+/// The physical file in a composed directory that locks are on.
+const PHYSICAL: &[u8] = b"/blocks.0";
+/// Where the ranges of locks begin in it, how many there are, and how long each is.
+const RANGES: (i64, u64, i64) = (1 << 61, 1 << 21, 1 << 40);
+/// In a range, locks of bytes end here, and the lock of the file is the last byte.
+const BYTES_END: i64 = RANGES.2 / 2;
+
+/// The file system of a descriptor's file.
+fn shown_of(record: &crate::record::Record) -> Option<&'static Shown> {
+    config::get().and_then(|config| config.overs.get(record.mount as usize)).map(|over| &over.shown)
+}
+
+/// Where the range of a file begins, if its locks are on a physical file.
+fn range_of(record: &crate::record::Record) -> Option<i64> {
+    let Some(Shown::Composed(_)) = shown_of(record) else { return None };
+    let at = record.handle.load(Ordering::Relaxed) % RANGES.1;
+    Some(RANGES.0 + at.cast_signed() * RANGES.2)
+}
+
+/// A lock of bytes, moved into a range.
+fn moved(lock: libc::flock, range: i64) -> libc::flock {
+    let (from, end) = match lock.l_len {
+        0 => (lock.l_start, BYTES_END),
+        len if len < 0 => (lock.l_start.saturating_add(len), lock.l_start),
+        len => (lock.l_start, lock.l_start.saturating_add(len)),
+    };
+    let from = from.min(BYTES_END - 1);
+    let end = end.clamp(from + 1, BYTES_END);
+    libc::flock { l_start: range + from, l_len: end - from, ..lock }
+}
+
+/// `flock` of a file whose locks are on a physical file.
+fn lock_range(on: c_int, range: i64, operation: c_int) -> c_int {
+    let kind = match operation & !libc::LOCK_NB {
+        libc::LOCK_SH => libc::F_RDLCK,
+        libc::LOCK_EX => libc::F_WRLCK,
+        libc::LOCK_UN => libc::F_UNLCK,
+        _ => return answer(Err(libc::EINVAL)),
+    };
+    let mut lock = libc::flock {
+        l_whence: libc::SEEK_SET as i16,
+        l_start: range + RANGES.2 - 1,
+        l_pid: 0,
+        l_type: kind as i16,
+        l_len: 1,
+    };
+    let command = if operation & libc::LOCK_NB == 0 { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
+    // SAFETY: the lock is ours; the call may wait.
+    unsafe { real::fcntl()(on, command, std::ptr::from_mut(&mut lock).cast::<c_void>()) }
+}
+
 /// Open the object of the host that stands for a descriptor's file.
 fn stand_in(session: &mut Session, fd: c_int) -> Res<c_int> {
     let record = session.open(fd)?.record;
     let spot = Spot { mount: record.mount as usize, path: record.path() };
-    let shown = config::get().and_then(|config| config.overs.get(spot.mount)).map(|over| &over.shown);
-    let path = match shown {
+    let path = match shown_of(record) {
         Some(Shown::Plain) => host_path(&spot),
         Some(Shown::Container) if record.kind == crate::record::FILE => {
             [&host_path(&spot)[..], ACCESS_RECORD].concat()
         }
         Some(Shown::Container) => host_path(&spot),
+        Some(Shown::Composed(_)) => {
+            let root = Spot { mount: spot.mount, path: Vec::new() };
+            [&host_path(&root)[..], PHYSICAL].concat()
+        }
         _ => format!("/proc/self/fd/{fd}").into_bytes(),
     };
     let path = CString::new(path).map_err(|_| libc::EINVAL)?;
@@ -73,7 +131,7 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
         libc::F_SETLKW => libc::F_OFD_SETLKW,
         own => own,
     };
-    let (on, base) = call(|session| {
+    let (on, base, range) = call(|session| {
         let record = session.open(fd)?.record;
         let access = record.flags() & libc::O_ACCMODE;
         let is_allowed = match c_int::from(wanted.l_type) {
@@ -92,11 +150,11 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
         };
         let key = (record.mount as usize, record.handle.load(Ordering::Relaxed));
         if let Some(known) = session.locks.get(&key) {
-            return Ok((*known, base));
+            return Ok((*known, base, range_of(record)));
         }
         let on = stand_in(session, fd)?;
         session.locks.insert(key, on);
-        Ok((on, base))
+        Ok((on, base, range_of(record)))
     })?;
     let start = wanted.l_start.checked_add(base).ok_or(libc::EOVERFLOW)?;
     let mut own = libc::flock {
@@ -106,12 +164,26 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
         l_type: wanted.l_type,
         l_len: wanted.l_len,
     };
+    if start < 0 || wanted.l_len < 0 && start.saturating_add(wanted.l_len) < 0 {
+        return Err(libc::EINVAL);
+    }
+    if let Some(range) = range {
+        own = moved(own, range);
+    }
     // SAFETY: the lock is ours; the call may wait.
     let done = unsafe { real::fcntl()(on, command, std::ptr::from_mut(&mut own).cast::<c_void>()) };
     if done < 0 {
         return Err(guard::errno());
     }
     if command == libc::F_OFD_GETLK {
+        if let Some(range) = range.filter(|_| c_int::from(own.l_type) != libc::F_UNLCK) {
+            own.l_start -= range;
+            if own.l_start.saturating_add(own.l_len) >= BYTES_END {
+                own.l_len = 0;
+            }
+        } else if range.is_some() {
+            own = libc::flock { l_type: libc::F_UNLCK as i16, ..*wanted };
+        }
         *wanted = own;
     } else if c_int::from(wanted.l_type) != libc::F_UNLCK {
         // Not known: then the lock holds all the same.
@@ -127,17 +199,22 @@ unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
         return unsafe { real::flock()(fd, operation) };
     }
     let on = call(|session| {
-        if let Some(known) = session.open(fd)?.flock {
-            return Ok(known);
+        let open = session.open(fd)?;
+        let range = range_of(open.record);
+        if let Some(known) = open.flock {
+            return Ok((known, range));
         }
         let on = stand_in(session, fd)?;
         session.open(fd)?.flock = Some(on);
-        Ok(on)
+        Ok((on, range))
     });
     match on {
-        Ok(on) => {
-            // SAFETY: the descriptor is ours; the call may wait.
-            let done = unsafe { real::flock()(on, operation) };
+        Ok((on, range)) => {
+            let done = match range {
+                Some(range) => lock_range(on, range, operation),
+                // SAFETY: the descriptor is ours; the call may wait.
+                None => unsafe { real::flock()(on, operation) },
+            };
             if done == 0 && operation & libc::LOCK_UN == 0 {
                 let _ = call(|session| session.locked(fd));
             }

@@ -8,12 +8,14 @@ use std::ffi::OsString;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:  shoal run --over /scratch/me/ckpt=container -- ./model --checkpoint /scratch/me/ckpt/step-000100
+          shoal run --over /scratch/me/out=composed -- tar -C /scratch/me/out -xf million-files.tar
           shoal run --over /mnt/demo=shoal://10.0.0.1:7441/demo --key ./key -- python3 train.py /mnt/demo
 The program is unchanged, and no mount and no root is needed: a library in the program and its children answers the C
 library's calls on paths below DIR. Programs without a C library (static ones) are refused.")]
 pub struct Run {
-    /// A directory, and what it shows: DIR=container (each file is a container in DIR), DIR=plain (DIR
-    /// itself) or DIR=shoal://HOST:PORT/NAME (a file system). DIR is absolute. May be given several times.
+    /// A directory, and what it shows: DIR=container (each file is a container in DIR), DIR=composed (all
+    /// files share one physical file in DIR; also DIR=composed,block=4M,files=2), DIR=plain (DIR itself) or
+    /// DIR=shoal://HOST:PORT/NAME (a file system). DIR is absolute. May be given several times.
     #[arg(long, required = true, value_name = "DIR=WHAT")]
     pub over: Vec<String>,
     /// Which key.

@@ -31,8 +31,14 @@ pub fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-const LOOKS: Wishes =
-    Wishes { block: None, files: None, buffers_blocks: false, own_names: false, read_only: true };
+const LOOKS: Wishes = Wishes {
+    block: None,
+    files: None,
+    buffers_blocks: false,
+    own_names: false,
+    publishes_writes: false,
+    read_only: true,
+};
 
 /// Do something with a composed directory.
 fn with<T: Send + 'static>(

@@ -50,6 +50,17 @@ impl<B: Vfs> Shared<B> {
         kind.filter(|_| is_alive).ok_or_else(|| fails(Status::Stale, op, object))
     }
 
+    /// The kind of an object that is to be opened. One without a name may be open in the process that this one
+    /// comes of, where processes share their open files.
+    pub(super) fn openable(&self, object: Handle) -> Result<Kind> {
+        if !self.publishes_writes {
+            return self.alive(object, "open");
+        }
+        let names = self.names.borrow();
+        let kind = names.object(object.0).and_then(super::object::Object::kind);
+        kind.ok_or_else(|| fails(Status::Stale, "open", object))
+    }
+
     pub(super) fn directory(&self, dir: Handle, op: &'static str) -> Result<()> {
         match self.alive(dir, op)? {
             Kind::Directory => Ok(()),
@@ -122,7 +133,8 @@ impl<B: Vfs> Shared<B> {
 
     /// Publish a change of an object, unless an open file will do so at its close.
     pub(super) async fn publish_of(self: &Rc<Self>, object: Handle) -> Result<()> {
-        if self.is_open(object.0) { Ok(()) } else { self.publish_change().await }
+        let is_later = self.is_open(object.0) && !self.publishes_writes;
+        if is_later { Ok(()) } else { self.publish_change().await }
     }
 
     pub(super) async fn remove(self: &Rc<Self>, dir: Handle, name: &Name, is_dir: bool) -> Result<()> {
@@ -183,6 +195,10 @@ impl<B: Vfs> Shared<B> {
         self.directory(to.0, "rename")?;
         let object = self.target(from.0, from.1, "rename")?;
         let target = self.find(to.0, to.1);
+        // Both are names of one object.
+        if target == Some(object) && !flags.no_replace {
+            return Ok(());
+        }
         self.fits(object, target.filter(|_| !flags.no_replace), to.0, flags.exchange)?;
         let bind = |at: (Handle, &Name), object: u64| Bind { dir: at.0.0, name: at.1.clone(), object };
         if flags.exchange {
@@ -203,9 +219,6 @@ impl<B: Vfs> Shared<B> {
                 _ => return Err(fails(Status::Exists, "rename", to.0)),
             },
         };
-        if target == Some(object) {
-            return Ok(());
-        }
         let binds = vec![bind(from, 0), bind(to, object.0)];
         self.log_name(vec![(0, Op::Bind(binds))], marked).await?;
         self.publish_change().await

@@ -68,6 +68,16 @@ impl<B: Vfs> ComposedFile<B> {
         Err(fails(Status::BadCapability, op, self.0.object).because(words))
     }
 
+    /// Log bytes; `None`: at the file's end. Their offset.
+    async fn put(&self, at: Option<u64>, data: Bytes) -> Result<u64> {
+        let shared = &self.0.shared;
+        let offset = shared.put(self.0.object.0, at, data).await?;
+        if shared.publishes_writes {
+            shared.publish_change().await?;
+        }
+        Ok(offset)
+    }
+
     /// The bytes of a range, if the blocks still hold them.
     async fn gather(&self, offset: u64, len: u64) -> Result<std::result::Result<Bytes, u64>> {
         let (shared, object) = (&self.0.shared, self.0.object);
@@ -135,13 +145,12 @@ impl<B: Vfs> VfsFile for ComposedFile<B> {
 
     async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
         self.may(Rights::WRITE, "write")?;
-        self.0.shared.put(self.0.object.0, Some(offset), data).await?;
-        Ok(())
+        self.put(Some(offset), data).await.map(drop)
     }
 
     async fn append(&self, data: Bytes) -> Result<u64> {
         self.may(Rights::WRITE, "append")?;
-        self.0.shared.put(self.0.object.0, None, data).await
+        self.put(None, data).await
     }
 
     async fn fsync(&self) -> Result<()> {
@@ -177,7 +186,10 @@ impl<B: Vfs> VfsFile for ComposedFile<B> {
         }
         match ops.is_empty() {
             true => Ok(()),
-            false => self.0.shared.change(ops).await.map(drop),
+            false => {
+                self.0.shared.change(ops).await?;
+                self.0.shared.publish_of(object).await
+            }
         }
     }
 

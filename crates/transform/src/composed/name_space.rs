@@ -120,6 +120,9 @@ impl<B: Vfs> Vfs for Composed<B> {
             }
         };
         shared.log_name(vec![(object, Op::Create(made))], marked).await?;
+        if shared.publishes_writes {
+            shared.publish_change().await?;
+        }
         let file = ComposedFile::new(shared, Handle(object), rights);
         Ok((shared.attr(Handle(object), "create")?, is_new, file))
     }
@@ -195,15 +198,14 @@ impl<B: Vfs> Vfs for Composed<B> {
         if rights.contains(Rights::WRITE) {
             shared.check_writable()?;
         }
-        shared.alive(object, "open")?;
         shared.refresh_now().await?;
-        match shared.alive(object, "open")? {
+        match shared.openable(object)? {
             Kind::File => {}
             Kind::Directory => return Err(fails(Status::IsDirectory, "open", object)),
             _ => return Err(fails(Status::NotSupported, "open", object)),
         }
-        let attr = shared.attr(object, "open")?;
         let file = ComposedFile::new(shared, object, rights);
+        let attr = shared.attr(object, "open")?;
         Ok(Opened { file, size: Some(attr.size), has_name: attr.nlink > 0, counts: () })
     }
 

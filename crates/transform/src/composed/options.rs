@@ -20,6 +20,9 @@ pub struct Wishes {
     pub buffers_blocks: bool,
     /// No other process makes the same names at the same time.
     pub own_names: bool,
+    /// Each write is in the physical file when it returns, and the directory is left at an open: for processes
+    /// that end without closing anything.
+    pub publishes_writes: bool,
     /// Change nothing.
     pub read_only: bool,
 }
