@@ -14,7 +14,7 @@ pub struct Options {
     pub map_from: Vec<Address>,
     /// The file system's key.
     pub key: SecretKey,
-    /// The admin key, by which the client proves itself in place of `key`, so that it may manage: then it checks
+    /// The admin key: by it the client proves itself in place of `key`, so that it may manage. It checks
     /// servers by `key` all the same.
     pub admin: Option<SecretKey>,
     /// The file system's id: a server of another one refuses the client.

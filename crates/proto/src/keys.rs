@@ -3,7 +3,7 @@
 //! | key | holders | use |
 //! |---|---|---|
 //! | mount | clients and servers | a client is let in; a server proves itself to clients |
-//! | admin | administrators and servers | its holder may manage: add and move servers, set sync modes, check, repair |
+//! | admin | administrators and servers | its holders manage: they add and move servers, set modes, repair |
 //! | server | servers | signs capabilities; servers prove themselves to each other with it |
 //! | place | servers | names are placed in directories by a hash that is keyed with it; never replaced |
 //!

@@ -1,5 +1,5 @@
-//! The key that lets a client in signs nothing, makes no server, and manages nothing: programs that hold it and
-//! lie.
+//! The key that lets a client in signs nothing, makes no server, and manages nothing: programs that hold it
+//! and lie.
 
 mod raw;
 

@@ -17,7 +17,7 @@ pub fn options(place: &Place) -> Result<Options> {
     Ok(Options::new(servers, key.secret()?, file_system.fs_id()?, file_system.collection()))
 }
 
-/// The options of a client that manages: it proves itself by the admin key, if there is one beside the mount key.
+/// The options of a client that manages: it proves itself by the admin key, if one is beside the mount key.
 pub fn admin_options(place: &Place) -> Result<Options> {
     Ok(Options { admin: place.admin_key()?, ..options(place)? })
 }

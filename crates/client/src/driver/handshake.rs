@@ -1,7 +1,8 @@
 //! The handshake: Hello → Challenge → Attach → Attached.
 //!
 //! Both sides prove that they have the file system's key (a client that manages: the admin key), over both
-//! nonces, so that no client talks to an impostor and no impostor is served. A refusal says why, and what to do.
+//! nonces, so that no client talks to an impostor and no impostor is served. A refusal says why, and what to
+//! do.
 
 use crate::refusal::is_refusal;
 use crate::{Error, Options};

@@ -11,8 +11,8 @@ pub enum Keys {
 Example:  shoal key list /etc/shoal
 Two machines have the same key if they show the same fingerprint.")]
     List(OneCluster),
-    /// Give servers and administrators keys of their own, where the mount key has these roles (file systems made
-    /// before there were roles). No name and no file changes.
+    /// Give servers and administrators keys of their own, where the mount key has these roles (file systems
+    /// made before there were roles). No name and no file changes.
     #[command(after_help = "\
 Example:  shoal key split /etc/shoal
 All servers must be stopped. Afterwards copy cluster.toml and key.server to each server's machine and start the servers. Clients

@@ -35,7 +35,7 @@ fn keys_are_separated_and_replaced_and_no_name_moves() {
     serving.stop();
     refused(&["key", "rotate", &cluster], &["cannot be replaced", "shoal key split"]);
     said(&["key", "split", &cluster]);
-    refused(&["key", "split", &cluster], &["key of their own already"]);
+    refused(&["key", "split", &cluster], &["keys of their own already"]);
     assert!(!said(&["key", "list", &cluster]).contains("all roles"));
     let serving = serve();
     all_are_found(&key);
@@ -83,6 +83,7 @@ fn commands_that_manage_need_the_administrators_key_and_find_it_beside_the_key()
     }
     said(&["sync", &server, "--key", &user]);
     said(&["ls", &server, "--key", &user]);
+    assert!(said(&["ping", &server, "--json", "--key", &user]).contains("\"owns_root\": true"));
     let try_all = |key: &str| {
         for command in &managing {
             let all = with_key(command, key);

@@ -237,8 +237,8 @@ pub fn assert_untouched(before: &[(PathBuf, Vec<u8>)], after: &[(PathBuf, Vec<u8
     assert!(gone.is_empty() && new.is_empty(), "changed or gone: {gone:?}; changed or new: {new:?}");
 }
 
-/// The options of a native client: the server, the key file's first file system. It manages, if the administrators'
-/// key is beside.
+/// The options of a native client: the server, the key file's first file system. It manages, if the
+/// administrators' key is beside.
 pub fn options(server: SocketAddr, key: &Path) -> Options {
     let beside = std::fs::read_to_string(key.with_file_name("key.admin"));
     let admin = beside.ok().map(|text| {

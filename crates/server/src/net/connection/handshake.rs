@@ -8,9 +8,10 @@
 //!              ◀─────   Attached(session, slots, lease, credit)
 //! ```
 //! Each proof is a keyed hash over all that both sides said, so none can be replayed, reflected or given to
-//! other words. **A client proves itself by the mount key or by the admin key, a server by the servers' key**:
-//! a client cannot say that it is a server, and only one that proved the admin key may manage. Until it has attached, a connection may send small frames only, for a bounded
-//! time. A refusal gives the error and the remedy.
+//! other words. **A client proves itself by the mount key or the admin key, a server by the servers' key**: a
+//! client cannot say that it is a server, and only one that proved the admin key may manage. Until it has
+//! attached, a connection may send small frames only, for a bounded time. A refusal gives the error and the
+//! remedy.
 
 use super::{Frames, Line, flush};
 use crate::counters::add;

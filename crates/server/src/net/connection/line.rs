@@ -29,8 +29,8 @@ pub struct Line {
     /// The other end, as text.
     pub name: String,
     version: u16,
-    /// Its client proved that it may manage. A session says nothing of that: another connection of it may have
-    /// another key.
+    /// Its client proved that it may manage. A session says nothing of that: another connection of it may
+    /// have another key.
     pub manages: Cell<bool>,
     out: RefCell<Out>,
     dead: Cell<bool>,
