@@ -117,7 +117,7 @@ fn a_mount_key_is_refused_every_operation_that_manages_and_the_admin_key_none() 
             assert_eq!(status_of(&mut user, op.clone()).await, Status::Forbidden, "{name}");
             assert_ne!(status_of(&mut admin, op).await, Status::Forbidden, "{name}");
         }
-        // What fsck decides in the place of a coordinator that is gone.
+        // A decision of fsck in the place of a coordinator that is gone.
         let tx = TxId(7 << 48 | 1);
         let finish = || Op::Finish { tx, decision: Decision::Abort };
         assert_eq!(status_of(&mut user, finish()).await, Status::Forbidden);
