@@ -14,6 +14,9 @@ pub struct Options {
     pub map_from: Vec<Address>,
     /// The file system's key.
     pub key: SecretKey,
+    /// The admin key: by it the client proves itself in place of `key`, so that it may manage. It checks
+    /// servers by `key` all the same.
+    pub admin: Option<SecretKey>,
     /// The file system's id: a server of another one refuses the client.
     pub fs_id: [u8; 16],
     /// Its collection.
@@ -41,6 +44,7 @@ impl Options {
         Options {
             map_from,
             key,
+            admin: None,
             fs_id,
             collection,
             name_cache: Duration::from_millis(100),

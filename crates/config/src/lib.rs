@@ -4,12 +4,14 @@
 //!   shoal-data/cluster.toml ─▶ cluster_file ─┬▶ address: shoal://HOST:PORT/NAME, a path on a mount, a folder
 //!   shoal-data/key          ─▶ secret ───────┘
 //!   shoal-data/key.server   ─▶ server_key: what only servers have
+//!   shoal-data/key.admin    ─▶ admin_key: what administrators have
 //!   shoal-data/store-N.toml ─▶ store_record: which store the folder of server N held
 //! ```
 //! **Invariant: a reader returns a value that has been checked, or an error that names the file, the place
 //! and the remedy.** `fuzz/` feeds the readers arbitrary text.
 
 pub mod address;
+pub mod admin_key;
 pub mod bytes_size;
 pub mod cluster_file;
 pub mod numbers;

@@ -2,12 +2,14 @@
 //!
 //! ```toml
 //! server = "64 hexadecimal digits"   # signs capabilities; servers prove themselves to each other by it
+//! admin = "64 hexadecimal digits"    # clients that prove it may manage; it is in `key.admin` too
 //! place = "64 hexadecimal digits"    # names are placed by it; never replaced
 //! ```
 //! A cluster file without `server_key` is of a file system in which one key has all roles: a client can do
 //! there what servers can. `shoal key split` gives it this file, and no name moves, because the place key is
 //! the one key it had.
 
+use crate::admin_key::AdminKeyFile;
 use crate::cluster_file::{ClusterFile, hex, not_toml, random};
 use crate::secret::{KeyFile, check_private, write_whole};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -23,6 +25,9 @@ pub const FILE_NAME: &str = "key.server";
 #[serde(deny_unknown_fields)]
 pub struct ServerKeyFile {
     server: String,
+    /// None: the mount key is the admin key too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    admin: Option<String>,
     place: String,
 }
 
@@ -32,15 +37,41 @@ impl ServerKeyFile {
     /// # Errors
     /// When the kernel gives no random bytes.
     pub fn draw() -> Result<ServerKeyFile> {
-        Ok(ServerKeyFile { server: hex(&random::<32>()?), place: hex(&random::<32>()?) })
+        let draw = || random::<32>().map(|bytes| hex(&bytes));
+        Ok(ServerKeyFile { server: draw()?, admin: Some(draw()?), place: draw()? })
     }
 
-    /// A new servers' key for a file system whose names are placed by its one key.
+    /// New keys of servers and administrators for a file system whose names are placed by its one key.
     ///
     /// # Errors
     /// When the kernel gives no random bytes.
     pub fn split_from(one: &SecretKey) -> Result<ServerKeyFile> {
-        Ok(ServerKeyFile { server: hex(&random::<32>()?), place: one.to_hex() })
+        Ok(ServerKeyFile { place: one.to_hex(), ..ServerKeyFile::draw()? })
+    }
+
+    /// The same with a new servers' key.
+    ///
+    /// # Errors
+    /// When the kernel gives no random bytes.
+    pub fn with_new_server_key(self) -> Result<ServerKeyFile> {
+        Ok(ServerKeyFile { server: hex(&random::<32>()?), ..self })
+    }
+
+    /// The same with a new admin key.
+    ///
+    /// # Errors
+    /// When the kernel gives no random bytes.
+    pub fn with_new_admin_key(self) -> Result<ServerKeyFile> {
+        Ok(ServerKeyFile { admin: Some(hex(&random::<32>()?)), ..self })
+    }
+
+    /// The admin key, if there is one.
+    ///
+    /// # Errors
+    /// When it is not 64 hexadecimal digits.
+    pub fn admin(&self) -> Result<Option<SecretKey>> {
+        let read = |text: &String| SecretKey::from_hex(text).map_err(|error| anyhow!(error));
+        self.admin.as_ref().map(read).transpose()
     }
 
     /// Read the file.
@@ -103,11 +134,16 @@ impl ServerKeyFile {
                 "the servers' key is the mount key: every client would be a server; `shoal key split` draws one"
             );
         }
-        Ok(Keys { mount, server, place })
+        let admin = self.admin()?;
+        if admin.as_ref().is_some_and(|admin| *admin == mount || *admin == server) {
+            bail!("the admin key is another key too; `shoal key rotate --admin` draws one");
+        }
+        Ok(Keys { mount, admin, server, place })
     }
 
     fn secrets(&self) -> Result<(SecretKey, SecretKey)> {
         let read = |text: &str| SecretKey::from_hex(text).map_err(|error| anyhow!(error));
+        self.admin()?;
         Ok((read(&self.server)?, read(&self.place)?))
     }
 }
@@ -124,7 +160,11 @@ impl ClusterFile {
     /// When a file cannot be written.
     pub fn draw_keys(&mut self) -> Result<()> {
         let beside = self.server_key_beside();
-        ServerKeyFile::draw()?.save(&self.path(&beside))?;
+        let servers = ServerKeyFile::draw()?;
+        servers.save(&self.path(&beside))?;
+        if let Some(admin) = servers.admin()? {
+            AdminKeyFile::of(&admin).save(&self.path(&self.admin_key_beside()))?;
+        }
         KeyFile::draw(self)?.save(&self.path(&self.key))?;
         self.server_key = Some(beside);
         Ok(())
@@ -163,6 +203,8 @@ mod tests {
         let mut new = cluster(dir.path());
         new.draw_keys().unwrap();
         let keys = new.keys().unwrap();
+        let admin = keys.admin.clone().unwrap();
+        assert!(admin != keys.mount && admin != keys.server && admin != keys.place);
         assert!(keys.mount != keys.server && keys.server != keys.place && keys.mount != keys.place);
 
         // As it was made before there were roles.
@@ -172,7 +214,7 @@ mod tests {
         ServerKeyFile::split_from(&old.mount).unwrap().save(&dir.path().join(FILE_NAME)).unwrap();
         new.server_key = Some(FILE_NAME.into());
         let split = new.keys().unwrap();
-        assert!(!split.is_shared() && split.mount == old.mount);
+        assert!(!split.is_shared() && split.mount == old.mount && split.admin.is_some());
         assert_eq!(split.place_key(&[1; 16]).place_of(b"name"), old.place_key(&[1; 16]).place_of(b"name"));
     }
 
@@ -186,7 +228,7 @@ mod tests {
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
         assert!(words(&file).contains("chmod 600"), "{}", words(&file));
         let mount = KeyFile::load(&dir.path().join("key")).unwrap().secret().unwrap();
-        let same = ServerKeyFile { server: mount.to_hex(), place: mount.to_hex() };
+        let same = ServerKeyFile { server: mount.to_hex(), admin: None, place: mount.to_hex() };
         same.save(&path).unwrap();
         assert!(words(&file).contains("shoal key split"), "{}", words(&file));
         write_whole(&path, b"server = 1\n", 0o600).unwrap();

@@ -104,6 +104,8 @@ mutants! {
     CachedBlockOutlives "cached-block-outlives",
     /// A block that several requests write keeps none of the bytes between theirs.
     MergedBlockForgets "merged-block-forgets",
+    /// The mount key manages although the file system has an admin key.
+    MountKeyManages "mount-key-manages",
 }
 
 #[cfg(feature = "mutants")]

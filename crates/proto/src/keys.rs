@@ -3,6 +3,7 @@
 //! | key | holders | use |
 //! |---|---|---|
 //! | mount | clients and servers | a client is let in; a server proves itself to clients |
+//! | admin | administrators and servers | its holders manage: they add and move servers, set modes, repair |
 //! | server | servers | signs capabilities; servers prove themselves to each other with it |
 //! | place | servers | names are placed in directories by a hash that is keyed with it; never replaced |
 //!
@@ -15,6 +16,8 @@ use crate::{PlaceKey, SecretKey};
 pub struct Keys {
     /// Lets clients in.
     pub mount: SecretKey,
+    /// Lets those in that manage; none: each holder of the mount key may.
+    pub admin: Option<SecretKey>,
     /// Only servers have it.
     pub server: SecretKey,
     /// Names are placed by it.
@@ -24,7 +27,7 @@ pub struct Keys {
 impl Keys {
     /// One key in all roles.
     pub fn one(key: SecretKey) -> Keys {
-        Keys { mount: key.clone(), server: key.clone(), place: key }
+        Keys { mount: key.clone(), admin: None, server: key.clone(), place: key }
     }
 
     /// Whether a client's key does what only servers may do.

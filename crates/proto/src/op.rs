@@ -113,6 +113,8 @@ pub struct Terms<'a> {
     pub changes: bool,
     /// Only a peer server may send it.
     pub is_peers: bool,
+    /// Only servers, and clients that hold the admin key, may send it.
+    pub is_management: bool,
     /// The request states an expectation.
     pub expects: bool,
     /// The entry it is about, if the entry's place decides which shard of the directory gets the request.
@@ -121,8 +123,14 @@ pub struct Terms<'a> {
     pub changed: [Option<Handle>; 2],
 }
 
-const READ: Terms<'static> =
-    Terms { changes: false, is_peers: false, expects: false, entry: None, changed: [None, None] };
+const READ: Terms<'static> = Terms {
+    changes: false,
+    is_peers: false,
+    is_management: false,
+    expects: false,
+    entry: None,
+    changed: [None, None],
+};
 /// A change that needs no slot: idempotent by its content (a transaction's id, a handle that is never used
 /// twice, a sequence, an epoch, a count).
 const IDEMPOTENT: Terms<'static> = READ;
@@ -131,6 +139,10 @@ const CHANGE: Terms<'static> = Terms { changes: true, ..READ };
 impl<'a> Terms<'a> {
     fn between_servers(self) -> Terms<'a> {
         Terms { is_peers: true, ..self }
+    }
+
+    fn for_management(self) -> Terms<'a> {
+        Terms { is_management: true, ..self }
     }
 
     fn expecting(self) -> Terms<'a> {
@@ -425,12 +437,12 @@ operations! {
         /// Take a newer map.
         Setmap = 72 "setmap" { map: ClusterMap, } => IDEMPOTENT.between_servers(),
         /// Add a server to the running file system. Sent to server 0.
-        Addserver = 73 "addserver" { addresses: Many<Text, 8>, roles: Roles, } => CHANGE,
+        Addserver = 73 "addserver" { addresses: Many<Text, 8>, roles: Roles, } => CHANGE.for_management(),
         /// New addresses of a server; `moved`: the count of changes that these addresses have. The answer
         /// is the map with them.
         Moveserver = 93 "moveserver" {
             server: crate::ServerId, addresses: Many<Text, 8>, moved: u32,
-        } => IDEMPOTENT,
+        } => IDEMPOTENT.for_management(),
         /// State and counts of this server, as JSON.
         Status = 74 "status" { } => READ,
         /// Rows of the store after a key, for fsck.
@@ -438,18 +450,18 @@ operations! {
             prefix: RowBytes, after: RowBytes,
             /// Most rows.
             limit: u32,
-        } => READ,
+        } => READ.for_management(),
         /// A repair found by fsck: actions carried out as one local transaction.
-        Repair = 76 "repair" { actions: Many<Action, { limits::ACTIONS_MAX }>, } => CHANGE.expecting(),
+        Repair = 76 "repair" { actions: Many<Action, { limits::ACTIONS_MAX }>, } => CHANGE.expecting().for_management(),
         /// Change the sync modes of this server's part: (metadata, data), as their words.
-        Setsync = 77 "setsync" { metadata: Text, data: Text, coalescing: Text, } => IDEMPOTENT,
+        Setsync = 77 "setsync" { metadata: Text, data: Text, coalescing: Text, } => IDEMPOTENT.for_management(),
         /// Make everything applied so far durable.
         Sync = 78 "sync" { } => READ,
         /// The stores of these servers were given up, and `map` names their successors. This server retires
         /// the datafiles of them in its pools.
         Renew = 90 "renew" {
             servers: Many<crate::ServerId, { limits::SERVERS_MAX }>, map: ClusterMap,
-        } => IDEMPOTENT,
+        } => IDEMPOTENT.for_management(),
         /// A server is short of space: remove lingering objects, the oldest first, until so many bytes are
         /// free.
         Yield = 92 "yield" { bytes: u64, } => IDEMPOTENT.between_servers(),
@@ -622,6 +634,12 @@ impl Op {
     #[inline]
     pub fn expects(&self) -> bool {
         self.terms().expects
+    }
+
+    /// Whether only servers, and clients that hold the admin key, may send it.
+    #[inline]
+    pub fn is_management(&self) -> bool {
+        self.terms().is_management
     }
 
     /// Whether only a peer server may send it.

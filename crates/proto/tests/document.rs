@@ -45,6 +45,7 @@ fn what_needs_a_slot_and_what_only_servers_ask_is_said_rightly() {
         let row = operations.iter().find(|row| row.starts_with(&head)).expect("it stands there");
         let cells: Vec<&str> = row.split(" | ").collect();
         assert_eq!(cells[2] == "server", op.is_peers(), "{row}");
+        assert_eq!(cells[2].starts_with("admin"), op.is_management(), "{row}");
         assert_eq!(cells[3], if op.changes() { "yes" } else { "no" }, "{row}");
     }
 }

@@ -158,7 +158,14 @@ fn a_position_that_a_peer_says_while_a_server_begins_is_remembered() {
         cluster.kill(1);
         cluster.stores[0] = shoal_store::open(env.clone(), config(&path)).await.unwrap();
         let (map, settings) = (cluster.map.clone(), cluster.settings);
-        let at = Cluster { env: env.clone(), map, stores: Vec::new(), servers: Vec::new(), settings };
+        let at = Cluster {
+            env: env.clone(),
+            map,
+            stores: Vec::new(),
+            servers: Vec::new(),
+            settings,
+            keys: keys(),
+        };
         let peer = |position| Wish { peer: Some(ServerId(1)), store: (store, position), ..Wish::default() };
         // The server waits for its fellow, which does not listen, and answers meanwhile.
         let speaks = async {

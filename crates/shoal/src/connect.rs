@@ -4,6 +4,7 @@ use crate::address::Place;
 use anyhow::{Context as _, Result};
 use shoal_client::{Client, Options};
 use shoal_env::Env;
+use shoal_proto::Status;
 use std::time::Duration;
 
 /// How long a server may take that may be down.
@@ -14,6 +15,38 @@ pub fn options(place: &Place) -> Result<Options> {
     let (key, file_system) = place.open_key()?;
     let servers = place.address.servers.clone();
     Ok(Options::new(servers, key.secret()?, file_system.fs_id()?, file_system.collection()))
+}
+
+/// The options of a client that manages: it proves itself by the admin key, if one is beside the mount key.
+pub fn admin_options(place: &Place) -> Result<Options> {
+    Ok(Options { admin: place.admin_key()?, ..options(place)? })
+}
+
+/// Run a command's work with a client that manages.
+pub fn with_admin_within<T, F>(
+    place: &Place,
+    patience: Duration,
+    work: impl FnOnce(Env, Client) -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let options = Options { timeout: patience, ..admin_options(place)? };
+    let has_key = options.admin.is_some();
+    with_options(place, options, work).map_err(|error| match error.downcast_ref::<shoal_client::Error>() {
+        Some(refused) if refused.status == Status::Forbidden && !has_key => {
+            error.context(needs_admin_key(place))
+        }
+        _ => error,
+    })
+}
+
+/// The remedy where a mount key was refused what only administrators may do.
+pub fn needs_admin_key(place: &Place) -> String {
+    format!(
+        "this needs the administrators' key: copy `key.admin` beside {} (mode 0600), from the folder in which the file system was made",
+        place.key.display()
+    )
 }
 
 /// Run a command's work with a client of its place, on this thread.

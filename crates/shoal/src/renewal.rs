@@ -196,7 +196,7 @@ fn renew_one(
             tell_all(&client, &others, &ids, &map, took).await?;
             Ok((map, stores))
         };
-        connect::with_client_within(&place(cluster, entry, |id| !given.has(id))?, connect::IMPATIENT, tell)
+        connect::with_admin_within(&place(cluster, entry, |id| !given.has(id))?, connect::IMPATIENT, tell)
             .context("every server that keeps its store must run and answer")?
     };
     for ((id, record), store) in lost.iter_mut().zip(stores) {

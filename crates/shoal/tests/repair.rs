@@ -33,7 +33,10 @@ async fn client(env: shoal_env::Env, folder: &str, address: &str) -> Client {
     }
     let server = address.strip_prefix("shoal://").unwrap().split('/').next().unwrap();
     let secret = SecretKey::from_hex(key["key"].as_str().unwrap()).unwrap();
-    let options = Options::new(vec![server.parse().unwrap()], secret, fs_id, CollectionId(1));
+    let mut options = Options::new(vec![server.parse().unwrap()], secret, fs_id, CollectionId(1));
+    let admin: toml::Table =
+        toml::from_str(&std::fs::read_to_string(format!("{folder}/key.admin")).unwrap()).unwrap();
+    options.admin = Some(SecretKey::from_hex(admin["admin"].as_str().unwrap()).unwrap());
     Client::connect(env, options).await.unwrap()
 }
 

@@ -73,7 +73,7 @@ const ROOT: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 /// Each role has a key of its own.
 fn keys() -> Keys {
     let key = |byte| SecretKey::new([byte; 32]);
-    Keys { mount: key(0x5a), server: key(0x5c), place: key(0x5d) }
+    Keys { mount: key(0x5a), admin: None, server: key(0x5c), place: key(0x5d) }
 }
 
 /// The servers place names by it.

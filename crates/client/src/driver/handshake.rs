@@ -1,7 +1,8 @@
 //! The handshake: Hello → Challenge → Attach → Attached.
 //!
-//! Both sides prove that they have the file system's key, over both nonces, so that no client talks to an
-//! impostor and no impostor is served. A refusal says why, and what to do.
+//! Both sides prove that they have the file system's key (a client that manages: the admin key), over both
+//! nonces, so that no client talks to an impostor and no impostor is served. A refusal says why, and what to
+//! do.
 
 use crate::refusal::is_refusal;
 use crate::{Error, Options};
@@ -239,7 +240,7 @@ async fn try_one(
 ) -> Result<(ServerId, Established), Trouble> {
     let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
     let mut rest = BytesMut::new();
-    let key = &identity.options.key;
+    let own_key = identity.options.admin.as_ref().unwrap_or(&identity.options.key);
     let (hello, challenge) = challenged(env, identity.options, &mut stream, &mut rest).await?;
     let Stream { mut reader, mut writer, .. } = stream;
     if identity.server.is_some_and(|server| server != challenge.server) {
@@ -262,7 +263,7 @@ async fn try_one(
         session: identity.session,
         slots: identity.options.slots.clamp(1, shoal_proto::limits::SLOTS_MAX),
     };
-    attach.prove(key, &hello, &challenge);
+    attach.prove(own_key, &hello, &challenge);
     send(&mut writer, FrameKind::Attach, challenge.version, &attach).await?;
     let attached: Attached = expect(&mut reader, &mut rest, FrameKind::Attached).await?;
     let version = challenge.version;

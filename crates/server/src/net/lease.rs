@@ -121,7 +121,7 @@ async fn release_all(shard: &Rc<Shard>, client: ClientId) {
     if let Err(status) = listed {
         tracing::warn!(%status, "orphans could not be listed");
     }
-    let asker = Asker { client, peer: None, own: true };
+    let asker = Asker { client, peer: None, own: true, manages: false };
     for some in handles.chunks(RELEASES) {
         let groups: Vec<Group> =
             some.iter().map(|&object| Group { ops: vec![Op::Release { object }].into() }).collect();

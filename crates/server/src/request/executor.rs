@@ -55,7 +55,8 @@ pub fn accept(shard: &Rc<Shard>, session: &Rc<Session>, request: Request, bulk: 
         ms => Duration::from_millis(u64::from(ms)).min(TIMEOUT_MAX),
     };
     let deadline = waiter.arrived + timeout;
-    let asker = Asker { client: session.client, peer: session.peer, own: false };
+    let manages = waiter.line.manages.get();
+    let asker = Asker { client: session.client, peer: session.peer, own: false, manages };
     let running = Running::of(waiter);
     let durability = request.durability;
     let groups = request.groups.0;

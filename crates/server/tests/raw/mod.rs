@@ -25,7 +25,7 @@ pub const SERVER_KEY: SecretKey = SecretKey::new([17; 32]);
 
 /// A server's keys: each role has its own.
 pub fn keys() -> Keys {
-    Keys { mount: KEY, server: SERVER_KEY, place: SecretKey::new([27; 32]) }
+    Keys { mount: KEY, admin: None, server: SERVER_KEY, place: SecretKey::new([27; 32]) }
 }
 pub const FS: [u8; 16] = *b"a test's cluster";
 pub const COLLECTION: CollectionId = CollectionId(3);
@@ -45,6 +45,7 @@ pub struct Cluster {
     pub stores: Vec<Collection>,
     pub servers: Vec<Option<ServerHandle>>,
     pub settings: Settings,
+    pub keys: Keys,
 }
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -77,8 +78,14 @@ impl Cluster {
             servers: servers.into(),
         };
         change(&mut map);
-        let mut cluster =
-            Cluster { env: env.clone(), map, stores: Vec::new(), servers: Vec::new(), settings };
+        let mut cluster = Cluster {
+            env: env.clone(),
+            map,
+            stores: Vec::new(),
+            servers: Vec::new(),
+            settings,
+            keys: keys(),
+        };
         for i in 0..count {
             let identity = Identity { fs: FS, collection: COLLECTION.0, server: i };
             let config = CollectionConfig::new("/nowhere", ModuleKind::Memory, identity);
@@ -105,7 +112,7 @@ impl Cluster {
                 collections: vec![CollectionSetup {
                     store: self.stores[usize::from(server)].clone(),
                     map: self.map.clone(),
-                    keys: Some(keys()),
+                    keys: Some(self.keys.clone()),
                     root: Owner { mode: 0o755, uid: 0, gid: 0 },
                 }],
                 settings: self.settings,

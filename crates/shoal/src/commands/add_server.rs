@@ -41,7 +41,7 @@ pub fn run(args: AddServer) -> Result<ExitCode> {
             let map = client.add_server(listen.clone(), bits).await?;
             Ok(map.servers.len() - 1)
         };
-        let given = connect::with_client(&place, add)
+        let given = connect::with_admin_within(&place, shoal_client::TIMEOUT, add)
             .with_context(|| format!("cannot add a server to file system `{}`", one.name))?;
         if given != id {
             bail!("file system `{}` knows this address as server {given}, here it would be {id}", one.name);

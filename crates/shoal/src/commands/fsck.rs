@@ -32,7 +32,7 @@ pub fn run(args: Fsck) -> Result<ExitCode> {
     let bar = progress(args.quiet);
     let name = place.address.name.clone();
     let mut aside = Aside::new(args.save.clone().unwrap_or_else(|| save_file(&name)));
-    let clean = connect::with_client_within(&place, PATIENCE, |env, client| async move {
+    let clean = connect::with_admin_within(&place, PATIENCE, |env, client| async move {
         let checker = Checker { env: &env, client: &client, bar: &bar, pauses: &PAUSES };
         let found = checker.find().await?;
         let mut mended = BTreeMap::new();

@@ -30,6 +30,10 @@ pub fn run(args: Init) -> Result<ExitCode> {
         args.folder.display()
     ))?;
     out::line("  a client's machine needs `key` alone")?;
+    let admin = cluster.path(&cluster.admin_key_beside());
+    if admin.exists() {
+        out::line(format!("  an administrator's machine needs {} beside `key`", admin.display()))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -56,7 +60,8 @@ fn new_cluster(args: &Init) -> Result<ClusterFile> {
         base: args.folder.clone(),
     };
     cluster.check().context("these servers and settings do not go together")?;
-    let own = [cluster.path(&cluster.key), cluster.path(&cluster.server_key_beside())];
+    let own = [cluster.key.clone(), cluster.server_key_beside(), cluster.admin_key_beside()]
+        .map(|key| cluster.path(&key));
     if let Some(key) = own.iter().find(|key| key.exists()) {
         bail!("{} is there already: remove it if it belongs to no file system", key.display());
     }

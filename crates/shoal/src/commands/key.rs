@@ -8,6 +8,7 @@ use crate::secret::KeyFile;
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::FlockOperation;
 use serde_json::json;
+use shoal_config::admin_key::AdminKeyFile;
 use shoal_config::server_key::ServerKeyFile;
 use shoal_env::{Address, Env, real};
 use shoal_proto::SecretKey;
@@ -16,6 +17,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// After a split.
+const SPREAD: &str = "copy cluster.toml and key.server to each server's machine, start the servers, and keep key.admin for administrators";
 /// A server that listens answers within this time.
 const LISTENS_WITHIN: Duration = Duration::from_millis(500);
 
@@ -31,11 +34,13 @@ pub fn run(command: Keys) -> Result<ExitCode> {
 fn list(args: &OneCluster) -> Result<ExitCode> {
     let cluster = ClusterFile::load(&args.config)?;
     let keys = cluster.keys()?;
-    let prints = [("mount", &keys.mount), ("server", &keys.server), ("place", &keys.place)];
+    let admin = keys.admin.as_ref().unwrap_or(&keys.mount);
+    let prints = [("mount", &keys.mount), ("admin", admin), ("server", &keys.server), ("place", &keys.place)];
+    let apart = !keys.is_shared() && keys.admin.is_some();
     if args.json {
         let prints: serde_json::Map<_, _> =
             prints.iter().map(|(role, key)| ((*role).to_owned(), json!(fingerprint(key)))).collect();
-        out::json_line(&json!({ "schema": 1, "keys": prints, "roles_apart": !keys.is_shared() }))?;
+        out::json_line(&json!({ "schema": 1, "keys": prints, "roles_apart": apart }))?;
         return Ok(ExitCode::SUCCESS);
     }
     for (role, key) in prints {
@@ -45,6 +50,8 @@ fn list(args: &OneCluster) -> Result<ExitCode> {
         out::line(
             "one key has all roles: a client can do what servers can; `shoal key split` separates them",
         )?;
+    } else if !apart {
+        out::line("the mount key manages too: `shoal key split` draws an administrators' key")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -52,43 +59,77 @@ fn list(args: &OneCluster) -> Result<ExitCode> {
 fn split(args: &OneCluster) -> Result<ExitCode> {
     let mut cluster = ClusterFile::load(&args.config)?;
     let _held = stopped(&cluster)?;
-    if let Some(path) = &cluster.server_key {
-        bail!(
-            "the servers have a key of their own already ({}); `shoal key rotate --server` replaces it",
-            cluster.path(path).display()
-        );
-    }
     let keys = cluster.keys()?;
+    let admin = cluster.path(&cluster.admin_key_beside());
+    if let Some(path) = &cluster.server_key {
+        let path = cluster.path(path);
+        let servers = ServerKeyFile::load(&path)?;
+        if keys.admin.is_some() && admin.exists() {
+            bail!(
+                "servers and administrators have keys of their own already ({}); `shoal key rotate --server` replaces the first, `--admin` the second",
+                path.display()
+            );
+        }
+        // A split that was interrupted had drawn it.
+        let servers = if keys.admin.is_some() { servers } else { servers.with_new_admin_key()? };
+        save_both(&servers, &path, &admin)?;
+        return say(args, &[&path, &admin], SPREAD);
+    }
     let beside = cluster.server_key_beside();
     let path = cluster.path(&beside);
     // One from a split that was interrupted has the right place key, and no server has used it.
-    ServerKeyFile::split_from(&keys.mount)?.save(&path)?;
+    save_both(&ServerKeyFile::split_from(&keys.mount)?, &path, &admin)?;
     cluster.server_key = Some(beside);
     cluster.save_to(&ClusterFile::path_of(&args.config))?;
-    say(args, &path, "copy cluster.toml and key.server to each server's machine, and start the servers")
+    say(args, &[&path, &admin], SPREAD)
+}
+
+/// The servers' file first: where both are, it decides.
+fn save_both(servers: &ServerKeyFile, path: &Path, admin: &Path) -> Result<()> {
+    servers.save(path)?;
+    match servers.admin()? {
+        Some(key) => AdminKeyFile::of(&key).save(admin),
+        None => Ok(()),
+    }
 }
 
 fn rotate(args: &Rotate) -> Result<ExitCode> {
     let cluster = ClusterFile::load(&args.cluster.config)?;
     let _held = stopped(&cluster)?;
-    let keys = cluster.keys()?;
+    cluster.keys()?;
     let Some(server_key) = &cluster.server_key else {
         bail!(
             "names are placed by the one key this cluster has, so it cannot be replaced: `shoal key split` first"
         );
     };
+    let servers = cluster.path(server_key);
     if args.server {
-        let path = cluster.path(server_key);
-        keep_former(&path)?;
-        ServerKeyFile::split_from(&keys.place)?.save(&path)?;
-        return say(&args.cluster, &path, "copy key.server to each server's machine, and start the servers");
+        keep_former(&servers)?;
+        ServerKeyFile::load(&servers)?.with_new_server_key()?.save(&servers)?;
+        return say(
+            &args.cluster,
+            &[&servers],
+            "copy key.server to each server's machine, and start the servers",
+        );
+    }
+    if args.admin {
+        let admin = cluster.path(&cluster.admin_key_beside());
+        if admin.exists() {
+            keep_former(&admin)?;
+        }
+        save_both(&ServerKeyFile::load(&servers)?.with_new_admin_key()?, &servers, &admin)?;
+        return say(
+            &args.cluster,
+            &[&servers, &admin],
+            "copy key.server to each server's machine, start the servers, then copy key.admin to the administrators",
+        );
     }
     let path = cluster.path(&cluster.key);
     keep_former(&path)?;
     KeyFile::draw(&cluster)?.save(&path)?;
     say(
         &args.cluster,
-        &path,
+        &[&path],
         "copy `key` to each server's machine, start the servers, then copy it to the clients",
     )
 }
@@ -101,11 +142,12 @@ fn keep_former(path: &Path) -> Result<()> {
     crate::secret::write_whole(Path::new(&name), &text, 0o600)
 }
 
-fn say(args: &OneCluster, wrote: &Path, next: &str) -> Result<ExitCode> {
+fn say(args: &OneCluster, wrote: &[&Path], next: &str) -> Result<ExitCode> {
     if args.json {
-        out::json_line(&json!({ "schema": 1, "wrote": wrote.display().to_string() }))?;
+        let wrote: Vec<String> = wrote.iter().map(|path| path.display().to_string()).collect();
+        out::json_line(&json!({ "schema": 1, "wrote": wrote }))?;
     } else {
-        out::line(format!("wrote {}", wrote.display()))?;
+        wrote.iter().try_for_each(|path| out::line(format!("wrote {}", path.display())))?;
         out::line(format!("  next: {next}"))?;
     }
     Ok(ExitCode::SUCCESS)

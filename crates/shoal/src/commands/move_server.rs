@@ -274,7 +274,7 @@ fn tell_all(one: &FileSystem, id: u16, listen: &[String], moved: u32) -> Result<
     };
     let mut order = heard.answered.clone();
     order.sort_by_key(|server| server.0 != id);
-    let mut told = connect::with_client_within(
+    let mut told = connect::with_admin_within(
         &one.place,
         connect::IMPATIENT,
         |_, client: Client| async move {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use shoal_client::{Client, Options};
 use shoal_env::{Address, Env};
 use shoal_proto::op::Answer;
-use shoal_proto::{ClusterMap, Handle, Op, ServerId};
+use shoal_proto::{ClusterMap, Handle, Op, ServerId, Status};
 use shoal_server::keys;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub fn run(args: Ping) -> Result<ExitCode> {
     let given = if args.place.starts_with("shoal://") { place.address.servers.clone() } else { Vec::new() };
     let known = place.servers_known_here();
     let (options, all) = (connect::options(&place)?, place.clone().or_at(&known));
-    let report = connect::with_client_within(&all, connect::IMPATIENT, |env, client| async move {
+    let report = connect::with_admin_within(&all, connect::IMPATIENT, |env, client| async move {
         let unreached = unreached(&env, &options, &given).await;
         ask_all(client, args.count, unreached).await
     });
@@ -140,12 +140,30 @@ async fn ask_all(client: Client, count: u32, unreached: Vec<Unreached>) -> Resul
 async fn ask(client: &Client, server: ServerId, count: u32) -> Result<(ClusterMap, bool, Vec<Duration>)> {
     let (answer, _) = client.request(server, Op::Map {}, Bytes::new()).await?;
     let Answer::Map { map } = answer else { bail!("its answer is no map") };
-    let (rows, _) = client.rows(server, &keys::inode(Handle::ROOT), &[], 1).await?;
+    let owns_root = owns_root(client, server).await?;
     let mut times = Vec::new();
     for _ in 0..count {
         times.push(client.ping(server).await?);
     }
-    Ok((map, !rows.is_empty(), times))
+    Ok((map, owns_root, times))
+}
+
+/// Whether a server has the root's row. A mount key reads no rows: with it only the server of the root's
+/// handle can be seen to own it.
+async fn owns_root(client: &Client, server: ServerId) -> Result<bool> {
+    match client.rows(server, &keys::inode(Handle::ROOT), &[], 1).await {
+        Ok((rows, _)) => return Ok(!rows.is_empty()),
+        Err(error) if error.status == Status::Forbidden => {}
+        Err(error) => return Err(error.into()),
+    }
+    if server != Handle::ROOT.server() {
+        return Ok(false);
+    }
+    match client.request(server, Op::Getattr { object: Handle::ROOT }, Bytes::new()).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.status, Status::Stale | Status::NotFound) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn complaints(servers: &[Told], newest: &ClusterMap) -> Vec<String> {

@@ -5,11 +5,12 @@ use crate::address::{self, Place};
 use crate::cli::Sync;
 use crate::cluster_file::{ClusterFile, FILE_NAME};
 use crate::{connect, out};
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use rustix::io::Errno;
 use serde_json::json;
 use shoal_client::{Client, OfServers};
+use shoal_proto::Status;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -32,9 +33,15 @@ pub fn run(args: Sync) -> Result<ExitCode> {
                     false => client.set_sync_each(&metadata, &data, coalescing_word).await,
                 })
             };
-            connect::with_client_within(&place, args.limit.span(), work)?
+            match only_now {
+                true => connect::with_client_within(&place, args.limit.span(), work)?,
+                false => connect::with_admin_within(&place, args.limit.span(), work)?,
+            }
         }
     };
+    if of.failed.iter().any(|error| error.status == Status::Forbidden) && place.admin_key()?.is_none() {
+        bail!(connect::needs_admin_key(&place));
+    }
     if !of.failed.is_empty() {
         return Err(not_all(&args, only_now, &of)?);
     }

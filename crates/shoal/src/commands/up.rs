@@ -1,6 +1,7 @@
 //! `shoal up`: servers, their data in a folder, and a mount, in this process.
 //!
-//! The folder holds `cluster.toml`, `key`, `key.server`, `lock` (held while it is up) and `server-N/`.
+//! The folder holds `cluster.toml`, `key`, `key.admin`, `key.server`, `lock` (held while it is up) and
+//! `server-N/`.
 //! Addresses and ports are chosen when a server is made and kept, because clients know them.
 
 use crate::address::{Place, ShoalAddress};
@@ -127,7 +128,8 @@ fn prepare_folder(given: &Path) -> Result<PathBuf> {
     let ours = ["lock", "key.new", "cluster.new"];
     let entries =
         std::fs::read_dir(&folder).with_context(|| format!("cannot look into {}", given.display()))?;
-    let names = entries.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>()?;
+    let mut names = entries.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>()?;
+    names.sort();
     if let Some(name) = names.iter().find(|name| name.to_string_lossy().starts_with("server-")) {
         bail!(
             "{} holds servers' folders (`{}`) of a file system whose {FILE_NAME} is missing: restore {FILE_NAME} and `key` from a \
@@ -138,7 +140,7 @@ fn prepare_folder(given: &Path) -> Result<PathBuf> {
     }
     for name in names {
         if !ours.iter().any(|own| name == *own) {
-            let remedy = match name == *"key" || name == *"key.server" {
+            let remedy = match ["key", "key.admin", "key.server"].iter().any(|key| name == *key) {
                 true => "remove that key if it belongs to no file system, or give an empty or new folder",
                 false => "give an empty or new folder",
             };

@@ -237,8 +237,14 @@ pub fn assert_untouched(before: &[(PathBuf, Vec<u8>)], after: &[(PathBuf, Vec<u8
     assert!(gone.is_empty() && new.is_empty(), "changed or gone: {gone:?}; changed or new: {new:?}");
 }
 
-/// The options of a native client: the server, the key file's first file system.
+/// The options of a native client: the server, the key file's first file system. It manages, if the
+/// administrators' key is beside.
 pub fn options(server: SocketAddr, key: &Path) -> Options {
+    let beside = std::fs::read_to_string(key.with_file_name("key.admin"));
+    let admin = beside.ok().map(|text| {
+        let table: toml::Table = toml::from_str(&text).unwrap();
+        SecretKey::from_hex(table["admin"].as_str().unwrap()).unwrap()
+    });
     let key: toml::Table = toml::from_str(&std::fs::read_to_string(key).unwrap()).unwrap();
     let fs = &key["file_system"][0];
     let hex = fs["id"].as_str().unwrap();
@@ -248,7 +254,8 @@ pub fn options(server: SocketAddr, key: &Path) -> Options {
     }
     let secret = SecretKey::from_hex(key["key"].as_str().unwrap()).unwrap();
     let number = CollectionId(fs["collection"].as_integer().unwrap() as u32);
-    Options::new(vec![format!("tcp:{server}").parse().unwrap()], secret, fs_id, number)
+    let options = Options::new(vec![format!("tcp:{server}").parse().unwrap()], secret, fs_id, number);
+    Options { admin, ..options }
 }
 
 /// Wait for a condition that soon becomes true.

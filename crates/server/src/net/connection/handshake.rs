@@ -8,9 +8,10 @@
 //!              ◀─────   Attached(session, slots, lease, credit)
 //! ```
 //! Each proof is a keyed hash over all that both sides said, so none can be replayed, reflected or given to
-//! other words. **A client proves itself by the mount key, a server by the servers' key**: a client cannot
-//! say that it is a server. Until it has attached, a connection may send small frames only, for a bounded
-//! time. A refusal gives the error and the remedy.
+//! other words. **A client proves itself by the mount key or the admin key, a server by the servers' key**: a
+//! client cannot say that it is a server, and only one that proved the admin key may manage. Until it has
+//! attached, a connection may send small frames only, for a bounded time. A refusal gives the error and the
+//! remedy.
 
 use super::{Frames, Line, flush};
 use crate::counters::add;
@@ -20,10 +21,11 @@ use crate::meta::rows;
 use crate::meta::rows::RowValue;
 use crate::net::session::Session;
 use crate::shard::{Identity, Shard, apply_own};
+use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, Reader, Writer};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS};
-use shoal_proto::{ClientId, Frame, FrameKind, Peer, ServerId, SessionId, Status, StoreId, limits};
+use shoal_proto::{ClientId, Frame, FrameKind, Keys, Peer, ServerId, SessionId, Status, StoreId, limits};
 use shoal_store::Changes;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -113,19 +115,7 @@ pub async fn greet(
     line.send(FrameKind::Challenge, 0, &challenge, &[]);
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
     let attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
-    let (key, words) = match attach.peer {
-        Some(_) => (
-            &identity.keys.server,
-            "you have not the servers' key: copy `key.server` from the folder of the first server, beside `key`",
-        ),
-        None => (
-            &identity.keys.mount,
-            "your key is not this file system's: use the key file that was made with it",
-        ),
-    };
-    if !attach.is_proven(key, &hello, &challenge) {
-        return Err(Refused::new(Status::BadKey, words));
-    }
+    line.manages.set(is_admitted_to_manage(&identity.keys, &attach, &hello, &challenge)?);
     if attach.collection != identity.collection {
         let words = format!("this server holds collection {} of the file system", identity.collection);
         return Err(Refused::new(Status::BadCollection, words));
@@ -143,6 +133,31 @@ pub async fn greet(
     };
     line.send(FrameKind::Attached, 0, &attached, &[]);
     Ok(Greeting { shard: shard.clone(), session, line })
+}
+
+/// Whether a connection may manage: its key is the admin key, or the mount key where there is no admin key.
+///
+/// # Errors
+/// `BadKey`: it proved none of the keys by which one of its kind is let in.
+fn is_admitted_to_manage(
+    keys: &Keys,
+    attach: &Attach,
+    hello: &Hello,
+    challenge: &Challenge,
+) -> Result<bool, Refused> {
+    let proves = |key| attach.is_proven(key, hello, challenge);
+    if attach.peer.is_some() {
+        let words = "you have not the servers' key: copy `key.server` from the folder of the first server, beside `key`";
+        return if proves(&keys.server) { Ok(false) } else { Err(Refused::new(Status::BadKey, words)) };
+    }
+    if keys.admin.as_ref().is_some_and(proves) {
+        return Ok(true);
+    }
+    if proves(&keys.mount) {
+        return Ok(keys.admin.is_none() || mutant::is(Mutant::MountKeyManages));
+    }
+    let words = "your key (`key`, or `key.admin`) is not this file system's: use the key files that were made with it";
+    Err(Refused::new(Status::BadKey, words))
 }
 
 /// The first frame of a connection that is to be refused, whatever it is.

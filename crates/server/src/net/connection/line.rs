@@ -29,6 +29,9 @@ pub struct Line {
     /// The other end, as text.
     pub name: String,
     version: u16,
+    /// Its client proved that it may manage. A session says nothing of that: another connection of it may
+    /// have another key.
+    pub manages: Cell<bool>,
     out: RefCell<Out>,
     dead: Cell<bool>,
     closing: Cell<bool>,
@@ -47,6 +50,7 @@ impl Line {
         Rc::new(Line {
             name,
             version,
+            manages: Cell::new(false),
             out: RefCell::default(),
             dead: Cell::new(false),
             closing: Cell::new(false),

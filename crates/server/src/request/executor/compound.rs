@@ -47,6 +47,8 @@ pub struct Asker {
     pub peer: Option<ServerId>,
     /// This server itself.
     pub own: bool,
+    /// A client that proved that it may manage.
+    pub manages: bool,
 }
 
 impl Asker {
@@ -342,9 +344,12 @@ impl Compound {
 
     /// Whether this asker may ask this.
     fn permit(&self) -> Result<(), Status> {
-        let Asker { peer, own, .. } = self.asker;
-        let is_only_peers = |op: &Op| op.is_peers() && !(ops::of(op).is_repair)(&self.shard, op);
-        if self.ops().iter().any(is_only_peers) && peer.is_none() && !own {
+        let Asker { peer, own, manages, .. } = self.asker;
+        let is_for_client = |op: &Op| match op.is_peers() {
+            true => manages && (ops::of(op).is_repair)(&self.shard, op),
+            false => manages || !op.is_management(),
+        };
+        if peer.is_none() && !own && !self.ops().iter().all(is_for_client) {
             return Err(Status::Forbidden);
         }
         if peer.is_some() && !self.shard.admits() {
