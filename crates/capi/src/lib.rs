@@ -8,8 +8,8 @@
 //! - [`table`]: which id is which connection's; [`session`]: the state of a connection;
 //! - [`connect`], [`names`], [`files`], [`listings`], [`patterns`]: the calls, declared in `include/shoal.h`.
 //!
-//! **Handles are ids, never pointers.** An id is given once in a process. A closed or invented one is `EBADF`,
-//! and one of another kind is too. A connection has a world of its own: its calls take turns, and those of
+//! **Handles are ids, never pointers.** An id is given once in a process. A closed or invented one is
+//! `EBADF`, and one of another kind is too. A connection has a world of its own: its calls take turns, and those of
 //! different connections do not wait for each other.
 //!
 //! **Deadlines.** Each call has one: that of its thread ([`connect::shoal_set_thread_timeout`]), otherwise

@@ -68,6 +68,8 @@ const PLACES: &[(&str, &str)] = &[
     // Records of a composed directory's blocks: one range of a file each.
     ("transform/src/composed/format.rs", "Data"),
     ("transform/src/composed/format.rs", "Hole"),
+    // A C program's list, which becomes a pattern at once.
+    ("capi/src/patterns.rs", "CRegion"),
 ];
 
 /// Code that touches the world without `env`, with the reason.
