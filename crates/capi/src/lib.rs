@@ -9,8 +9,8 @@
 //! - [`connect`], [`names`], [`files`], [`listings`], [`patterns`]: the calls, declared in `include/shoal.h`.
 //!
 //! **Handles are ids, never pointers.** An id is given once in a process. A closed or invented one is
-//! `EBADF`, and one of another kind is too. A connection has a world of its own: its calls take turns, and those of
-//! different connections do not wait for each other.
+//! `EBADF`, and one of another kind is too. A connection has a world of its own: its calls take turns, and
+//! those of different connections do not wait for each other.
 //!
 //! **Deadlines.** Each call has one: that of its thread ([`connect::shoal_set_thread_timeout`]), otherwise
 //! that of its connection. So no call exists in two forms. The wait for other threads counts.
