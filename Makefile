@@ -14,7 +14,7 @@ help: ## Say what there is to make
 
 up: ## Build, start SERVERS servers with their data in DATA, mount at MNT; Ctrl-C stops
 	@tests/prepare up
-	cargo build --release --locked -p shoal -p shoal-preload
+	cargo build --release --locked -p shoal -p shoal-preload -p shoal-capi
 	@mkdir -p $(MNT)
 	@exec $(target)/release/shoal up $(DATA) --servers $(SERVERS) --mount $(MNT)
 

@@ -15,8 +15,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transform", &["pattern", "proto", "env", "vfs"]),
     ("galley", &["pattern", "proto", "env", "vfs"]),
     ("fuse", &["proto", "env", "vfs"]),
-    ("world", &["proto", "env", "vfs", "transform", "client", "config"]),
+    ("world", &["pattern", "proto", "env", "vfs", "transform", "client", "config"]),
     ("preload", &["proto", "env", "vfs", "world"]),
+    ("capi", &["pattern", "proto", "env", "vfs", "world", "config"]),
     ("config", &["proto", "env", "store"]),
     ("fsck", &["config", "proto", "env", "server", "client"]),
     ("model", &[]),
@@ -54,7 +55,7 @@ const LAB: &[&str] = &["model", "bench", "sim", "experiment"];
 const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "vfs", "client", "galley"];
 
 /// Crates on whose paths nothing may be unwrapped without a reason.
-const CAREFUL: &[&str] = &["server", "vfs", "client", "store", "fuse", "world", "preload", "galley"];
+const CAREFUL: &[&str] = &["server", "vfs", "client", "store", "fuse", "world", "preload", "galley", "capi"];
 
 /// Types with an offset and a length that are not a list of regions: one place each.
 const PLACES: &[(&str, &str)] = &[
@@ -67,6 +68,8 @@ const PLACES: &[(&str, &str)] = &[
     // Records of a composed directory's blocks: one range of a file each.
     ("transform/src/composed/format.rs", "Data"),
     ("transform/src/composed/format.rs", "Hole"),
+    // A C program's list, which becomes a pattern at once.
+    ("capi/src/patterns.rs", "CRegion"),
 ];
 
 /// Code that touches the world without `env`, with the reason.
@@ -88,6 +91,7 @@ const PLAIN: &[&str] = &[
     "config",
     "world",
     "preload",
+    "capi",
     "fsck",
     "model",
     "bench",

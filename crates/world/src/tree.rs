@@ -1,16 +1,20 @@
 //! File systems, open files and listings without type parameters and without futures.
 //!
-//! Each call drives the world until it is done ([`Runtime::block_on`]). The caller has the turn.
+//! Each call drives the world until it is done ([`Runtime::block_on`]), or until the tree's limit has passed
+//! ([`Tree::limit`]): then its future is dropped, and its effect may or may not take place. The caller has
+//! the turn.
 
 use crate::Walk;
 use crate::walk::walk;
 use bytes::Bytes;
 use shoal_env::real::Runtime;
+use shoal_pattern::Pattern;
 use shoal_proto::op::{Entry, XattrName};
-use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr};
-use shoal_vfs::{Connect, Listing, RenameFlags, Result, Space, Vfs, VfsFile};
+use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
+use shoal_vfs::{Connect, Error, Listing, RenameFlags, Result, Space, Vfs, VfsFile};
+use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Attributes of a listing's entries are not waited for.
 const PATIENCE: Duration = Duration::ZERO;
@@ -21,21 +25,40 @@ const PATIENCE: Duration = Duration::ZERO;
 /// Why it cannot be reached, and a remedy.
 pub fn plant<C: Connect>(runtime: &Rc<Runtime>, how: C) -> Result<Box<dyn Tree>> {
     let vfs = runtime.block_on(how.connect(runtime.env()))?;
-    Ok(Box::new(Planted { runtime: runtime.clone(), vfs }))
+    let driver = Driver { runtime: runtime.clone(), until: Rc::default() };
+    Ok(Box::new(Planted { driver, vfs }))
+}
+
+/// The world of a tree, and the end of the calls that drive it.
+#[derive(Clone)]
+struct Driver {
+    runtime: Rc<Runtime>,
+    until: Rc<Cell<Option<Instant>>>,
+}
+
+impl Driver {
+    fn drive<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let Some(until) = self.until.get() else { return self.runtime.block_on(call) };
+        let left = until.saturating_duration_since(Instant::now());
+        let env = self.runtime.env();
+        let end = env.now() + left;
+        let late = || Error::new(Status::TimedOut, "call").because("its deadline has passed");
+        self.runtime.block_on(async { env.deadline(end, call).await.unwrap_or_else(|_| Err(late())) })
+    }
 }
 
 struct Planted<V> {
-    runtime: Rc<Runtime>,
+    driver: Driver,
     vfs: V,
 }
 
 struct HeldFile<F> {
-    runtime: Rc<Runtime>,
+    driver: Driver,
     file: F,
 }
 
 struct HeldListing<L> {
-    runtime: Rc<Runtime>,
+    driver: Driver,
     listing: L,
 }
 
@@ -59,32 +82,39 @@ macro_rules! tree {
 
             /// List a directory.
             fn opendir(&self, dir: Handle) -> Box<dyn TreeListing>;
+
+            /// The end of each further call, also of the files and listings of this tree.
+            fn limit(&self, until: Option<Instant>);
         }
 
         impl<V: Vfs> Tree for Planted<V> {
             $(fn $name(&self, $($arg: $ty),*) -> Result<$ret> {
-                self.runtime.block_on(self.vfs.$name($($arg),*))
+                self.driver.drive(self.vfs.$name($($arg),*))
             })*
 
             fn walk(&self, prefix: &[u8], path: &[u8], follow: bool) -> Result<Walk> {
-                self.runtime.block_on(walk(&self.vfs, prefix, path, follow))
+                self.driver.drive(walk(&self.vfs, prefix, path, follow))
             }
 
             fn create(
                 &self, dir: Handle, name: &Name, owner: Owner, exclusive: bool, rights: Rights,
             ) -> Result<(Attr, bool, Box<dyn TreeFile>)> {
                 let made = self.vfs.create(dir, name, owner, exclusive, rights);
-                let (attr, is_new, file) = self.runtime.block_on(made)?;
+                let (attr, is_new, file) = self.driver.drive(made)?;
                 Ok((attr, is_new, self.held(file)))
             }
 
             fn open(&self, object: Handle, rights: Rights) -> Result<Box<dyn TreeFile>> {
-                Ok(self.held(self.runtime.block_on(self.vfs.open(object, rights))?))
+                Ok(self.held(self.driver.drive(self.vfs.open(object, rights))?))
             }
 
             fn opendir(&self, dir: Handle) -> Box<dyn TreeListing> {
                 let listing = self.vfs.opendir(dir, PATIENCE);
-                Box::new(HeldListing { runtime: self.runtime.clone(), listing })
+                Box::new(HeldListing { driver: self.driver.clone(), listing })
+            }
+
+            fn limit(&self, until: Option<Instant>) {
+                self.driver.until.set(until);
             }
         }
     };
@@ -131,7 +161,7 @@ tree! {
 
 impl<V: Vfs> Planted<V> {
     fn held(&self, file: V::File) -> Box<dyn TreeFile> {
-        Box::new(HeldFile { runtime: self.runtime.clone(), file })
+        Box::new(HeldFile { driver: self.driver.clone(), file })
     }
 }
 
@@ -151,7 +181,7 @@ macro_rules! tree_file {
 
         impl<F: VfsFile> TreeFile for HeldFile<F> {
             $(fn $name(&self, $($arg: $ty),*) -> Result<$ret> {
-                self.runtime.block_on(self.file.$name($($arg),*))
+                self.driver.drive(self.file.$name($($arg),*))
             })*
 
             fn handle(&self) -> Handle {
@@ -160,7 +190,7 @@ macro_rules! tree_file {
 
             fn close(self: Box<Self>) -> Result<()> {
                 let held = *self;
-                held.runtime.block_on(held.file.close())
+                held.driver.drive(held.file.close())
             }
         }
     };
@@ -173,6 +203,10 @@ tree_file! {
     fn write(offset: u64, data: Bytes) -> ();
     /// Write at an offset, durable at the return.
     fn write_durable(offset: u64, data: Bytes) -> ();
+    /// Read the bytes of a pattern, packed.
+    fn read_pattern(pattern: &Pattern) -> Bytes;
+    /// Write packed bytes to the places of a pattern.
+    fn write_pattern(pattern: &Pattern, data: Bytes) -> ();
     /// Append; the offset.
     fn append(data: Bytes) -> u64;
     /// Make all data durable.
@@ -195,7 +229,7 @@ pub trait TreeListing {
 
 impl<L: Listing> TreeListing for HeldListing<L> {
     fn next(&mut self) -> Result<Option<Entry>> {
-        let listed = self.runtime.block_on(self.listing.next(false))?;
+        let listed = self.driver.drive(self.listing.next(false))?;
         Ok(listed.map(|listed| listed.entry))
     }
 

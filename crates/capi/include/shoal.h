@@ -1,0 +1,142 @@
+/* ShoalFS from C: a file system, its names, files and patterns.
+ *
+ * All calls block, and any thread may make them. A call that fails returns -1, sets errno, and keeps the
+ * error's number and words for its thread (shoal_error_number, shoal_error_words).
+ *
+ * Handles are numbers, never pointers: a closed or invented one is EBADF. A child of fork has none of its
+ * parent's handles and connects by itself. No call is safe in a signal's handler.
+ *
+ * Every call has a deadline, with the wait for other threads: the thread's (shoal_set_thread_timeout),
+ * otherwise the connection's (shoal_set_timeout, 120 s at first). A call that meets it is ETIMEDOUT; its effect
+ * may or may not take place. shoal_connect itself waits up to 30 s for each request, whatever is set.
+ *
+ * A buffer is of 1 GiB at most (EINVAL), and null only with a length of 0 (EFAULT).
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0 */
+#ifndef SHOAL_H
+#define SHOAL_H
+
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct shoal_fs { uint64_t id; } shoal_fs;
+typedef struct shoal_file { uint64_t id; } shoal_file;
+typedef struct shoal_dir { uint64_t id; } shoal_dir;
+/* Id 0 stands for none. */
+typedef struct shoal_pattern { uint64_t id; } shoal_pattern;
+
+typedef struct shoal_time {
+  int64_t seconds; /* since 1970 */
+  int64_t nanoseconds;
+} shoal_time;
+
+typedef struct shoal_stat_t {
+  uint64_t object;
+  uint64_t size;
+  uint64_t space; /* bytes taken */
+  uint32_t mode;  /* kind and permission bits, as S_IFMT has them */
+  uint32_t links;
+  uint32_t uid;
+  uint32_t gid;
+  shoal_time accessed;
+  shoal_time modified;
+  shoal_time changed;
+  shoal_time born;
+} shoal_stat_t;
+
+typedef struct shoal_entry {
+  uint64_t object;
+  uint32_t mode; /* the kind's bits alone */
+  uint32_t name_len;
+  char name[256]; /* ends with 0 */
+} shoal_entry;
+
+typedef struct shoal_level {
+  int64_t stride;
+  uint64_t count;
+} shoal_level;
+
+typedef struct shoal_region {
+  int64_t offset;
+  uint64_t len;
+} shoal_region;
+
+/* Bytes, or, if vector is not null, a vector of nodes; repeated. */
+typedef struct shoal_branch {
+  int64_t offset;
+  int64_t stride;
+  uint64_t count;
+  uint64_t bytes;
+  const struct shoal_branch *vector;
+  size_t vector_len;
+  int is_absolute; /* offset counts from the file's start, not from the vector around */
+} shoal_branch;
+
+/* where: "shoal://HOST:PORT/NAME", "DIR=container" or "DIR=plain" with an absolute DIR, as `shoal run --over`
+ * has them. key: a key file, or null for the usual places. */
+int shoal_connect(const char *where, const char *key, shoal_fs *out);
+/* Closes also the files and listings of the connection. */
+int shoal_close(shoal_fs fs);
+int shoal_sync(shoal_fs fs);
+int shoal_set_timeout(shoal_fs fs, int64_t milliseconds);
+/* For calls of this thread; less than 0: that of the connection. */
+void shoal_set_thread_timeout(int64_t milliseconds);
+int shoal_error_number(void);
+/* Stays until the thread's next error. */
+const char *shoal_error_words(void);
+
+/* Names. A path counts from the root of the file system, with or without a `/` at its start. The umask is
+ * not applied. */
+int shoal_stat(shoal_fs fs, const char *path, shoal_stat_t *out);
+int shoal_lstat(shoal_fs fs, const char *path, shoal_stat_t *out);
+int shoal_mkdir(shoal_fs fs, const char *path, uint32_t mode);
+int shoal_unlink(shoal_fs fs, const char *path);
+int shoal_rmdir(shoal_fs fs, const char *path);
+int shoal_rename(shoal_fs fs, const char *from, const char *to);
+int shoal_symlink(shoal_fs fs, const char *target, const char *path);
+/* The target's whole length; the buffer holds its beginning, without a 0. */
+int64_t shoal_readlink(shoal_fs fs, const char *path, char *buffer, size_t len);
+int shoal_link(shoal_fs fs, const char *from, const char *to);
+int shoal_chmod(shoal_fs fs, const char *path, uint32_t mode);
+int shoal_truncate(shoal_fs fs, const char *path, uint64_t size);
+int shoal_opendir(shoal_fs fs, const char *path, shoal_dir *out);
+/* 1, or 0 at the end. */
+int shoal_readdir(shoal_dir dir, shoal_entry *out);
+int shoal_closedir(shoal_dir dir);
+
+/* Files. flags: O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC. */
+int shoal_open(shoal_fs fs, const char *path, int flags, uint32_t mode, shoal_file *out);
+int shoal_close_file(shoal_file file);
+/* The bytes read: fewer only at the end of the file. */
+int64_t shoal_pread(shoal_file file, void *buffer, size_t len, uint64_t offset);
+int64_t shoal_pwrite(shoal_file file, const void *buffer, size_t len, uint64_t offset);
+/* The offset at which the whole of it lies. */
+int64_t shoal_append(shoal_file file, const void *buffer, size_t len);
+int shoal_fsync(shoal_file file);
+int shoal_ftruncate(shoal_file file, uint64_t size);
+int shoal_fstat(shoal_file file, shoal_stat_t *out);
+
+/* Patterns: one call moves all their regions. Strides may be negative. */
+int shoal_pattern_contiguous(int64_t offset, uint64_t len, shoal_pattern *out);
+int shoal_pattern_strided(int64_t offset, uint64_t record, int64_t stride, uint64_t count, shoal_pattern *out);
+/* Levels innermost first. */
+int shoal_pattern_nested(int64_t offset, uint64_t record, const shoal_level *levels, size_t levels_len, shoal_pattern *out);
+int shoal_pattern_list(const shoal_region *regions, size_t regions_len, shoal_pattern *out);
+int shoal_pattern_batched(const shoal_branch *vector, size_t vector_len, shoal_pattern *out);
+int64_t shoal_pattern_len(shoal_pattern pattern);
+int shoal_pattern_free(shoal_pattern pattern);
+/* into, from: memory's pattern, counted from buffer, of the same length as the file's; id 0: packed. The bytes
+ * moved. Bytes beyond the end of the file are read as 0. */
+int64_t shoal_read_pattern(shoal_file file, shoal_pattern pattern, void *buffer, size_t len, shoal_pattern into);
+int64_t shoal_write_pattern(shoal_file file, shoal_pattern pattern, const void *buffer, size_t len, shoal_pattern from);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,250 @@
+//! In and out of a call: its error, its deadline, its signals.
+//!
+//! A call that fails returns `-1`, sets `errno`, and keeps number and words for its thread. A panic is `EIO`.
+//! A handler of a signal that calls into the library while its own thread is inside receives `EDEADLK`.
+//! `SIGPIPE` of a lost connection never reaches the program.
+
+use crate::session::Session;
+use crate::table::{self, Connection};
+use libc::{c_char, c_int};
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A call that cannot be bounded by its caller ends after so long.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// Bytes that one call moves, at most.
+pub const BYTES_MAX: usize = 1 << 30;
+
+/// Why a call failed.
+pub struct Failure {
+    number: c_int,
+    words: String,
+}
+
+/// The result of a call.
+pub type Res<T> = Result<T, Failure>;
+
+impl From<shoal_vfs::Error> for Failure {
+    fn from(error: shoal_vfs::Error) -> Failure {
+        Failure { number: error.errno(), words: error.to_string() }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        let number = match error.downcast_ref::<shoal_vfs::Error>() {
+            Some(error) => error.errno(),
+            None => error
+                .downcast_ref::<std::io::Error>()
+                .and_then(std::io::Error::raw_os_error)
+                .unwrap_or(libc::EINVAL),
+        };
+        Failure { number, words: format!("{error:#}") }
+    }
+}
+
+/// A failure of the library itself.
+pub fn failure(number: c_int, words: impl Into<String>) -> Failure {
+    Failure { number, words: words.into() }
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static TIMEOUT: Cell<Option<Duration>> = const { Cell::new(None) };
+    static LAST: RefCell<(c_int, CString)> = RefCell::new((0, CString::default()));
+}
+
+/// `-1`, in the types that calls return.
+pub trait Failed {
+    /// The value of an error.
+    const FAILED: Self;
+}
+
+impl Failed for c_int {
+    const FAILED: c_int = -1;
+}
+
+impl Failed for i64 {
+    const FAILED: i64 = -1;
+}
+
+/// Marks the thread until it is dropped, also after a panic.
+struct Inside(libc::sigset_t, bool);
+
+impl Inside {
+    fn new() -> Inside {
+        INSIDE.set(true);
+        let (mut pipe, mut old) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: each set is filled before it is used.
+        unsafe {
+            libc::sigemptyset(pipe.as_mut_ptr());
+            libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE);
+            libc::sigemptyset(old.as_mut_ptr());
+            let pending = is_pending();
+            libc::pthread_sigmask(libc::SIG_BLOCK, pipe.as_ptr(), old.as_mut_ptr());
+            Inside(old.assume_init(), pending)
+        }
+    }
+}
+
+fn is_pending() -> bool {
+    let mut pending = MaybeUninit::uninit();
+    // SAFETY: the set is filled before it is used.
+    unsafe {
+        libc::sigemptyset(pending.as_mut_ptr());
+        libc::sigpending(pending.as_mut_ptr());
+        libc::sigismember(pending.as_ptr(), libc::SIGPIPE) == 1
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if !self.1 && is_pending() {
+            let mut pipe = MaybeUninit::uninit();
+            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: the set is filled before it is used.
+            unsafe {
+                libc::sigemptyset(pipe.as_mut_ptr());
+                libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE);
+                libc::sigtimedwait(pipe.as_ptr(), std::ptr::null_mut(), &now);
+            }
+        }
+        // SAFETY: the mask is the thread's own of before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+        INSIDE.set(false);
+    }
+}
+
+fn keep(failure: Failure) {
+    let words = CString::new(failure.words.replace('\0', "?")).unwrap_or_default();
+    LAST.with(|last| last.replace((failure.number, words)));
+    // SAFETY: it is the thread's own.
+    unsafe { *libc::__errno_location() = failure.number };
+}
+
+/// Do the work of a call. A success leaves `errno` as it was.
+pub fn call<T: Failed>(work: impl FnOnce() -> Res<T>) -> T {
+    // SAFETY: it is the thread's own.
+    let errno = unsafe { *libc::__errno_location() };
+    let done = if INSIDE.get() {
+        Err(failure(libc::EDEADLK, "a signal's handler called while its thread was in a call"))
+    } else {
+        let _inside = Inside::new();
+        catch_unwind(AssertUnwindSafe(work))
+            .unwrap_or_else(|_| Err(failure(libc::EIO, "the call failed by a bug of the library")))
+    };
+    match done {
+        Ok(value) => {
+            // SAFETY: it is the thread's own.
+            unsafe { *libc::__errno_location() = errno };
+            value
+        }
+        Err(failure) => {
+            keep(failure);
+            T::FAILED
+        }
+    }
+}
+
+/// Do `work` in the world of a connection, within the deadline.
+pub fn within<T>(connection: &Arc<Connection>, work: impl FnOnce(&mut Session) -> Res<T>) -> Res<T> {
+    let patience = TIMEOUT.get().unwrap_or_else(|| connection.timeout()).min(LONGEST);
+    let until = Instant::now() + patience;
+    let entered = connection.world.enter(patience, Session::new, |session| {
+        session.limit(until);
+        work(session)
+    });
+    entered.unwrap_or_else(|_busy| {
+        Err(failure(libc::ETIMEDOUT, "other threads' calls on this connection took the whole time"))
+    })
+}
+
+/// A call on a connection.
+pub fn on<T: Failed>(
+    kind: table::Kind,
+    id: u64,
+    work: impl FnOnce(&mut Session, &Arc<Connection>) -> Res<T>,
+) -> T {
+    call(|| {
+        let connection = table::find(kind, id)?;
+        within(&connection, |session| work(session, &connection))
+    })
+}
+
+/// A number of milliseconds; less than 0 is none.
+pub fn span(milliseconds: i64) -> Option<Duration> {
+    u64::try_from(milliseconds).ok().map(Duration::from_millis)
+}
+
+/// Set the thread's time for each call.
+pub fn set_timeout(timeout: Option<Duration>) {
+    TIMEOUT.set(timeout);
+}
+
+/// Number of the thread's last error.
+pub fn last_number() -> c_int {
+    LAST.with_borrow(|last| last.0)
+}
+
+/// Words of the thread's last error; they stay until its next one.
+pub fn last_words() -> *const c_char {
+    LAST.with_borrow(|last| last.1.as_ptr())
+}
+
+/// A C string.
+///
+/// # Safety
+/// `text` is null or a C string that stays for `'a`.
+pub unsafe fn bytes<'a>(text: *const c_char) -> Res<&'a [u8]> {
+    if text.is_null() {
+        return Err(failure(libc::EFAULT, "a string is null"));
+    }
+    // SAFETY: as the caller promises.
+    Ok(unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// A length, checked, of a buffer.
+pub fn checked<T>(buffer: *const T, len: usize) -> Res<usize> {
+    if len > BYTES_MAX / size_of::<T>() {
+        let words = format!("a length of {len}: one call takes {} at most", BYTES_MAX / size_of::<T>());
+        return Err(failure(libc::EINVAL, words));
+    }
+    if buffer.is_null() && len > 0 {
+        return Err(failure(libc::EFAULT, "a buffer is null"));
+    }
+    Ok(len)
+}
+
+/// Items that a caller passes.
+///
+/// # Safety
+/// `items` is null, or `len` of them are there for `'a`.
+pub unsafe fn slice<'a, T>(items: *const T, len: usize) -> Res<&'a [T]> {
+    if checked(items, len)? == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: as the caller promises; not null, and not too long.
+    Ok(unsafe { std::slice::from_raw_parts(items, len) })
+}
+
+/// Put a value where the caller wants it.
+///
+/// # Safety
+/// `place` is null or valid for a write.
+pub unsafe fn put<T>(place: *mut T, value: T) -> Res<c_int> {
+    if place.is_null() {
+        return Err(failure(libc::EFAULT, "the place of the result is null"));
+    }
+    // SAFETY: as the caller promises.
+    unsafe { place.write(value) };
+    Ok(0)
+}
+
+/// Refuse a null place before anything is done.
+pub fn there<T>(place: *mut T) -> Res<()> {
+    if place.is_null() { Err(failure(libc::EFAULT, "the place of the result is null")) } else { Ok(()) }
+}

@@ -1,0 +1,89 @@
+//! The table of ids: which is open, of which kind, on which connection.
+//!
+//! Ids count up and are never given again, so a closed one stays unknown. The table's lock is held for a look
+//! and no longer.
+
+use crate::call::{Res, failure};
+use crate::session::Session;
+use shoal_world::World;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Open ids, at most.
+const OPEN_MAX: usize = 1 << 20;
+
+/// The kind of an id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A connection.
+    FileSystem,
+    /// An open file.
+    File,
+    /// A listing.
+    Listing,
+}
+
+/// A connection to a file system.
+pub struct Connection {
+    /// Its world.
+    pub world: World<Session>,
+    milliseconds: AtomicI64,
+    process: u32,
+}
+
+impl Connection {
+    /// A connection of this process.
+    pub fn new(timeout: Duration) -> Connection {
+        let milliseconds = AtomicI64::new(timeout.as_millis() as i64);
+        Connection { world: World::new(), milliseconds, process: std::process::id() }
+    }
+
+    /// Time for each call.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(self.milliseconds.load(Ordering::Relaxed).unsigned_abs())
+    }
+
+    /// Set it.
+    pub fn set_timeout(&self, milliseconds: i64) {
+        self.milliseconds.store(milliseconds, Ordering::Relaxed);
+    }
+}
+
+static TABLE: Mutex<BTreeMap<u64, (Kind, Arc<Connection>)>> = Mutex::new(BTreeMap::new());
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+fn table() -> MutexGuard<'static, BTreeMap<u64, (Kind, Arc<Connection>)>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A new id.
+pub fn add(kind: Kind, connection: &Arc<Connection>) -> Res<u64> {
+    let mut table = table();
+    if table.len() >= OPEN_MAX {
+        return Err(failure(libc::EMFILE, format!("{OPEN_MAX} handles are open")));
+    }
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    table.insert(id, (kind, connection.clone()));
+    Ok(id)
+}
+
+/// The connection of an id.
+pub fn find(kind: Kind, id: u64) -> Res<Arc<Connection>> {
+    let found =
+        table().get(&id).filter(|(known, _)| *known == kind).map(|(_, connection)| connection.clone());
+    let Some(connection) = found else {
+        return Err(failure(libc::EBADF, format!("{id} is no open {kind:?}")));
+    };
+    if connection.process != std::process::id() {
+        let words = "the connection is that of the parent process: a child connects by itself";
+        return Err(failure(libc::EBADF, words));
+    }
+    Ok(connection)
+}
+
+/// An id is closed; whether it was open.
+pub fn remove(id: u64) -> bool {
+    table().remove(&id).is_some()
+}

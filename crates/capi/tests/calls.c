@@ -1,0 +1,206 @@
+/* Each call of shoal.h, on the file system that the arguments name: WHERE [KEY]. Prints the line that fails. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shoal.h"
+
+#define HOLDS(what)                                                                                       \
+  do {                                                                                                    \
+    if (!(what)) {                                                                                        \
+      fprintf(stderr, "line %d: %s (errno %d; %s)\n", __LINE__, #what, errno, shoal_error_words());       \
+      exit(1);                                                                                            \
+    }                                                                                                     \
+  } while (0)
+#define FAILS(what, number)                                                                               \
+  do {                                                                                                    \
+    errno = 0;                                                                                            \
+    HOLDS((what) == -1 && errno == (number));                                                             \
+    HOLDS(shoal_error_number() == (number) && shoal_error_words()[0] != 0);                               \
+  } while (0)
+
+static const shoal_pattern packed = {0};
+static shoal_fs fs;
+
+static void names(void) {
+  shoal_stat_t stat;
+  shoal_entry entry;
+  shoal_dir dir;
+  char target[8] = {0};
+  int seen = 0, more;
+  HOLDS(shoal_mkdir(fs, "/names", 0755) == 0);
+  FAILS(shoal_mkdir(fs, "names", 0755), EEXIST);
+  FAILS(shoal_mkdir(fs, "/missing/names", 0755), ENOENT);
+  HOLDS(shoal_stat(fs, "names", &stat) == 0 && S_ISDIR(stat.mode) && (stat.mode & 07777) == 0755);
+  FAILS(shoal_stat(fs, "names/none", &stat), ENOENT);
+  FAILS(shoal_stat(fs, NULL, &stat), EFAULT);
+  FAILS(shoal_stat(fs, "names", NULL), EFAULT);
+  FAILS(shoal_stat(fs, "..", &stat), EXDEV);
+  HOLDS(shoal_symlink(fs, "names", "link") == 0);
+  HOLDS(shoal_lstat(fs, "link", &stat) == 0 && S_ISLNK(stat.mode));
+  HOLDS(shoal_stat(fs, "link", &stat) == 0 && S_ISDIR(stat.mode));
+  HOLDS(shoal_readlink(fs, "link", target, 3) == 5 && memcmp(target, "nam\0", 4) == 0);
+  FAILS(shoal_readlink(fs, "names", target, 3), EINVAL);
+  HOLDS(shoal_mkdir(fs, "names/a", 0700) == 0 && shoal_mkdir(fs, "names/b", 0700) == 0);
+  HOLDS(shoal_rename(fs, "names/a", "names/c") == 0);
+  FAILS(shoal_rename(fs, "names/a", "names/c"), ENOENT);
+  HOLDS(shoal_opendir(fs, "link", &dir) == 0);
+  while ((more = shoal_readdir(dir, &entry)) == 1) {
+    HOLDS(entry.name_len == strlen(entry.name) && S_ISDIR(entry.mode));
+    seen += strcmp(entry.name, "b") == 0 || strcmp(entry.name, "c") == 0;
+  }
+  HOLDS(more == 0 && seen == 2);
+  HOLDS(shoal_closedir(dir) == 0);
+  FAILS(shoal_readdir(dir, &entry), EBADF);
+  FAILS(shoal_rmdir(fs, "names"), ENOTEMPTY);
+  HOLDS(shoal_rmdir(fs, "names/b") == 0 && shoal_rmdir(fs, "names/c") == 0);
+  HOLDS(shoal_chmod(fs, "names", 0711) == 0);
+  HOLDS(shoal_stat(fs, "names", &stat) == 0 && (stat.mode & 07777) == 0711);
+  HOLDS(shoal_unlink(fs, "link") == 0 && shoal_rmdir(fs, "names") == 0);
+  FAILS(shoal_rmdir(fs, "/"), EBUSY);
+}
+
+static void files(void) {
+  shoal_file file, again;
+  shoal_stat_t stat;
+  char buffer[16] = {0};
+  FAILS(shoal_open(fs, "file", O_RDWR, 0644, &file), ENOENT);
+  FAILS(shoal_open(fs, "file", O_RDWR | O_DIRECTORY, 0644, &file), EINVAL);
+  HOLDS(shoal_open(fs, "file", O_RDWR | O_CREAT | O_EXCL, 0640, &file) == 0);
+  FAILS(shoal_open(fs, "file", O_RDWR | O_CREAT | O_EXCL, 0640, &again), EEXIST);
+  FAILS(shoal_open(fs, "/", O_RDONLY, 0, &again), EISDIR);
+  HOLDS(shoal_pwrite(file, "0123456789", 10, 0) == 10);
+  HOLDS(shoal_append(file, "ab", 2) == 10);
+  HOLDS(shoal_pread(file, buffer, 16, 2) == 10 && memcmp(buffer, "23456789ab", 10) == 0);
+  HOLDS(shoal_pread(file, buffer, 16, 100) == 0);
+  HOLDS(shoal_fsync(file) == 0 && shoal_sync(fs) == 0);
+  HOLDS(shoal_fstat(file, &stat) == 0 && stat.size == 12 && S_ISREG(stat.mode));
+  HOLDS(shoal_ftruncate(file, 4) == 0);
+  HOLDS(shoal_pread(file, buffer, 16, 0) == 4);
+  HOLDS(shoal_pread(file, NULL, 0, 0) == 0 && shoal_pwrite(file, NULL, 0, 0) == 0);
+  FAILS(shoal_pread(file, NULL, 1, 0), EFAULT);
+  FAILS(shoal_pwrite(file, NULL, 1, 0), EFAULT);
+  FAILS(shoal_pread(file, buffer, (size_t)1 << 62, 0), EINVAL);
+  FAILS(shoal_pwrite(file, buffer, (size_t)1 << 62, 0), EINVAL);
+  FAILS(shoal_pwrite(file, buffer, 1, UINT64_MAX), EFBIG);
+  HOLDS(shoal_close_file(file) == 0);
+  FAILS(shoal_close_file(file), EBADF);
+  FAILS(shoal_pread(file, buffer, 1, 0), EBADF);
+  file.id = fs.id;
+  FAILS(shoal_pread(file, buffer, 1, 0), EBADF);
+  file.id = UINT64_MAX;
+  FAILS(shoal_append(file, buffer, 1), EBADF);
+  HOLDS(shoal_open(fs, "file", O_RDONLY, 0, &file) == 0);
+  HOLDS(shoal_pwrite(file, "x", 1, 0) == -1);
+  HOLDS(shoal_close_file(file) == 0);
+  HOLDS(shoal_open(fs, "file", O_WRONLY | O_TRUNC, 0, &file) == 0 && shoal_close_file(file) == 0);
+  HOLDS(shoal_stat(fs, "file", &stat) == 0 && stat.size == 0);
+  HOLDS(shoal_unlink(fs, "file") == 0);
+}
+
+static void patterns(void) {
+  shoal_file file;
+  shoal_pattern odd, pairs, list, nest, tree, wild = {12345678};
+  const shoal_level levels[2] = {{4, 2}, {8, 2}};
+  const shoal_region regions[2] = {{6, 2}, {0, 2}};
+  const shoal_branch leaf = {0, 4, 2, 1, NULL, 0, 0};
+  shoal_branch round = {0, 4, 2, 0, NULL, 1, 0};
+  const shoal_branch root = {1, 8, 2, 0, &leaf, 1, 0};
+  char buffer[16] = {0};
+  HOLDS(shoal_open(fs, "shape", O_RDWR | O_CREAT, 0644, &file) == 0);
+  HOLDS(shoal_pwrite(file, "abcdefghijklmnop", 16, 0) == 16);
+  HOLDS(shoal_pattern_strided(1, 1, 2, 8, &odd) == 0 && shoal_pattern_len(odd) == 8);
+  HOLDS(shoal_read_pattern(file, odd, buffer, 8, packed) == 8 && memcmp(buffer, "bdfhjlnp", 8) == 0);
+  HOLDS(shoal_pattern_strided(0, 2, 4, 4, &pairs) == 0);
+  memset(buffer, '.', 16);
+  HOLDS(shoal_read_pattern(file, odd, buffer, 16, pairs) == 8 && memcmp(buffer, "bd..fh..jl..np..", 16) == 0);
+  HOLDS(shoal_write_pattern(file, odd, "ABxxCDxxEFxxGHxx", 16, pairs) == 8);
+  HOLDS(shoal_pread(file, buffer, 16, 0) == 16 && memcmp(buffer, "aAcBeCgDiEkFmGoH", 16) == 0);
+  HOLDS(shoal_pattern_list(regions, 2, &list) == 0);
+  HOLDS(shoal_read_pattern(file, list, buffer, 4, packed) == 4 && memcmp(buffer, "gDaA", 4) == 0);
+  HOLDS(shoal_pattern_nested(0, 1, levels, 2, &nest) == 0);
+  HOLDS(shoal_read_pattern(file, nest, buffer, 4, packed) == 4 && memcmp(buffer, "aeim", 4) == 0);
+  HOLDS(shoal_pattern_batched(&root, 1, &tree) == 0);
+  HOLDS(shoal_read_pattern(file, tree, buffer, 4, packed) == 4 && memcmp(buffer, "ACEG", 4) == 0);
+  round.vector = &round;
+  FAILS(shoal_pattern_batched(&round, 1, &tree), EINVAL);
+  FAILS(shoal_read_pattern(file, odd, buffer, 4, packed), EINVAL);
+  FAILS(shoal_read_pattern(file, odd, buffer, 16, list), EINVAL);
+  FAILS(shoal_write_pattern(file, wild, buffer, 16, packed), EBADF);
+  HOLDS(shoal_pattern_contiguous(0, (uint64_t)1 << 62, &nest) == 0);
+  FAILS(shoal_read_pattern(file, nest, buffer, 16, packed), EINVAL);
+  HOLDS(shoal_pattern_contiguous(-4, 4, &nest) == 0);
+  FAILS(shoal_write_pattern(file, nest, "abcd", 4, packed), EINVAL);
+  HOLDS(shoal_pattern_free(odd) == 0);
+  FAILS(shoal_pattern_free(odd), EBADF);
+  HOLDS(shoal_close_file(file) == 0 && shoal_unlink(fs, "shape") == 0);
+}
+
+#define THREADS 64
+static shoal_file shared;
+static void *writer(void *argument) {
+  const int number = (int)(intptr_t)argument;
+  char record[32], back[32];
+  int round;
+  for (round = 0; round < 8; round++) {
+    const uint64_t offset = (uint64_t)(round * THREADS + number) * sizeof record;
+    memset(record, 'A' + (number + round) % 26, sizeof record);
+    HOLDS(shoal_pwrite(shared, record, sizeof record, offset) == (int64_t)sizeof record);
+    HOLDS(shoal_pread(shared, back, sizeof back, offset) == (int64_t)sizeof back);
+    HOLDS(memcmp(record, back, sizeof back) == 0);
+  }
+  return NULL;
+}
+static void threads(void) {
+  pthread_t all[THREADS];
+  shoal_stat_t stat;
+  int at;
+  HOLDS(shoal_open(fs, "shared", O_RDWR | O_CREAT, 0644, &shared) == 0);
+  for (at = 0; at < THREADS; at++) HOLDS(pthread_create(&all[at], NULL, writer, (void *)(intptr_t)at) == 0);
+  for (at = 0; at < THREADS; at++) HOLDS(pthread_join(all[at], NULL) == 0);
+  HOLDS(shoal_fstat(shared, &stat) == 0 && stat.size == 8 * THREADS * 32);
+}
+
+static void child(const char *where, const char *key) {
+  int status = 1;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    shoal_fs own;
+    shoal_stat_t stat;
+    FAILS(shoal_fstat(shared, &stat), EBADF);
+    HOLDS(shoal_connect(where, key, &own) == 0);
+    HOLDS(shoal_stat(own, "shared", &stat) == 0);
+    HOLDS(shoal_close(own) == 0);
+    _exit(0);
+  }
+  HOLDS(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+int main(int count, char **arguments) {
+  const char *where = count > 1 ? arguments[1] : NULL, *key = count > 2 ? arguments[2] : NULL;
+  shoal_stat_t stat;
+  FAILS(shoal_connect(NULL, NULL, &fs), EFAULT);
+  FAILS(shoal_connect(where, key, NULL), EFAULT);
+  HOLDS(shoal_connect("/none=container", NULL, &fs) == -1 && strstr(shoal_error_words(), "/none") != NULL);
+  FAILS(shoal_connect("/tmp=unheard", NULL, &fs), EINVAL);
+  HOLDS(shoal_connect(where, key, &fs) == 0);
+  names();
+  files();
+  patterns();
+  threads();
+  child(where, key);
+  FAILS(shoal_set_timeout(fs, -1), EINVAL);
+  HOLDS(shoal_set_timeout(fs, 60000) == 0);
+  HOLDS(shoal_close(fs) == 0);
+  FAILS(shoal_close(fs), EBADF);
+  FAILS(shoal_stat(fs, "/", &stat), EBADF);
+  FAILS(shoal_fstat(shared, &stat), EBADF);
+  HOLDS(shoal_connect(where, key, &fs) == 0 && shoal_unlink(fs, "shared") == 0 && shoal_close(fs) == 0);
+  puts("calls: ok");
+  return 0;
+}
