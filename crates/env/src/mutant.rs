@@ -104,6 +104,10 @@ mutants! {
     CachedBlockOutlives "cached-block-outlives",
     /// A block that several requests write keeps none of the bytes between theirs.
     MergedBlockForgets "merged-block-forgets",
+    /// A name of a composed directory is taken for claimed without its marker.
+    NameWithoutMarker "name-without-marker",
+    /// A merged directory of a composed directory is believed although it is of before a compaction.
+    StaleDirectory "stale-directory",
 }
 
 #[cfg(feature = "mutants")]
