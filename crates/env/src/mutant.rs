@@ -106,6 +106,10 @@ mutants! {
     MergedBlockForgets "merged-block-forgets",
     /// The mount key manages although the file system has an admin key.
     MountKeyManages "mount-key-manages",
+    /// A name of a composed directory is taken for claimed without its marker.
+    NameWithoutMarker "name-without-marker",
+    /// A merged directory of a composed directory is believed although it is of before a compaction.
+    StaleDirectory "stale-directory",
 }
 
 #[cfg(feature = "mutants")]

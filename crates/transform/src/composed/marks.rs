@@ -11,6 +11,7 @@
 //! an open without `O_EXCL` that meets it uses the same object.
 
 use super::{Marked, Shared, names_of};
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Name, Status};
 use shoal_vfs::{Error, Result, Vfs};
 use std::rc::Rc;
@@ -35,7 +36,7 @@ impl<B: Vfs> Shared<B> {
         if let Some(taken) = known() {
             return Ok(Claimed::Taken(taken));
         }
-        if self.own_names {
+        if self.own_names || mutant::is(Mutant::NameWithoutMarker) {
             return Ok(Claimed::Own(None));
         }
         self.hold().await?;
