@@ -77,8 +77,8 @@ typedef struct shoal_branch {
   int is_absolute; /* offset counts from the file's start, not from the vector around */
 } shoal_branch;
 
-/* where: "shoal://HOST:PORT/NAME", "DIR=container" or "DIR=plain" with an absolute DIR, as `shoal run --over`
- * has them. key: a key file, or null for the usual places. */
+/* where: "shoal://HOST:PORT/NAME", "DIR=container", "DIR=composed" or "DIR=plain" with an absolute DIR, as
+ * `shoal run --over` has them. key: a key file, or null for the usual places. */
 int shoal_connect(const char *where, const char *key, shoal_fs *out);
 /* Closes also the files and listings of the connection. */
 int shoal_close(shoal_fs fs);
