@@ -152,7 +152,7 @@ pub fn call<T: Failed>(work: impl FnOnce() -> Res<T>) -> T {
 
 /// Do `work` in the world of a connection, within the deadline.
 pub fn within<T>(connection: &Arc<Connection>, work: impl FnOnce(&mut Session) -> Res<T>) -> Res<T> {
-    let patience = TIMEOUT.get().unwrap_or_else(|| connection.timeout()).min(LONGEST);
+    let patience = patience(connection.timeout());
     let until = Instant::now() + patience;
     let entered = connection.world.enter(patience, Session::new, |session| {
         session.limit(until);
@@ -161,6 +161,11 @@ pub fn within<T>(connection: &Arc<Connection>, work: impl FnOnce(&mut Session) -
     entered.unwrap_or_else(|_busy| {
         Err(failure(libc::ETIMEDOUT, "other threads' calls on this connection took the whole time"))
     })
+}
+
+/// The thread's time for each call, else this one.
+pub fn patience(usual: Duration) -> Duration {
+    TIMEOUT.get().unwrap_or(usual).min(LONGEST)
 }
 
 /// A call on a connection.

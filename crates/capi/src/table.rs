@@ -7,7 +7,7 @@ use crate::call::{Res, failure};
 use crate::session::Session;
 use shoal_world::World;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -51,6 +51,17 @@ impl Connection {
     }
 }
 
+const CHILD: &str = "the connection is that of the parent process: a child connects by itself";
+
+/// The process that added an id last.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process is a child that has added none.
+fn is_childs() -> bool {
+    let process = PROCESS.load(Ordering::Acquire);
+    process != 0 && process != std::process::id()
+}
+
 static TABLE: Mutex<BTreeMap<u64, (Kind, Arc<Connection>)>> = Mutex::new(BTreeMap::new());
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -66,19 +77,23 @@ pub fn add(kind: Kind, connection: &Arc<Connection>) -> Res<u64> {
     }
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     table.insert(id, (kind, connection.clone()));
+    PROCESS.store(std::process::id(), Ordering::Release);
     Ok(id)
 }
 
 /// The connection of an id.
 pub fn find(kind: Kind, id: u64) -> Res<Arc<Connection>> {
+    // No lock of the parent's is waited for.
+    if is_childs() {
+        return Err(failure(libc::EBADF, CHILD));
+    }
     let found =
         table().get(&id).filter(|(known, _)| *known == kind).map(|(_, connection)| connection.clone());
     let Some(connection) = found else {
         return Err(failure(libc::EBADF, format!("{id} is no open {kind:?}")));
     };
     if connection.process != std::process::id() {
-        let words = "the connection is that of the parent process: a child connects by itself";
-        return Err(failure(libc::EBADF, words));
+        return Err(failure(libc::EBADF, CHILD));
     }
     Ok(connection)
 }

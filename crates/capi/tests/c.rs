@@ -8,6 +8,7 @@ use std::process::Command;
 use shoal as _;
 
 const HEADER: &str = include_str!("../include/shoal.h");
+const GALLEY: &str = include_str!("../include/gfs.h");
 /// The types that programs hold: a change needs another number in `build.rs`.
 const SIZES: &[(&str, usize)] = &[
     ("shoal_fs", 8),
@@ -20,7 +21,10 @@ const SIZES: &[(&str, usize)] = &[
     ("shoal_level", 16),
     ("shoal_region", 16),
     ("shoal_branch", 56),
+    ("gfs_handle", 8),
 ];
+/// Those that have no name of their own.
+const STRUCTS: &[(&str, usize)] = &[("gfs_stride", 24), ("gfs_batch", 64), ("gfs_list", 24)];
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -46,7 +50,7 @@ fn run(command: &mut Command) -> String {
 fn functions(text: &str, before: &str) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for (at, _) in text.match_indices(before) {
-        let rest = &text[at + before.len() - "shoal_".len()..];
+        let rest = &text[at + before.rfind(' ').map_or(0, |space| space + 1)..];
         let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
         let Some(arguments) = rest[name.len()..].strip_prefix('(') else { continue };
         let arguments = arguments[..arguments.find(')').unwrap()].trim().trim_end_matches(',');
@@ -57,9 +61,12 @@ fn functions(text: &str, before: &str) -> BTreeMap<String, usize> {
 }
 
 fn declared() -> BTreeMap<String, usize> {
-    let code: String =
-        HEADER.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code)).collect();
-    functions(&code, "shoal_")
+    let code = |header: &str| -> String {
+        header.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code)).collect()
+    };
+    let mut declared = functions(&code(HEADER), "shoal_");
+    declared.extend(functions(&code(GALLEY), "gfs_"));
+    declared
 }
 
 fn compile(home: &Path, compiler: &str, options: &[&str], source: &Path, out: &str) -> PathBuf {
@@ -89,16 +96,24 @@ fn started(program: &Path, home: &Path) -> Command {
 #[test]
 fn the_header_declares_what_the_library_exports_with_as_many_arguments() {
     let mut defined = BTreeMap::new();
-    for file in std::fs::read_dir(here().join("src")).unwrap() {
-        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-        defined.extend(functions(&text, "extern \"C\" fn shoal_"));
+    for dir in ["src", "src/gfs"] {
+        for file in std::fs::read_dir(here().join(dir)).unwrap() {
+            let path = file.unwrap().path();
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            defined.extend(functions(&text, "extern \"C\" fn shoal_"));
+            defined.extend(functions(&text, "extern \"C\" fn gfs_"));
+        }
     }
     assert_eq!(declared(), defined);
-    assert!(declared().len() > 35, "the rule sees them");
+    assert!(declared().len() > 80, "the rule sees them");
     let symbols = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library()));
     let exported: Vec<&str> = symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     let names: Vec<String> = declared().into_keys().collect();
-    let mut ours: Vec<&str> = exported.iter().copied().filter(|name| name.starts_with("shoal_")).collect();
+    let mut ours: Vec<&str> = exported
+        .iter()
+        .copied()
+        .filter(|name| name.starts_with("shoal_") || name.starts_with("gfs_"))
+        .collect();
     ours.sort_unstable();
     assert_eq!(ours, names);
 }
@@ -106,9 +121,10 @@ fn the_header_declares_what_the_library_exports_with_as_many_arguments() {
 #[test]
 fn the_header_compiles_as_c99_and_as_cpp17_and_types_keep_their_sizes() {
     let home = tempfile::tempdir().unwrap();
-    let mut source = "#include <shoal.h>\n".to_owned();
-    for (name, size) in SIZES {
-        source += &format!("typedef char size_of_{name}[sizeof({name}) == {size} ? 1 : -1];\n");
+    let mut source = "#include <gfs.h>\n".to_owned();
+    let structs = STRUCTS.iter().map(|(name, size)| (format!("struct {name}"), name, size));
+    for (kind, name, size) in SIZES.iter().map(|(name, size)| (name.to_string(), name, size)).chain(structs) {
+        source += &format!("typedef char size_of_{name}[sizeof({kind}) == {size} ? 1 : -1];\n");
     }
     source += "int main(void) { return 0; }\n";
     for (compiler, standard, name) in [("cc", "-std=c99", "sizes.c"), ("c++", "-std=c++17", "sizes.cc")] {
@@ -116,8 +132,11 @@ fn the_header_compiles_as_c99_and_as_cpp17_and_types_keep_their_sizes() {
         std::fs::write(&path, &source).unwrap();
         compile(home.path(), compiler, &[standard], &path, "sizes");
     }
-    assert_eq!(SIZES.len(), HEADER.matches("typedef struct").count());
-    use shoal::{connect::FileSystemId, files::FileId, listings, names, patterns};
+    assert_eq!(
+        SIZES.len(),
+        HEADER.matches("typedef struct").count() + GALLEY.matches("typedef struct").count()
+    );
+    use shoal::{connect::FileSystemId, files::FileId, gfs, listings, names, patterns};
     let sizes = [
         size_of::<FileSystemId>(),
         size_of::<FileId>(),
@@ -129,8 +148,12 @@ fn the_header_compiles_as_c99_and_as_cpp17_and_types_keep_their_sizes() {
         size_of::<patterns::CLevel>(),
         size_of::<patterns::CRegion>(),
         size_of::<patterns::CBranch>(),
+        size_of::<gfs::HandleId>(),
+        size_of::<gfs::vectors::CStride>(),
+        size_of::<gfs::vectors::CBatch>(),
+        size_of::<gfs::vectors::CList>(),
     ];
-    assert_eq!(sizes.to_vec(), SIZES.iter().map(|(_, size)| *size).collect::<Vec<_>>());
+    assert_eq!(sizes.to_vec(), SIZES.iter().chain(STRUCTS).map(|(_, size)| *size).collect::<Vec<_>>());
 }
 
 #[test]

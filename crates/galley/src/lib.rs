@@ -35,7 +35,7 @@ mod forks;
 mod init;
 mod memory;
 mod nonblocking;
-mod shape;
+pub mod shape;
 mod transfer;
 
 pub use errno::{Errno, Result};

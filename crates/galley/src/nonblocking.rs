@@ -270,8 +270,11 @@ impl<V: Vfs> Galley<V> {
         let (galley, buf) = (self.clone(), buf.clone());
         self.begin(handle, async move {
             let (packed, size) = galley.fetch(&fork, &shape).await?;
-            let mut bytes = buf.0.borrow_mut();
-            galley.scatter(&shape, &packed, size, &mut bytes, buf.1)
+            let (mut bytes, origin) = (buf.0.borrow_mut(), buf.1 as i64);
+            galley.scatter(&shape, &packed, size, |at, run| {
+                let to = (origin + at) as usize;
+                bytes[to..to + run.len()].copy_from_slice(run);
+            })
         });
         Ok(())
     }
@@ -285,7 +288,13 @@ impl<V: Vfs> Galley<V> {
     ) -> Result<()> {
         self.is_idle(handle)?;
         let (fork, shape) = (self.fork(fork_id)?, self.shaped(shape)?);
-        let packed = self.gather(&buf.0.borrow(), buf.1, &shape)?;
+        self.within(buf.0.borrow().len(), buf.1, &shape.memory)?;
+        let (bytes, origin) = (buf.0.borrow(), buf.1 as i64);
+        let packed = self.gather(&shape, |at, run| {
+            let from = (origin + at) as usize;
+            run.copy_from_slice(&bytes[from..from + run.len()]);
+        })?;
+        drop(bytes);
         let galley = self.clone();
         self.begin(handle, async move { galley.store(&fork, &shape, packed).await });
         Ok(())
@@ -296,6 +305,26 @@ impl<V: Vfs> Galley<V> {
             Stage::Idle => Ok(()),
             _ => Err(self.fail(Errno::Busy, "the handle has an operation that was not waited for")),
         }
+    }
+
+    /// Begin an operation of a caller that keeps its memory by itself ([`Galley::read_runs`]). What can be
+    /// refused at once is.
+    ///
+    /// # Errors
+    /// `Busy`, `BadFile`, `Invalid`.
+    pub fn begin_runs(
+        &self,
+        handle: &OperationHandle,
+        fork_id: ForkId,
+        shape: Result<Shape>,
+        work: impl AsyncFnOnce(Galley<V>, Shape) -> Result<u64> + 'static,
+    ) -> Result<()> {
+        self.is_idle(handle)?;
+        self.fork(fork_id)?;
+        let shape = self.shaped(shape)?;
+        let galley = self.clone();
+        self.begin(handle, async move { work(galley, shape).await });
+        Ok(())
     }
 
     fn begin(&self, handle: &OperationHandle, work: impl Future<Output = Result<u64>> + 'static) {

@@ -65,9 +65,9 @@ pub struct ListEntry {
 }
 
 /// A transfer's pattern of the fork, and that of memory: of equal lengths.
-pub(crate) struct Shape {
-    pub file: Pattern,
-    pub memory: Pattern,
+pub struct Shape {
+    pub(crate) file: Pattern,
+    pub(crate) memory: Pattern,
 }
 
 /// Depth of a tree, at most: one more is refused before it is walked.
@@ -81,23 +81,39 @@ fn offset_of(offset: u64) -> Result<i64> {
     i64::try_from(offset).map_err(|_| Errno::Invalid)
 }
 
-pub(crate) fn plain(offset: u64, size: u64) -> Result<Shape> {
+/// `size` bytes at `offset`.
+///
+/// # Errors
+/// `Invalid`: offsets that overflow, lengths that do not agree.
+pub fn plain(offset: u64, size: u64) -> Result<Shape> {
     let file = Pattern::contiguous(offset_of(offset)?, size).map_err(refused)?;
     let memory = Pattern::contiguous(0, size).map_err(refused)?;
     Ok(Shape { file, memory })
 }
 
-pub(crate) fn block(block: u64) -> Result<Shape> {
+/// One whole block.
+///
+/// # Errors
+/// `Invalid`: offsets that overflow, lengths that do not agree.
+pub fn block(block: u64) -> Result<Shape> {
     plain(block.checked_mul(BLOCK_BYTES).ok_or(Errno::Invalid)?, BLOCK_BYTES)
 }
 
-pub(crate) fn strided(offset: u64, size: u64, f_stride: i64, m_stride: i64, quant: u64) -> Result<Shape> {
+/// `quant` records of `size` bytes.
+///
+/// # Errors
+/// `Invalid`: offsets that overflow, lengths that do not agree.
+pub fn strided(offset: u64, size: u64, f_stride: i64, m_stride: i64, quant: u64) -> Result<Shape> {
     let file = Pattern::strided(offset_of(offset)?, size, f_stride, quant).map_err(refused)?;
     let memory = Pattern::strided(0, size, m_stride, quant).map_err(refused)?;
     Ok(Shape { file, memory })
 }
 
-pub(crate) fn nested(offset: u64, size: u64, list: &[Stride]) -> Result<Shape> {
+/// A record repeated by each level, innermost first.
+///
+/// # Errors
+/// `Invalid`: offsets that overflow, lengths that do not agree.
+pub fn nested(offset: u64, size: u64, list: &[Stride]) -> Result<Shape> {
     let levels = |stride: fn(&Stride) -> i64| -> Vec<Level> {
         list.iter().map(|level| Level { stride: stride(level), quantity: level.quant }).collect()
     };
@@ -106,14 +122,22 @@ pub(crate) fn nested(offset: u64, size: u64, list: &[Stride]) -> Result<Shape> {
     Ok(Shape { file, memory })
 }
 
-pub(crate) fn batched(vector: &[Batch]) -> Result<Shape> {
+/// A vector of trees, the roots outermost.
+///
+/// # Errors
+/// `Invalid`: offsets that overflow, lengths that do not agree.
+pub fn batched(vector: &[Batch]) -> Result<Shape> {
     let (file, memory) = (branches(vector, Side::File, 0)?, branches(vector, Side::Memory, 0)?);
     let file = Pattern::batched(&file).map_err(refused)?;
     let memory = Pattern::batched(&memory).map_err(refused)?;
     Ok(Shape { file, memory })
 }
 
-pub(crate) fn listio(list: &[ListEntry]) -> Result<Shape> {
+/// Entries in their order.
+///
+/// # Errors
+/// `Invalid`: offsets that overflow, lengths that do not agree.
+pub fn listio(list: &[ListEntry]) -> Result<Shape> {
     let file: Result<Vec<Region>> = list
         .iter()
         .map(|entry| Ok(Region { offset: offset_of(entry.file_offset)?, len: entry.size }))

@@ -201,25 +201,87 @@ impl<V: Vfs> Galley<V> {
 
     pub(crate) fn shaped(&self, shape: Result<Shape>) -> Result<Shape> {
         let shape = shape.map_err(|code| self.fail(code, "the shape of the transfer is impossible"))?;
+        self.check(&shape)?;
+        Ok(shape)
+    }
+
+    fn check(&self, shape: &Shape) -> Result<()> {
         let reaches_before = shape.file.bounds().is_some_and(|(first, _)| first < 0);
         if reaches_before || shape.file.len() > TRANSFER_BYTES_MAX {
             let words = "the transfer reaches before the fork, or moves more than 1 GiB";
             return Err(self.fail(Errno::Invalid, words));
         }
-        Ok(shape)
+        Ok(())
     }
 
     async fn read_shape(&self, fork_id: ForkId, memory: Memory<&mut [u8]>, shape: Shape) -> Result<u64> {
         self.within(memory.bytes.len(), memory.origin, &shape.memory)?;
-        let fork = self.fork(fork_id)?;
-        let (packed, size) = self.fetch(&fork, &shape).await?;
-        self.scatter(&shape, &packed, size, memory.bytes, memory.origin)
+        let (bytes, origin) = (memory.bytes, memory.origin as i64);
+        let put = |at: i64, run: &[u8]| {
+            let to = (origin + at) as usize;
+            bytes[to..to + run.len()].copy_from_slice(run);
+        };
+        self.read_runs(fork_id, &shape, put).await
     }
 
     async fn write_shape(&self, fork_id: ForkId, memory: Memory<&[u8]>, shape: Shape) -> Result<u64> {
-        let packed = self.gather(memory.bytes, memory.origin, &shape)?;
+        self.within(memory.bytes.len(), memory.origin, &shape.memory)?;
+        let origin = memory.origin as i64;
+        let get = |at: i64, run: &mut [u8]| {
+            let from = (origin + at) as usize;
+            run.copy_from_slice(&memory.bytes[from..from + run.len()]);
+        };
+        self.write_runs(fork_id, &shape, get).await
+    }
+
+    /// Read for a caller that keeps its memory by itself: `put` receives each run that the fork has, with its
+    /// place in memory. The bytes moved.
+    ///
+    /// # Errors
+    /// As [`Galley::gfs_read`].
+    pub async fn read_runs(
+        &self,
+        fork_id: ForkId,
+        shape: &Shape,
+        put: impl FnMut(i64, &[u8]),
+    ) -> Result<u64> {
+        self.check(shape)?;
         let fork = self.fork(fork_id)?;
-        self.store(&fork, &shape, packed).await
+        let (packed, size) = self.fetch(&fork, shape).await?;
+        self.scatter(shape, &packed, size, put)
+    }
+
+    /// Write for such a caller: `get` fills each run from its place in memory.
+    ///
+    /// # Errors
+    /// As [`Galley::gfs_write`].
+    pub async fn write_runs(
+        &self,
+        fork_id: ForkId,
+        shape: &Shape,
+        get: impl FnMut(i64, &mut [u8]),
+    ) -> Result<u64> {
+        let packed = self.packed(shape, get)?;
+        self.write_packed(fork_id, shape, packed).await
+    }
+
+    /// The bytes of memory, packed in the order of the shape: for [`Galley::write_packed`].
+    ///
+    /// # Errors
+    /// `Invalid`: the shape.
+    pub fn packed(&self, shape: &Shape, get: impl FnMut(i64, &mut [u8])) -> Result<Bytes> {
+        self.check(shape)?;
+        self.gather(shape, get)
+    }
+
+    /// Write bytes that are packed already.
+    ///
+    /// # Errors
+    /// As [`Galley::gfs_write`].
+    pub async fn write_packed(&self, fork_id: ForkId, shape: &Shape, packed: Bytes) -> Result<u64> {
+        self.check(shape)?;
+        let fork = self.fork(fork_id)?;
+        self.store(&fork, shape, packed).await
     }
 
     /// The packed bytes of a shape, and how many bytes the fork has.
@@ -253,33 +315,29 @@ impl<V: Vfs> Galley<V> {
         shape: &Shape,
         packed: &[u8],
         size: u64,
-        bytes: &mut [u8],
-        origin: usize,
+        mut put: impl FnMut(i64, &[u8]),
     ) -> Result<u64> {
         let (mut from, mut moved) = (0_usize, 0_u64);
         for run in self.pairing(shape)?.runs() {
-            let len = run.len as usize;
             let there = size.saturating_sub(run.file as u64).min(run.len) as usize;
-            let to = (origin as i64 + run.memory) as usize;
-            let source = packed.get(from..from + there);
-            let target = bytes.get_mut(to..to + there);
-            let (Some(source), Some(target)) = (source, target) else {
+            let Some(source) = packed.get(from..from + there) else {
                 return Err(self.fail(Errno::Io, "the file system returned fewer bytes than the pattern has"));
             };
-            target.copy_from_slice(source);
-            from += len;
+            put(run.memory, source);
+            from += run.len as usize;
             moved += there as u64;
         }
         Ok(moved)
     }
 
     /// The bytes of memory, packed in the order of the shape.
-    pub(crate) fn gather(&self, bytes: &[u8], origin: usize, shape: &Shape) -> Result<Bytes> {
-        self.within(bytes.len(), origin, &shape.memory)?;
-        let mut packed = BytesMut::with_capacity(shape.memory.len() as usize);
-        for region in self.pairing(shape)?.runs() {
-            let from = (origin as i64 + region.memory) as usize;
-            packed.extend_from_slice(&bytes[from..from + region.len as usize]);
+    pub(crate) fn gather(&self, shape: &Shape, mut get: impl FnMut(i64, &mut [u8])) -> Result<Bytes> {
+        let mut packed = BytesMut::zeroed(shape.memory.len() as usize);
+        let mut at = 0;
+        for run in self.pairing(shape)?.runs() {
+            let len = run.len as usize;
+            get(run.memory, &mut packed[at..at + len]);
+            at += len;
         }
         Ok(packed.freeze())
     }

@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fuse", &["proto", "env", "vfs"]),
     ("world", &["pattern", "proto", "env", "vfs", "transform", "client", "config"]),
     ("preload", &["proto", "env", "vfs", "world"]),
-    ("capi", &["pattern", "proto", "env", "vfs", "world", "config"]),
+    ("capi", &["pattern", "proto", "env", "vfs", "world", "config", "client", "galley"]),
     ("config", &["proto", "env", "store"]),
     ("fsck", &["config", "proto", "env", "server", "client"]),
     ("model", &[]),

@@ -184,7 +184,11 @@ fn wishes_of(words: &str) -> Result<Wishes> {
     Ok(wishes)
 }
 
-fn client(address: &str, key: &Path) -> Result<Options> {
+/// How a program that has no kernel between itself and a ShoalFS reaches it.
+///
+/// # Errors
+/// The address is none, or the key cannot be read.
+pub fn client(address: &str, key: &Path) -> Result<Options> {
     let place = Place { address: address.parse::<ShoalAddress>()?, key: key.to_owned() };
     let (key, file_system) = place.open_key()?;
     let servers = place.address.servers.clone();
