@@ -21,7 +21,12 @@ fn a_directory_that_cannot_show_a_file_system_is_named_with_the_remedy() {
     run(&["/=plain".into()], &["cannot lie over /"]);
     run(&[at("one")], &["names no file system", "DIR={"]);
     run(&[format!("{}=plain", at("one")), format!("{}=plain", at("one/two"))], &["lie in each other"]);
-    run(&[format!("{}=zip", at("one"))], &["unknown transform `zip`", "container, plain"]);
+    run(
+        &[format!("{}=composed,buffer=block", at("one"))],
+        &["`buffer=block` is for a mount", "leave it out"],
+    );
+    run(&[format!("{}=composed,files=0", at("one"))], &["`files=0`", "1 to 1024"]);
+    run(&[format!("{}=zip", at("one"))], &["unknown transform `zip`", "container, composed, plain"]);
 }
 
 #[test]
