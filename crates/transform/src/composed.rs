@@ -75,6 +75,9 @@ const TOLERATED: [&[u8]; 1] = [b"lost+found"];
 /// Bytes of settings that are read.
 const SETTINGS_READ: usize = 4096;
 
+/// So many new records are worth a sync at an open: to scan fewer takes less time.
+const LEFT_AT_OPEN_MIN: u64 = 20_000;
+
 /// A composed directory. See the module.
 #[derive(Clone)]
 pub struct Composed<B: Vfs>(pub(crate) Rc<Shared<B>>);
@@ -265,7 +268,7 @@ impl<B: Vfs> Composed<B> {
         composed.0.read_anew().await?;
         if wishes.publishes_writes && !wishes.read_only {
             // No process of this kind ends in an orderly way: the next one leaves the directory.
-            composed.0.leave_directory().await;
+            composed.0.leave_directory(LEFT_AT_OPEN_MIN).await;
         }
         Ok(composed)
     }

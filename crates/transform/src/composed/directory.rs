@@ -46,8 +46,9 @@ impl<B: Vfs> Shared<B> {
         Ok(is_present.then_some((merged.names, merged.extents)))
     }
 
-    /// Leave a merged directory, unless another writer runs, or there is hardly anything new.
-    pub(super) async fn leave_directory(self: &Rc<Self>) {
+    /// Leave a merged directory, unless another writer runs, or hardly anything is new: less than an eighth, or
+    /// than `least` records. It waits until the blocks are durable.
+    pub(super) async fn leave_directory(self: &Rc<Self>, least: u64) {
         let left = async {
             self.refresh().await?;
             let claims = self.claims().await?;
@@ -58,7 +59,7 @@ impl<B: Vfs> Shared<B> {
             };
             let new = applied.saturating_sub(self.covered.get());
             let others_run = claims.writers.iter().any(|writer| *writer != own);
-            if others_run || claims.epoch != self.epoch.get() || new.saturating_mul(8) < objects {
+            if others_run || claims.epoch != self.epoch.get() || new < least.max(objects.div_ceil(8)) {
                 return Ok(());
             }
             self.write_directory().await

@@ -420,7 +420,7 @@ impl<B: Vfs> Shared<B> {
             self.write_tail().await?;
         }
         self.sync().await?;
-        self.leave_directory().await;
+        self.leave_directory(0).await;
         self.over.unlink(self.claims, &names_of::writer(log.id.get())?).await?;
         log.held.take();
         Ok(())
