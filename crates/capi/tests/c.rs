@@ -119,6 +119,18 @@ fn the_header_declares_what_the_library_exports_with_as_many_arguments() {
 }
 
 #[test]
+fn the_manual_pages_name_every_call() {
+    let named = |page: &str, prefix: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(here().join("man").join(page)).unwrap();
+        let lines = text.lines().filter_map(|line| line.strip_prefix(".B \""));
+        lines.flat_map(|line| functions(line, prefix).into_keys()).collect()
+    };
+    let mut all = [named("libshoal.3", "shoal_"), named("gfs.3", "gfs_")].concat();
+    all.sort();
+    assert_eq!(all, declared().into_keys().collect::<Vec<_>>());
+}
+
+#[test]
 fn the_header_compiles_as_c99_and_as_cpp17_and_types_keep_their_sizes() {
     let home = tempfile::tempdir().unwrap();
     let mut source = "#include <gfs.h>\n".to_owned();
