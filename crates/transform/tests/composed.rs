@@ -348,3 +348,41 @@ fn a_name_that_is_renamed_to_itself_stays() {
         assert_eq!(vfs.lookup(ROOT, &d).await.unwrap().handle, made.handle);
     });
 }
+
+#[test]
+fn a_process_sees_at_once_what_another_one_removed_replaced_or_appended() {
+    run(async |env, dir| {
+        let open = async || {
+            let wishes = Wishes { publishes_writes: true, ..Wishes::default() };
+            ComposedOptions { over: LocalOptions::new(dir), wishes }.connect(env.clone()).await.unwrap()
+        };
+        let (one, other) = (open().await, open().await);
+        let plain = RenameFlags::default();
+        for round in 0..20u8 {
+            put(&one, "f", &[round]).await;
+            assert_eq!(get(&other, "f").await.unwrap(), [round]);
+            other.unlink(ROOT, &name("f")).await.unwrap();
+            assert!(one.lookup(ROOT, &name("f")).await.is_err(), "it was removed");
+            // The name is a new file's, not the removed one's.
+            put(&one, "f", b"new").await;
+            assert_eq!(get(&other, "f").await.unwrap(), b"new");
+            put(&other, "g", b"g").await;
+            other.rename(ROOT, &name("g"), ROOT, &name("f"), plain).await.unwrap();
+            let log = one.open_name(ROOT, &name("f"), BOTH).await.unwrap();
+            for by in [&other, &one, &other] {
+                let file = by.open_name(ROOT, &name("f"), BOTH).await.unwrap();
+                file.append(Bytes::from_static(b"+")).await.unwrap();
+                log.append(Bytes::from_static(b"-")).await.unwrap();
+            }
+            assert_eq!(get(&other, "f").await.unwrap(), b"g+-+-+-");
+        }
+        // Of appends at the same time none is lost.
+        let many = (0..40).map(async |at| {
+            let by = if at % 2 == 0 { &one } else { &other };
+            let file = by.open_name(ROOT, &name("f"), BOTH).await.unwrap();
+            file.append(Bytes::from_static(b".")).await.unwrap();
+        });
+        futures_util::future::join_all(many).await;
+        assert_eq!(get(&one, "f").await.unwrap().iter().filter(|byte| **byte == b'.').count(), 40);
+    });
+}

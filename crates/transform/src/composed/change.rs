@@ -14,6 +14,8 @@ use std::time::Duration;
 
 const SET_GROUP_ID: u32 = 0o2000;
 const MODE_BITS: u32 = 0o7777;
+/// What is known may be so old when attributes are asked for, and where word of changes comes.
+pub(super) const FRESH: Duration = Duration::from_millis(100);
 /// With names of this process's own, what is known may be so old.
 const FRESH_OWN: Duration = Duration::from_secs(1);
 
@@ -26,11 +28,7 @@ fn without_privileges(mode: u32) -> u32 {
 impl<B: Vfs> Shared<B> {
     /// Read what was published, unless that was done within this span.
     pub(super) async fn refresh_after(self: &Rc<Self>, span: Duration) -> Result<()> {
-        if self.env.now() < self.looked_at.get() + span {
-            return Ok(());
-        }
-        self.looked_at.set(self.env.now());
-        self.refresh().await
+        self.look(span).await
     }
 
     /// Before a name is missing, or changed, and at an open: all that was published.
@@ -38,8 +36,8 @@ impl<B: Vfs> Shared<B> {
         if self.own_names {
             return self.refresh_after(FRESH_OWN).await;
         }
-        self.looked_at.set(self.env.now());
-        self.refresh().await
+        let span = if self.changes.is_some() { FRESH } else { Duration::ZERO };
+        self.look(span).await
     }
 
     /// The kind of an object that has a name, or is open.

@@ -71,9 +71,20 @@ impl<B: Vfs> ComposedFile<B> {
     /// Log bytes; `None`: at the file's end. Their offset.
     async fn put(&self, at: Option<u64>, data: Bytes) -> Result<u64> {
         let shared = &self.0.shared;
+        let alone = match at {
+            None => shared.alone().await?,
+            Some(_) => None,
+        };
+        if alone.is_some() {
+            // The end that the append before this one left.
+            shared.refresh_now().await?;
+        }
         let offset = shared.put(self.0.object.0, at, data).await?;
-        if shared.publishes_writes {
+        if shared.publishes_writes || alone.is_some() {
             shared.publish_change().await?;
+        }
+        if let Some(alone) = alone {
+            alone.close().await?;
         }
         Ok(offset)
     }

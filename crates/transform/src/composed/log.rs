@@ -345,6 +345,7 @@ impl<B: Vfs> Shared<B> {
             let (begun, writes, claims) = log.counts.get();
             self.blocks.file(file)?.write(at, tail).await?;
             log.counts.set((begun, writes + 1, claims));
+            self.announce().await;
             if let Some(current) = log.current.borrow_mut().as_mut().filter(|current| current.place == place)
             {
                 current.written = end;

@@ -1,5 +1,6 @@
 //! Names: [`Vfs`] of a composed directory.
 
+use super::change::FRESH;
 use super::format::{Bind, Changed, Made, Op};
 use super::marks::Claimed;
 use super::{Composed, ComposedFile, ComposedListing, fails};
@@ -14,8 +15,6 @@ use std::time::Duration;
 const TARGET_MAX: usize = 4095;
 /// The longest value of an extended attribute.
 const XATTR_MAX: usize = 64 << 10;
-/// What is known may be so old when attributes are asked for.
-const FRESH: Duration = Duration::from_millis(100);
 
 fn check_xattr(name: &[u8], object: Handle) -> Result<()> {
     let is_kept = [&b"user."[..], b"trusted.", b"security."].iter().any(|kind| name.starts_with(kind));
@@ -100,6 +99,10 @@ impl<B: Vfs> Vfs for Composed<B> {
         shared.check_writable()?;
         let _turn = shared.naming.acquire(1).await;
         shared.directory(dir, "create")?;
+        if shared.changes.is_some() {
+            shared.refresh_now().await?;
+            shared.directory(dir, "create")?;
+        }
         let made = shared.made(dir, name, owner, Kind::File)?;
         let drawn = shared.draw_object();
         let (object, is_new, marked) = match shared.claim_name(dir.0, name, drawn).await? {

@@ -8,6 +8,7 @@
 //!           r.N              extents that compaction N took: their records do not count any more
 //!   names/  DIR.NAME         a name that is being made: a symbolic link to ID.OBJECT
 //!   merged                   the merged directory
+//!   changes                  a number that each process under `shoal run` changes when it published
 //! ```
 
 use crate::writer_id::WriterId;
@@ -22,6 +23,9 @@ pub(super) const CLAIMS: &str = "claims";
 pub(super) const MARKS: &str = "names";
 /// The merged directory.
 pub(super) const MERGED: &str = "merged";
+
+/// Word of changes.
+pub(super) const CHANGES: &str = "changes";
 
 /// A name that is made here.
 pub(super) fn name(text: &str) -> Result<Name> {
