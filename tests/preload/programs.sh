@@ -39,6 +39,22 @@ for i in 1 2 3 4 5; do
   /bin/rm r; [ ! -e r ] && mkdir rd && /bin/rmdir rd && ! echo x 2>/dev/null >rd/x && echo gone
 done
 exec 5>>log; echo A1 >&5; /bin/sh -c 'echo B1 >>log'; echo A2 >&5; /bin/sh -c 'echo B2 >>log'; echo A3 >&5; exec 5>&-; cat log
+# Two that hold a lock together and then want it alone.
+python3 - <<'END'
+import fcntl, os, sys
+pids = []
+for n in range(2):
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        f = open('upgrade', 'a')
+        fcntl.flock(f, fcntl.LOCK_SH)
+        open(f'has.{n}', 'w').close()
+        while not (os.path.exists('has.0') and os.path.exists('has.1')): pass
+        fcntl.flock(f, fcntl.LOCK_EX)
+        os._exit(0)
+for pid in pids: os.waitpid(pid, 0)
+print('both had it alone')
+END
 # Appends of several processes at once to one container may overlap.
 [ "${3:-}" = container ] && echo 100 || {
   for i in 1 2 3 4; do (for j in $(seq 25); do /bin/echo "$i" "$j" >>app; done) & done

@@ -121,7 +121,8 @@ impl Drop for Inside {
 
 fn keep(failure: Failure) {
     let words = CString::new(failure.words.replace('\0', "?")).unwrap_or_default();
-    LAST.with(|last| last.replace((failure.number, words)));
+    // At a thread's end its words are gone; the number stays in `errno`.
+    let _ = LAST.try_with(|last| last.replace((failure.number, words)));
     // SAFETY: it is the thread's own.
     unsafe { *libc::__errno_location() = failure.number };
 }
@@ -192,12 +193,12 @@ pub fn set_timeout(timeout: Option<Duration>) {
 
 /// Number of the thread's last error.
 pub fn last_number() -> c_int {
-    LAST.with_borrow(|last| last.0)
+    LAST.try_with(|last| last.borrow().0).unwrap_or(0)
 }
 
 /// Words of the thread's last error; they stay until its next one.
 pub fn last_words() -> *const c_char {
-    LAST.with_borrow(|last| last.1.as_ptr())
+    LAST.try_with(|last| last.borrow().1.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// A C string.

@@ -82,8 +82,10 @@ impl Place {
     /// # Errors
     /// When `key.admin` is there and cannot be used.
     pub fn admin_key(&self) -> Result<Option<SecretKey>> {
-        if let Ok(servers) = ServerKeyFile::load(&self.key.with_file_name(server_key::FILE_NAME)) {
-            return servers.admin();
+        // One of before there were admin keys says nothing.
+        let servers = ServerKeyFile::load(&self.key.with_file_name(server_key::FILE_NAME)).ok();
+        if let Some(admin) = servers.map(|servers| servers.admin()).transpose()?.flatten() {
+            return Ok(Some(admin));
         }
         let path = self.key.with_file_name(FILE_NAME);
         match path.exists() {

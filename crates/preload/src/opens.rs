@@ -174,12 +174,16 @@ pub unsafe fn write(fd: c_int, from: *const u8, len: usize, offset: Option<off_t
     }
     let len = len.min(CALL_BYTES_MAX);
     call(|session| {
-        needs(session.open(fd)?.record, Rights::WRITE)?;
+        let record = session.open(fd)?.record;
+        needs(record, Rights::WRITE)?;
+        let appends = record.flags() & libc::O_APPEND != 0;
+        if appends && len > 0 {
+            session.appends(fd)?;
+        }
         let (file, record) = session.file(fd)?;
         if len == 0 {
             return Ok(0);
         }
-        let appends = record.flags() & libc::O_APPEND != 0;
         let mut at = match offset {
             Some(offset) => offset_of(offset)?,
             None if appends => 0,

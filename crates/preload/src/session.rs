@@ -12,7 +12,7 @@ use crate::table;
 use libc::c_int;
 use shoal_env::real::{Runtime, descriptors};
 use shoal_proto::{Attr, Handle, Kind, Owner, Rights, Status};
-use shoal_world::{Found, Tree, TreeFile, TreeListing, Walk};
+use shoal_world::{Found, Shown, Tree, TreeFile, TreeListing, Walk};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -183,6 +183,15 @@ impl Session {
         let handle = self.handle(fd)?;
         let opened = self.tree(mount)?.open(handle, Rights::READ).map_err(|error| number(&error))?;
         opened.close().map_err(|error| number(&error))
+    }
+
+    /// An append is about to be done: where the file system does not look for the present end by itself, this
+    /// process reads what others wrote before.
+    pub fn appends(&mut self, fd: c_int) -> Res<()> {
+        let mount = self.open(fd)?.record.mount as usize;
+        let over = config::get().and_then(|config| config.overs.get(mount));
+        let is_container = over.is_some_and(|over| over.shown == Shown::Container);
+        if is_container { self.locked(fd) } else { Ok(()) }
     }
 
     /// This process has written through a descriptor.

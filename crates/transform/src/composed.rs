@@ -76,6 +76,9 @@ const TOLERATED: [&[u8]; 1] = [b"lost+found"];
 /// Bytes of settings that are read.
 const SETTINGS_READ: usize = 4096;
 
+/// The name that makes a directory a composed one.
+pub(crate) const SETTINGS_NAME: &[u8] = names_of::SETTINGS.as_bytes();
+
 /// So many new records are worth a sync at an open: to scan fewer takes less time.
 const LEFT_AT_OPEN_MIN: u64 = 20_000;
 
@@ -194,6 +197,16 @@ async fn compose<B: Vfs>(env: &Env, over: &B, owner: Owner, wishes: &Wishes) -> 
     recorded(over).await?.ok_or_else(missing)
 }
 
+/// Whether this process may write the first physical file. What else is wrong with it is said later.
+async fn may_write<B: Vfs>(over: &B) -> Result<bool> {
+    match over.open_name(Handle::ROOT, &names_of::blocks(0)?, Rights::READ | Rights::WRITE).await {
+        Ok(file) => file.close().await.map(|()| true),
+        Err(error) => {
+            Ok(!matches!(error.status, Status::AccessDenied | Status::ReadOnly | Status::NotPermitted))
+        }
+    }
+}
+
 impl<B: Vfs> Composed<B> {
     /// The composed directory at the root of `over`, made if it is empty.
     ///
@@ -212,6 +225,8 @@ impl<B: Vfs> Composed<B> {
             None => compose(&env, &over, owner, wishes).await?,
         };
         wishes.agree_with(&settings)?;
+        // Those that may only read the physical files see the directory, and change nothing.
+        let read_only = wishes.read_only || !may_write(&over).await?;
         let folder = async |name: &str| {
             let found = over.lookup(Handle::ROOT, &names_of::name(name)?).await;
             let remedy = "restore it from a copy; without it no block can be found";
@@ -219,7 +234,7 @@ impl<B: Vfs> Composed<B> {
         };
         let (claims, marks) = (folder(names_of::CLAIMS).await?.handle, folder(names_of::MARKS).await?.handle);
         let mut files = Vec::new();
-        let rights = if wishes.read_only { Rights::READ } else { Rights::READ | Rights::WRITE };
+        let rights = if read_only { Rights::READ } else { Rights::READ | Rights::WRITE };
         for number in 0..settings.files {
             let name = names_of::blocks(number)?;
             let file = over.open_name(Handle::ROOT, &name, rights).await.map_err(|error| {
@@ -228,7 +243,7 @@ impl<B: Vfs> Composed<B> {
             })?;
             files.push(file);
         }
-        let changes = match wishes.read_only {
+        let changes = match read_only {
             true => None,
             false => changes::open(&over, owner, wishes.publishes_writes).await?,
         };
@@ -240,7 +255,7 @@ impl<B: Vfs> Composed<B> {
             publishes_writes: wishes.publishes_writes,
             changes,
             own_names: wishes.own_names,
-            read_only: wishes.read_only,
+            read_only,
             owner,
             root_made: Made {
                 kind: Kind::Directory,
@@ -274,7 +289,7 @@ impl<B: Vfs> Composed<B> {
         };
         let composed = Composed(Rc::new(shared));
         composed.0.read_anew().await?;
-        if wishes.publishes_writes && !wishes.read_only {
+        if wishes.publishes_writes && !read_only {
             // No process of this kind ends in an orderly way: the next one leaves the directory.
             composed.0.leave_directory(LEFT_AT_OPEN_MIN).await;
         }

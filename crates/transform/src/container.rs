@@ -67,6 +67,13 @@ impl<C: Connect> Connect for ContainerOptions<C> {
 
     async fn connect(self, env: Env) -> Result<Container<C::Vfs>> {
         let over = self.over.connect(env.clone()).await?;
+        let composed = shoal_proto::Name::new(crate::composed::SETTINGS_NAME).ok();
+        if let Some(name) = composed
+            && over.lookup(Handle::ROOT, &name).await.is_ok()
+        {
+            let words = "it is a composed directory: open it as one (`composed`), or name another directory";
+            return Err(Error::new(Status::Invalid, "open").because(words));
+        }
         Ok(Container::new(env, over))
     }
 }

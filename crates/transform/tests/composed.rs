@@ -386,3 +386,20 @@ fn a_process_sees_at_once_what_another_one_removed_replaced_or_appended() {
         assert_eq!(get(&one, "f").await.unwrap().iter().filter(|byte| **byte == b'.').count(), 40);
     });
 }
+
+#[test]
+fn a_composed_directory_is_not_opened_as_one_of_containers() {
+    run(async |env, dir| {
+        put(&mount(&env, dir, "").await.unwrap(), "f", b"abc").await;
+        let options = shoal_transform::ContainerOptions { over: LocalOptions::new(dir) };
+        let Err(error) = options.connect(env.clone()).await else { panic!("it is opened") };
+        assert!(error.to_string().contains("it is a composed directory"), "{error}");
+        assert_eq!(
+            std::fs::read_dir(dir)
+                .unwrap()
+                .filter(|entry| entry.as_ref().unwrap().file_name() == ".shoal")
+                .count(),
+            0
+        );
+    });
+}

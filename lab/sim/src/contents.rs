@@ -223,6 +223,8 @@ pub struct Read<'a> {
 
 /// So many bytes of an append without a place are not there by chance.
 const BEGINNING: usize = 8;
+/// The same of what is left of one between two borders.
+const REST: usize = 3;
 
 /// How many first bytes two have in common.
 fn common(one: &[u8], other: &[u8]) -> usize {
@@ -634,7 +636,7 @@ impl Contents {
         let bytes = &read.content[run.clone()];
         // A few bytes within the read fit some append by chance; at its edge the rest is not seen.
         let at_edge = run.start == 0 || run.end == read.content.len();
-        let tells = at_edge || is_cut || bytes.len() >= BEGINNING;
+        let tells = at_edge || is_cut && bytes.len() >= REST || bytes.len() >= BEGINNING;
         if tells && all.iter().any(|own| own.windows(bytes.len()).any(|window| window == bytes)) {
             return true;
         }

@@ -5,8 +5,9 @@
 //! descriptors of one open, and between no others.
 //!
 //! The files of a composed directory have no object of the host: each has a range of offsets of the first
-//! physical file, beyond all that files hold, so the kernel's locks of that range are the file's. Two files
-//! have the same range by chance, once in some two million; their locks then exclude each other.
+//! physical file, beyond all that files hold, so the kernel's locks of that range are the file's. A pair of
+//! files has the same range by chance, once in 536 million pairs; their locks then exclude each other. Locks
+//! of bytes from 2 GiB on are not offered there (`ENOLCK`).
 //!
 //! **Record locks** (`fcntl`) are one process's, and POSIX gives them back at any close of the file in it.
 //! The file system below opens and closes such objects for itself, so a lock of that kind would not last.
@@ -33,7 +34,7 @@ const ACCESS_RECORD: &[u8] = b"/.shoal-container";
 /// The physical file in a composed directory that locks are on.
 const PHYSICAL: &[u8] = b"/blocks.0";
 /// Where the ranges of locks begin in it, how many there are, and how long each is.
-const RANGES: (i64, u64, i64) = (1 << 61, 1 << 21, 1 << 40);
+const RANGES: (i64, u64, i64) = (1 << 61, 1 << 29, 1 << 32);
 /// In a range, locks of bytes end here, and the lock of the file is the last byte.
 const BYTES_END: i64 = RANGES.2 / 2;
 
@@ -50,15 +51,20 @@ fn range_of(record: &crate::record::Record) -> Option<i64> {
 }
 
 /// A lock of bytes, moved into a range.
-fn moved(lock: libc::flock, range: i64) -> libc::flock {
+fn moved(lock: libc::flock, range: i64) -> Res<libc::flock> {
     let (from, end) = match lock.l_len {
         0 => (lock.l_start, BYTES_END),
         len if len < 0 => (lock.l_start.saturating_add(len), lock.l_start),
         len => (lock.l_start, lock.l_start.saturating_add(len)),
     };
-    let from = from.min(BYTES_END - 1);
-    let end = end.clamp(from + 1, BYTES_END);
-    libc::flock { l_start: range + from, l_len: end - from, ..lock }
+    if from >= BYTES_END {
+        return Err(libc::ENOLCK);
+    }
+    // A lock to the end of the file ends with the range; one of bytes must not.
+    if lock.l_len != 0 && end > BYTES_END {
+        return Err(libc::ENOLCK);
+    }
+    Ok(libc::flock { l_start: range + from, l_len: end - from, ..lock })
 }
 
 /// `flock` of a file whose locks are on a physical file.
@@ -76,9 +82,26 @@ fn lock_range(on: c_int, range: i64, operation: c_int) -> c_int {
         l_type: kind as i16,
         l_len: 1,
     };
-    let command = if operation & libc::LOCK_NB == 0 { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
-    // SAFETY: the lock is ours; the call may wait.
-    unsafe { real::fcntl()(on, command, std::ptr::from_mut(&mut lock).cast::<c_void>()) }
+    let mut set = |command: c_int, kind: c_int| {
+        lock.l_type = kind as i16;
+        // SAFETY: the lock is ours; the call may wait.
+        unsafe { real::fcntl()(on, command, std::ptr::from_mut(&mut lock).cast::<c_void>()) }
+    };
+    let mut done = set(libc::F_OFD_SETLK, kind);
+    let is_held = done < 0 && matches!(guard::errno(), libc::EAGAIN | libc::EACCES);
+    if is_held && operation & libc::LOCK_NB == 0 {
+        // As `flock` does: the lock held before is given back first, so two that hold a shared one do not
+        // wait for each other.
+        set(libc::F_OFD_SETLK, libc::F_UNLCK);
+        done = set(libc::F_OFD_SETLKW, kind);
+    }
+    match (done < 0).then(guard::errno) {
+        None => done,
+        Some(libc::EACCES) => answer(Err(libc::EWOULDBLOCK)),
+        // The physical file may only be read here.
+        Some(libc::EBADF) => answer(Err(libc::ENOLCK)),
+        Some(number) => answer(Err(number)),
+    }
 }
 
 /// Open the object of the host that stands for a descriptor's file.
@@ -168,7 +191,7 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
         return Err(libc::EINVAL);
     }
     if let Some(range) = range {
-        own = moved(own, range);
+        own = moved(own, range)?;
     }
     // SAFETY: the lock is ours; the call may wait.
     let done = unsafe { real::fcntl()(on, command, std::ptr::from_mut(&mut own).cast::<c_void>()) };

@@ -207,6 +207,12 @@ fn a_few_bytes_of_an_append_without_an_answer_may_be_all_that_a_later_write_left
     assert!(file.judge(&read(70, 0, 700, &left)).is_ok());
     let foreign = [&old[..], &[1, 2, 3, 4], &later[..]].concat();
     assert!(file.judge(&read(70, 0, 700, &foreign)).is_err());
+    // One byte fits any append by chance.
+    let mut file = contents(&[write(10, 20, 0, 100)]);
+    file.begin(append(30, 500));
+    file.begin(write(40, 60, 101, 700));
+    let (foreign, later) = ([own[77]], filled(41, 101, 599));
+    assert!(file.judge(&read(70, 0, 700, &[&old[..], &foreign, &later].concat())).is_err());
 }
 
 /// Whether the checker rejects bytes that were never written.
