@@ -3,14 +3,16 @@
 //! ```text
 //!   gfs_read_strided(fork, buf, …) ── shape ── Galley::read_runs ── each run ─▶ buf + its place
 //! ```
-//! A process has one Galley, which `gfs_init` begins, in a world of its own. Its calls take turns. `gfs_errno`
-//! is the number of the thread's last error, as `shoal_error_number` returns it; the words are there too.
+//! A process has one Galley, which `gfs_init` begins, in a world of its own. Its calls take turns.
+//! `gfs_errno` is the number of the thread's last error, as `shoal_error_number` returns it; the words
+//! are there too.
 //!
 //! **Memory.** Places in memory count from `buf`, and may be negative; the runs that the arguments name must
 //! be the caller's. No other byte is touched, so lists may name places that lie far apart.
 //!
-//! **Non-blocking calls.** An operation goes on while any thread is in a call of Galley, and `gfs_wait` brings
-//! it to its end. A write takes its bytes when it begins; a read's buffer must stay until `gfs_wait` returned.
+//! **Non-blocking calls.** An operation goes on while any thread is in a call of Galley, and `gfs_wait`
+//! brings it to its end. A write takes its bytes when it begins; a read's buffer must stay until `gfs_wait`
+//! returned.
 
 use crate::call::{self, Failure, Res, call, failure, slice, there};
 use libc::{c_char, c_int, c_uint};
@@ -145,8 +147,8 @@ fn text<'a>(bytes: &'a [u8], what: &str) -> Res<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| failure(libc::EINVAL, format!("the {what} is not UTF-8")))
 }
 
-/// Begin: reach the file system. A child of `fork` begins anew, before it has threads. Null: the address in the environment's `SHOAL_ADDRESS`, and the usual places
-/// of its key.
+/// Begin: reach the file system. A child of `fork` begins anew, before it has threads. Null: the address in
+/// the environment's `SHOAL_ADDRESS`, and the usual places of its key.
 ///
 /// # Safety
 /// `address` and `key` are null or C strings.

@@ -105,8 +105,8 @@ unsafe fn listio(list: *const CList, quant: c_int) -> Res<Shaped> {
     Ok(shape::listio(&unsafe { entries(list, quant) }?))
 }
 
-/// Calls that move a shape. Each is `unsafe`: a buffer is null, or the runs of the shape are the caller's; lists
-/// are null or have as many items as is said.
+/// Calls that move a shape. Each is `unsafe`: a buffer is null, or the runs of the shape are the caller's;
+/// lists are null or have as many items as is said.
 macro_rules! transfers {
     ($($(#[$doc:meta])* extern "C" fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty
         = $how:ident($place:expr, $buf:expr, $shape:expr);)*) => {$(
@@ -135,10 +135,14 @@ transfers! {
     extern "C" fn gfs_write(fork_id: c_int, buf: *const u8, offset: u64, size: u64) -> i64
         = write(fork_id, buf, Ok(shape::plain(offset, size)));
     /// Begin to read: `size` bytes at `offset`.
-    extern "C" fn gfs_nb_read(handle: HandleId, fork_id: c_int, buf: *mut u8, offset: u64, size: u64) -> c_int
+    extern "C" fn gfs_nb_read(
+        handle: HandleId, fork_id: c_int, buf: *mut u8, offset: u64, size: u64,
+    ) -> c_int
         = begin_read((handle, fork_id), buf, Ok(shape::plain(offset, size)));
     /// Begin to write: `size` bytes at `offset`.
-    extern "C" fn gfs_nb_write(handle: HandleId, fork_id: c_int, buf: *const u8, offset: u64, size: u64) -> c_int
+    extern "C" fn gfs_nb_write(
+        handle: HandleId, fork_id: c_int, buf: *const u8, offset: u64, size: u64,
+    ) -> c_int
         = begin_write((handle, fork_id), buf, Ok(shape::plain(offset, size)));
     /// Read: one whole block. The bytes moved.
     extern "C" fn gfs_read_block(fork_id: c_int, buf: *mut u8, block: u64) -> i64
@@ -147,57 +151,98 @@ transfers! {
     extern "C" fn gfs_write_block(fork_id: c_int, buf: *const u8, block: u64) -> i64
         = write(fork_id, buf, Ok(shape::block(block)));
     /// Begin to read: one whole block.
-    extern "C" fn gfs_nb_read_block(handle: HandleId, fork_id: c_int, buf: *mut u8, block: u64) -> c_int
+    extern "C" fn gfs_nb_read_block(
+        handle: HandleId, fork_id: c_int, buf: *mut u8, block: u64,
+    ) -> c_int
         = begin_read((handle, fork_id), buf, Ok(shape::block(block)));
     /// Begin to write: one whole block.
-    extern "C" fn gfs_nb_write_block(handle: HandleId, fork_id: c_int, buf: *const u8, block: u64) -> c_int
+    extern "C" fn gfs_nb_write_block(
+        handle: HandleId, fork_id: c_int, buf: *const u8, block: u64,
+    ) -> c_int
         = begin_write((handle, fork_id), buf, Ok(shape::block(block)));
     /// Read: `quant` records of `size` bytes. The bytes moved.
-    extern "C" fn gfs_read_strided(fork_id: c_int, buf: *mut u8, offset: u64, size: u64, f_stride: i64, m_stride: i64, quant: u64) -> i64
+    extern "C" fn gfs_read_strided(
+        fork_id: c_int, buf: *mut u8, offset: u64, size: u64, f_stride: i64, m_stride: i64, quant: u64,
+    ) -> i64
         = read(fork_id, buf, Ok(shape::strided(offset, size, f_stride, m_stride, quant)));
     /// Write: `quant` records of `size` bytes. The bytes moved.
-    extern "C" fn gfs_write_strided(fork_id: c_int, buf: *const u8, offset: u64, size: u64, f_stride: i64, m_stride: i64, quant: u64) -> i64
+    extern "C" fn gfs_write_strided(
+        fork_id: c_int, buf: *const u8, offset: u64, size: u64, f_stride: i64, m_stride: i64, quant:
+        u64,
+    ) -> i64
         = write(fork_id, buf, Ok(shape::strided(offset, size, f_stride, m_stride, quant)));
     /// Begin to read: `quant` records of `size` bytes.
-    extern "C" fn gfs_nb_read_strided(handle: HandleId, fork_id: c_int, buf: *mut u8, offset: u64, size: u64, f_stride: i64, m_stride: i64, quant: u64) -> c_int
+    extern "C" fn gfs_nb_read_strided(
+        handle: HandleId, fork_id: c_int, buf: *mut u8, offset: u64, size: u64, f_stride: i64, m_stride:
+        i64, quant: u64,
+    ) -> c_int
         = begin_read((handle, fork_id), buf, Ok(shape::strided(offset, size, f_stride, m_stride, quant)));
     /// Begin to write: `quant` records of `size` bytes.
-    extern "C" fn gfs_nb_write_strided(handle: HandleId, fork_id: c_int, buf: *const u8, offset: u64, size: u64, f_stride: i64, m_stride: i64, quant: u64) -> c_int
+    extern "C" fn gfs_nb_write_strided(
+        handle: HandleId, fork_id: c_int, buf: *const u8, offset: u64, size: u64, f_stride: i64,
+        m_stride: i64, quant: u64,
+    ) -> c_int
         = begin_write((handle, fork_id), buf, Ok(shape::strided(offset, size, f_stride, m_stride, quant)));
     /// Read: a record repeated by each level, innermost first. The bytes moved.
-    extern "C" fn gfs_read_nested(fork_id: c_int, buf: *mut u8, offset: u64, size: u64, list: *const CStride, levels: c_int) -> i64
+    extern "C" fn gfs_read_nested(
+        fork_id: c_int, buf: *mut u8, offset: u64, size: u64, list: *const CStride, levels: c_int,
+    ) -> i64
         = read(fork_id, buf, nested(offset, size, list, levels));
     /// Write: a record repeated by each level, innermost first. The bytes moved.
-    extern "C" fn gfs_write_nested(fork_id: c_int, buf: *const u8, offset: u64, size: u64, list: *const CStride, levels: c_int) -> i64
+    extern "C" fn gfs_write_nested(
+        fork_id: c_int, buf: *const u8, offset: u64, size: u64, list: *const CStride, levels: c_int,
+    ) -> i64
         = write(fork_id, buf, nested(offset, size, list, levels));
     /// Begin to read: a record repeated by each level, innermost first.
-    extern "C" fn gfs_nb_read_nested(handle: HandleId, fork_id: c_int, buf: *mut u8, offset: u64, size: u64, list: *const CStride, levels: c_int) -> c_int
+    extern "C" fn gfs_nb_read_nested(
+        handle: HandleId, fork_id: c_int, buf: *mut u8, offset: u64, size: u64, list: *const CStride,
+        levels: c_int,
+    ) -> c_int
         = begin_read((handle, fork_id), buf, nested(offset, size, list, levels));
     /// Begin to write: a record repeated by each level, innermost first.
-    extern "C" fn gfs_nb_write_nested(handle: HandleId, fork_id: c_int, buf: *const u8, offset: u64, size: u64, list: *const CStride, levels: c_int) -> c_int
+    extern "C" fn gfs_nb_write_nested(
+        handle: HandleId, fork_id: c_int, buf: *const u8, offset: u64, size: u64, list: *const CStride,
+        levels: c_int,
+    ) -> c_int
         = begin_write((handle, fork_id), buf, nested(offset, size, list, levels));
     /// Read: a vector of trees, the roots outermost. The bytes moved.
-    extern "C" fn gfs_read_batched(fork_id: c_int, buf: *mut u8, vector: *const CBatch, quant: c_int) -> i64
+    extern "C" fn gfs_read_batched(
+        fork_id: c_int, buf: *mut u8, vector: *const CBatch, quant: c_int,
+    ) -> i64
         = read(fork_id, buf, batched(vector, quant));
     /// Write: a vector of trees, the roots outermost. The bytes moved.
-    extern "C" fn gfs_write_batched(fork_id: c_int, buf: *const u8, vector: *const CBatch, quant: c_int) -> i64
+    extern "C" fn gfs_write_batched(
+        fork_id: c_int, buf: *const u8, vector: *const CBatch, quant: c_int,
+    ) -> i64
         = write(fork_id, buf, batched(vector, quant));
     /// Begin to read: a vector of trees, the roots outermost.
-    extern "C" fn gfs_nb_read_batched(handle: HandleId, fork_id: c_int, buf: *mut u8, vector: *const CBatch, quant: c_int) -> c_int
+    extern "C" fn gfs_nb_read_batched(
+        handle: HandleId, fork_id: c_int, buf: *mut u8, vector: *const CBatch, quant: c_int,
+    ) -> c_int
         = begin_read((handle, fork_id), buf, batched(vector, quant));
     /// Begin to write: a vector of trees, the roots outermost.
-    extern "C" fn gfs_nb_write_batched(handle: HandleId, fork_id: c_int, buf: *const u8, vector: *const CBatch, quant: c_int) -> c_int
+    extern "C" fn gfs_nb_write_batched(
+        handle: HandleId, fork_id: c_int, buf: *const u8, vector: *const CBatch, quant: c_int,
+    ) -> c_int
         = begin_write((handle, fork_id), buf, batched(vector, quant));
     /// Read: entries in their order. The bytes moved.
-    extern "C" fn gfs_read_listio(fork_id: c_int, buf: *mut u8, list: *const CList, quant: c_int) -> i64
+    extern "C" fn gfs_read_listio(
+        fork_id: c_int, buf: *mut u8, list: *const CList, quant: c_int,
+    ) -> i64
         = read(fork_id, buf, listio(list, quant));
     /// Write: entries in their order. The bytes moved.
-    extern "C" fn gfs_write_listio(fork_id: c_int, buf: *const u8, list: *const CList, quant: c_int) -> i64
+    extern "C" fn gfs_write_listio(
+        fork_id: c_int, buf: *const u8, list: *const CList, quant: c_int,
+    ) -> i64
         = write(fork_id, buf, listio(list, quant));
     /// Begin to read: entries in their order.
-    extern "C" fn gfs_nb_read_listio(handle: HandleId, fork_id: c_int, buf: *mut u8, list: *const CList, quant: c_int) -> c_int
+    extern "C" fn gfs_nb_read_listio(
+        handle: HandleId, fork_id: c_int, buf: *mut u8, list: *const CList, quant: c_int,
+    ) -> c_int
         = begin_read((handle, fork_id), buf, listio(list, quant));
     /// Begin to write: entries in their order.
-    extern "C" fn gfs_nb_write_listio(handle: HandleId, fork_id: c_int, buf: *const u8, list: *const CList, quant: c_int) -> c_int
+    extern "C" fn gfs_nb_write_listio(
+        handle: HandleId, fork_id: c_int, buf: *const u8, list: *const CList, quant: c_int,
+    ) -> c_int
         = begin_write((handle, fork_id), buf, listio(list, quant));
 }
