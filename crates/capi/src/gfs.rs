@@ -442,7 +442,7 @@ pub extern "C" fn gfs_test(handle: HandleId) -> c_int {
     gfs(|gfs, until| {
         let (operation, env) = (gfs.handle(handle)?, gfs.runtime.env());
         let done = gfs.drive(until, async |galley| {
-            // What arrived meanwhile is looked at.
+            // Answers that arrived meanwhile are taken first.
             env.sleep(Duration::ZERO).await;
             galley.gfs_test(&operation)
         })?;
