@@ -190,8 +190,11 @@ impl Session {
     pub fn appends(&mut self, fd: c_int) -> Res<()> {
         let mount = self.open(fd)?.record.mount as usize;
         let over = config::get().and_then(|config| config.overs.get(mount));
-        let is_container = over.is_some_and(|over| over.shown == Shown::Container);
-        if is_container { self.locked(fd) } else { Ok(()) }
+        if over.is_some_and(|over| over.shown == Shown::Container) {
+            // A file that may only be written, or has no name any more: it goes to the end that is known.
+            let _ = self.locked(fd);
+        }
+        Ok(())
     }
 
     /// This process has written through a descriptor.
