@@ -192,6 +192,16 @@ impl Vfs for Client {
         Client::create(self, dir, name, owner, exclusive, rights, None)
     }
 
+    fn create_write(
+        &self,
+        dir: Handle,
+        name: &Name,
+        owner: Owner,
+        data: Bytes,
+    ) -> impl Future<Output = Result<Attr, Error>> {
+        Client::create_write(self, dir, name, owner, data, None)
+    }
+
     fn mknod(
         &self,
         dir: Handle,
@@ -387,5 +397,9 @@ impl Vfs for Client {
 
     fn spoil_pages(&self, object: Handle) {
         Client::spoil_pages(self, object);
+    }
+
+    fn walk_path(&self, path: &[u8], follow_last: bool) -> impl Future<Output = Result<Attr, Error>> {
+        Client::walk(self, path, follow_last)
     }
 }

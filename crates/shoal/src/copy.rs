@@ -2,15 +2,16 @@
 
 mod data;
 mod spot;
+mod tree;
 mod xattrs;
 
-pub use spot::{Meta, Spot, owner};
+pub use spot::{Spot, owner};
+pub use tree::CopyTree;
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::ProgressBar;
-use shoal_env::Env;
 use shoal_env::local::Notify;
-use shoal_proto::Kind;
+use shoal_proto::{Attr, Kind};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use xattrs::Xattrs;
@@ -58,8 +59,6 @@ pub struct Made {
 
 /// A copy under way.
 pub struct Copier {
-    /// The world.
-    pub env: Env,
     how: How,
     umask: u32,
     bar: ProgressBar,
@@ -68,14 +67,13 @@ pub struct Copier {
     changed: Notify,
     made: Cell<Made>,
     /// Directories whose attributes follow at the end.
-    directories: RefCell<Vec<(Spot, Meta, Xattrs)>>,
+    directories: RefCell<Vec<(Spot, Attr, Xattrs)>>,
 }
 
 impl Copier {
     /// A copy of nothing yet.
-    pub fn new(env: Env, how: How, bar: ProgressBar) -> Copier {
+    pub fn new(how: How, bar: ProgressBar) -> Copier {
         Copier {
-            env,
             how,
             umask: umask(),
             bar,
@@ -121,8 +119,8 @@ impl Copier {
     pub async fn run(self: &Rc<Copier>) {
         futures_util::future::join_all((0..self.how.jobs).map(|_| self.work())).await;
         let directories = self.directories.take();
-        for (spot, meta, xattrs) in directories.iter().rev() {
-            if let Err(error) = spot.set(meta, self.how.preserve, xattrs).await {
+        for (spot, attr, xattrs) in directories.iter().rev() {
+            if let Err(error) = spot.set(attr, self.how.preserve, xattrs).await {
                 self.failed(&spot.to_string(), &error);
             }
         }
@@ -150,49 +148,49 @@ impl Copier {
 
     async fn copy(self: &Rc<Copier>, task: &Task) -> Result<()> {
         let follow = task.is_given && !self.how.recursive && !self.how.no_dereference;
-        let meta = task.from.look(follow).await?.ok_or_else(|| anyhow!("no such file or directory"))?;
+        let attr = task.from.look(follow).await?.ok_or_else(|| anyhow!("no such file or directory"))?;
         let there = task.to.look(true).await?;
-        if let (Some(from), Some(to)) = (meta.handle, there.as_ref().and_then(|t| t.handle))
-            && from == to
+        if there.as_ref().is_some_and(|there| there.handle == attr.handle)
             && task.from.same_file_system(&task.to)
         {
             bail!("it is the same file as {}", task.to);
         }
-        match meta.kind {
-            Kind::Directory => self.directory(task, &meta, there).await,
-            _ if there.is_some_and(|there| there.kind == Kind::Directory) => {
+        match attr.kind {
+            Kind::Directory => self.directory(task, &attr, there).await,
+            _ if there.as_ref().is_some_and(|there| there.kind == Kind::Directory) => {
                 bail!("{} is a directory", task.to)
             }
             Kind::File => {
-                self.bar.inc_length(meta.size);
-                data::copy(self, &task.from, &task.to, &meta, self.mode(&meta)).await?;
+                self.bar.inc_length(attr.size);
+                let mode = self.mode(&attr);
+                data::copy(self, (&task.from, &attr), (&task.to, there.as_ref()), mode).await?;
                 self.count(|made| made.files += 1);
-                self.keep(task, &meta).await
+                self.keep(task, &attr).await
             }
             Kind::Symlink => {
-                let target = task.from.readlink(&meta).await?;
+                let target = task.from.readlink(attr.handle).await?;
                 task.to.symlink(&target).await?;
                 self.count(|made| made.symlinks += 1);
-                self.keep(task, &meta).await
+                self.keep(task, &attr).await
             }
             Kind::Fifo | Kind::Socket => {
-                task.to.mknod(meta.kind, self.mode(&meta)).await?;
+                task.to.mknod(attr.kind, self.mode(&attr)).await?;
                 self.count(|made| made.others += 1);
-                self.keep(task, &meta).await
+                self.keep(task, &attr).await
             }
             kind => bail!("it is a {}: these are not copied", kind.word()),
         }
     }
 
-    async fn keep(&self, task: &Task, meta: &Meta) -> Result<()> {
+    async fn keep(&self, task: &Task, attr: &Attr) -> Result<()> {
         if !self.how.preserve {
             return Ok(());
         }
-        let xattrs = task.from.xattrs(meta).await?;
-        task.to.set(meta, true, &xattrs).await
+        let xattrs = task.from.xattrs(attr.handle).await?;
+        task.to.set(attr, true, &xattrs).await
     }
 
-    async fn directory(self: &Rc<Copier>, task: &Task, meta: &Meta, there: Option<Meta>) -> Result<()> {
+    async fn directory(self: &Rc<Copier>, task: &Task, attr: &Attr, there: Option<Attr>) -> Result<()> {
         if !self.how.recursive {
             bail!("it is a directory: use -r");
         }
@@ -204,28 +202,26 @@ impl Copier {
             Some(there) if there.kind == Kind::Directory => there.handle,
             Some(_) => bail!("{} is not a directory", task.to),
             // While it is filled its owner may write into it, whatever its mode will be.
-            None => match meta.subfiles {
-                Some(subfiles) => task.to.mkforked(self.mode(meta) | 0o700, subfiles).await?,
-                None => task.to.mkdir(self.mode(meta) | 0o700).await?,
-            },
+            None => task.to.mkdir(self.mode(attr) | 0o700, spot::subfiles(attr)).await?,
         };
         self.count(|made| made.directories += 1);
         let preserve = self.how.preserve;
-        if preserve || (is_new && self.mode(meta) & 0o700 != 0o700) {
-            let xattrs = if preserve { task.from.xattrs(meta).await? } else { Vec::new() };
-            let after = Meta { mode: if preserve { meta.mode } else { self.mode(meta) }, ..meta.clone() };
+        if preserve || (is_new && self.mode(attr) & 0o700 != 0o700) {
+            let xattrs = if preserve { task.from.xattrs(attr.handle).await? } else { Vec::new() };
+            let after = Attr { mode: if preserve { attr.mode } else { self.mode(attr) }, ..attr.clone() };
             self.directories.borrow_mut().push((task.to.clone(), after, xattrs));
         }
-        for name in task.from.list(meta).await? {
-            let (from, to) = (task.from.inside(&name, meta.handle)?, task.to.inside(&name, made)?);
+        let (source, target) = (task.from.referred(attr.handle), task.to.referred(made));
+        for name in task.from.list(attr.handle).await? {
+            let (from, to) = (task.from.inside(&name, Some(&source))?, task.to.inside(&name, Some(&target))?);
             self.push(Task { from, to, is_given: false });
         }
         Ok(())
     }
 
-    /// The mode of something new.
-    fn mode(&self, meta: &Meta) -> u32 {
-        if self.how.preserve { meta.mode & 0o7777 } else { meta.mode & 0o777 & !self.umask }
+    /// The mode of something new. One that is to be another user's is the copying user's alone until then.
+    fn mode(&self, attr: &Attr) -> u32 {
+        if self.how.preserve { attr.mode & 0o700 } else { attr.mode & 0o777 & !self.umask }
     }
 }
 

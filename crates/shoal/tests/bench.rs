@@ -348,3 +348,22 @@ fn bench_stored_holds_a_server_that_stores_much_beside_an_empty_one() {
     assert_eq!(list(&told["verdicts"]).len(), 2, "creates and removes");
     assert_eq!(std::fs::read_dir(at).expect("the folder").count(), 0, "nothing stays");
 }
+
+#[test]
+fn bench_small_measures_a_mount_over_a_directory_beside_a_pass_through() {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        skipped("no /dev/fuse: nothing is mounted");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let targets = ["over", "passthrough"].map(|kind| format!("{kind}:{}", folder.path().display()));
+    let words = "bench small --files 20 --repeat 1 --quiet --json";
+    let mut args: Vec<&str> = words.split(' ').collect();
+    targets.iter().for_each(|target| args.extend(["--target", target.as_str()]));
+    let told = said(&args);
+    for (target, name) in list(&told["targets"]).iter().zip(&targets) {
+        assert_eq!(&target["name"], name);
+    }
+    assert_eq!(list(&told["targets"]).len(), 2);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "nothing is left");
+}

@@ -351,6 +351,83 @@ fn what_is_copied_with_its_attributes_keeps_those_that_extend_them() {
 }
 
 #[test]
+fn a_copy_goes_between_any_two_file_systems() {
+    let home = Home::new();
+    let (data, key, tree, back) = (home.text("data"), home.text("data/key"), home.tree(), home.path("back"));
+    let (logs, packed) = (home.text("logs"), home.text("packed"));
+    [&logs, &packed].into_iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+    let up = Serving::start(&["up", &data, "--servers", "2", "--strip", "64k"]);
+    let overs = [format!("--over={logs}=container"), format!("--over={packed}=composed")];
+    let words = ["cp", "-r", "-p", "--quiet", "--key", &key, &overs[0], &overs[1]];
+    let (in_logs, in_packed) =
+        (|name: &str| format!("{logs}/{name}"), |name: &str| format!("{packed}/{name}"));
+    let shoal = format!("{}/tree", up.address());
+    let places =
+        [&tree.display().to_string(), &in_logs("one"), &in_packed("two"), &shoal, &in_packed("four")];
+    let ends = [&in_logs("five"), &back.display().to_string()];
+    let way: Vec<&String> = places.into_iter().chain(ends).collect();
+    for pair in way.windows(2) {
+        said(&[&words[..], &[pair[0], pair[1]]].concat());
+    }
+    assert_eq!(listing(&tree), listing(&back));
+    let modified = |path: &Path| path.join("a/b/big").metadata().unwrap().modified().unwrap();
+    assert_eq!(modified(&tree), modified(&back));
+    assert!(Path::new(&in_logs("one/small")).is_dir(), "a container is a directory of the host");
+    assert!(!Path::new(&in_packed("two")).exists(), "a composed directory has its names in its blocks");
+
+    let small = in_packed("two/small");
+    let refuse = |from: &str, to: &str| refused(&[&words[..], &[from, to]].concat(), 1);
+    assert!(refuse(&small, &small).contains("it is the same file"));
+    assert!(refuse(&in_packed("two"), &in_packed("two/below")).contains("is inside it"));
+    assert!(refuse(&in_logs("../tree"), &shoal).contains("leads through `..`"));
+    assert!(refuse(&in_packed("absent"), &shoal).contains("no such file or directory"));
+    let other = format!("--over={logs}={}", up.address());
+    let words = refused(&["cp", "--key", &key, &other, &in_logs("one"), &packed], 1);
+    assert!(words.contains("needs no --over"), "{words}");
+    up.stop();
+}
+
+#[test]
+fn a_copy_reads_made_up_files_whole_and_follows_no_link_that_says_less_than_it_does() {
+    let home = Home::new();
+    let (data, key, logs, alias) =
+        (home.text("data"), home.text("data/key"), home.text("logs"), home.text("alias"));
+    std::fs::create_dir(&logs).unwrap();
+    std::os::unix::fs::symlink(&logs, &alias).unwrap();
+    let up = Serving::start(&["up", &data, "--servers", "1"]);
+    let (at, over) = (|path: &str| format!("{}{path}", up.address()), format!("--over={logs}=container"));
+    let words = ["cp", "-p", "--quiet", "--key", &key, &over];
+    // They say that they are empty. The second copy finds a file, the last source is no small one.
+    for made_up in ["/proc/version", "/proc/version", "/proc/kallsyms"] {
+        let size = std::fs::read(made_up).unwrap_or_default().len();
+        if size == 0 {
+            skipped(&format!("{made_up} is not to be read"));
+            continue;
+        }
+        for target in [at("/made-up"), format!("{logs}/made-up")] {
+            said(&[&words[..], &[made_up, &target]].concat());
+            let back = home.text("back");
+            said(&[&words[..], &[&target, &back]].concat());
+            assert_eq!(std::fs::read(back).unwrap().len(), size, "{made_up} by way of {target}");
+        }
+    }
+    let refuse = |from: &str, to: &str| refused(&[&words[..], &[from, to]].concat(), 1);
+    let (gone, nowhere) = (home.path("gone"), home.path("nowhere"));
+    let held = std::fs::File::create(&gone).unwrap();
+    std::fs::remove_file(&gone).unwrap();
+    let link = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&held));
+    assert!(refuse(&link, &at("/gone")).contains("the kernel's own"));
+    assert!(refuse(&at("/made-up"), &format!("{alias}/made-up")).contains("write it as a path below that"));
+    assert!(refuse(&at("/made-up"), "/dev/null").contains("it is a character device"));
+    std::os::unix::fs::symlink(&gone, &nowhere).unwrap();
+    assert!(refuse(&at("/made-up"), nowhere.to_str().unwrap()).contains("a symbolic link to nothing"));
+    assert!(!gone.exists());
+    let words = refused(&["cp", "-r", "--key", &key, &over, &home.text(""), &format!("{logs}/all")], 1);
+    assert!(words.contains("is inside it"), "{words}");
+    up.stop();
+}
+
+#[test]
 fn a_symbolic_link_that_is_named_is_followed_or_with_its_option_copied_under_its_own_name() {
     let home = Home::new();
     let (data, key, out) = (home.text("data"), home.text("data/key"), home.path("out"));

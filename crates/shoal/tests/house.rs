@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("bench", &["env", "model"]),
     ("sim", &["pattern", "proto", "env", "store", "server", "client", "model"]),
-    ("experiment", &["proto", "env", "store", "client", "model", "bench", "sim"]),
+    ("experiment", &["proto", "env", "store", "vfs", "client", "model", "bench", "sim"]),
     (
         "shoal",
         &[

@@ -104,6 +104,19 @@ pub trait Vfs: Clone + 'static {
         rights: Rights,
     ) -> Result<(Attr, bool, Self::File)>;
 
+    /// Make a file that must not exist, with these contents.
+    ///
+    /// # Errors
+    /// As [`Vfs::create`] and [`VfsFile::write`]; after an error the file may be there, in part.
+    async fn create_write(&self, dir: Handle, name: &Name, owner: Owner, data: Bytes) -> Result<Attr> {
+        let (attr, _, file) = self.create(dir, name, owner, true, Rights::WRITE).await?;
+        if !data.is_empty() {
+            file.write(0, data).await?;
+        }
+        file.close().await?;
+        Ok(attr)
+    }
+
     /// Make a file without opening it, a FIFO, a socket or a device.
     ///
     /// # Errors

@@ -146,7 +146,7 @@ async fn node_of(
     let seats = indices.into_iter().map(|index| {
         let seat = Seat {
             env: env.clone(),
-            client: client.clone(),
+            vfs: client.clone(),
             index,
             of,
             meet: barrier.meet(&env),

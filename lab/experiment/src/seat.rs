@@ -14,9 +14,9 @@
 use crate::setting::Setting;
 use crate::workload::{Process, Work, Workload};
 use futures_util::future::LocalBoxFuture;
-use shoal_client::Client;
 use shoal_env::Env;
 use shoal_sim::machine;
+use shoal_vfs::Vfs;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -33,11 +33,11 @@ pub enum Calls {
 }
 
 /// One process.
-pub struct Seat {
+pub struct Seat<V> {
     /// Its world.
     pub env: Env,
-    /// Its client, or why it has none.
-    pub client: Result<Client, String>,
+    /// Its file system, or why it has none.
+    pub vfs: Result<V, String>,
     /// Which process, from 0.
     pub index: u32,
     /// Of how many.
@@ -89,10 +89,10 @@ pub struct Took {
 }
 
 /// Run all phases of the plan's workload.
-pub async fn take(seat: Seat, plan: &Plan) -> Took {
-    let Seat { env, client, index, of, meet, calls } = seat;
-    let (mut process, mut failed) = match client {
-        Ok(client) => (Some(Process::new(env.clone(), client, calls, plan, index, of)), None),
+pub async fn take<V: Vfs>(seat: Seat<V>, plan: &Plan) -> Took {
+    let Seat { env, vfs, index, of, meet, calls } = seat;
+    let (mut process, mut failed) = match vfs {
+        Ok(vfs) => (Some(Process::new(env.clone(), vfs, calls, plan, index, of)), None),
         Err(words) => (None, Some(words)),
     };
     let mut timings = Vec::new();

@@ -40,9 +40,9 @@ pub fn run(plan: &Plan, machine: &Machine, seed: u64) -> Result<Vec<Took>, Strin
                 let seat = meets.clone();
                 Box::pin(async move { seat.meet().await.0 }) as LocalBoxFuture<'static, u64>
             });
-            let (env, client) = (seat.env.clone(), Ok(seat.client.clone()));
+            let (env, vfs) = (seat.env.clone(), Ok(seat.client.clone()));
             let (index, of) = (seat.index, seat.of);
-            take(Seat { env, client, index, of, meet, calls: Calls::Forwarded(seat) }, &plan).await
+            take(Seat { env, vfs, index, of, meet, calls: Calls::Forwarded(seat) }, &plan).await
         }
     };
     let told = simulated.run_told(&manner, body).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! The workloads of the papers, under their own names. Each is written once, over a client and a barrier, and
-//! runs on real servers and under virtual time alike.
+//! The workloads of the papers, under their own names. Each is written once, over a file system and a
+//! barrier, and runs on real servers and under virtual time alike.
 //!
 //! A workload is phases; before and after each all processes meet ([`crate::seat`]). A phase of a process is
 //! a loop of calls that wait for each other, as a program's are. Phases check what they see (how many
@@ -20,9 +20,9 @@ use crate::setting::Setting;
 use bytes::Bytes;
 use files::OwnDirectory;
 use serde::Deserialize;
-use shoal_client::Client;
 use shoal_env::Env;
 use shoal_proto::{Handle, Name, Owner};
+use shoal_vfs::Vfs;
 use std::time::Instant;
 
 /// A workload.
@@ -165,28 +165,28 @@ impl Workload {
 }
 
 /// A process that runs a workload, and all it holds from phase to phase.
-pub struct Process {
+pub struct Process<V: Vfs> {
     env: Env,
-    client: Client,
+    vfs: V,
     calls: Calls,
     setting: Setting,
     index: u32,
     of: u32,
     until: Instant,
     block: Bytes,
-    acting: Acting,
+    acting: Acting<V::File>,
 }
 
 /// The workload's own part.
-enum Acting {
-    NinePhases(nine_phases::Acting),
+enum Acting<F> {
+    NinePhases(nine_phases::Acting<F>),
     Mdtest(OwnDirectory),
-    MpiIoTest(mpi_io_test::Acting),
+    MpiIoTest(mpi_io_test::Acting<F>),
     MpiMdMore(mpi_md_more::Acting),
-    Pvfs2Bench(pvfs2_bench::Acting),
+    Pvfs2Bench(pvfs2_bench::Acting<F>),
     Ls(OwnDirectory),
     Lookups(OwnDirectory),
-    Unstuff(unstuff::Acting),
+    Unstuff(unstuff::Acting<F>),
     Nothing,
 }
 
@@ -194,9 +194,9 @@ enum Acting {
 const DIRECTORY: Owner = Owner { mode: 0o777, uid: 0, gid: 0 };
 const FILE: Owner = Owner { mode: 0o666, uid: 0, gid: 0 };
 
-impl Process {
+impl<V: Vfs> Process<V> {
     /// A process of a plan.
-    pub fn new(env: Env, client: Client, calls: Calls, plan: &Plan, index: u32, of: u32) -> Process {
+    pub fn new(env: Env, vfs: V, calls: Calls, plan: &Plan, index: u32, of: u32) -> Process<V> {
         let acting = match &plan.workload {
             Workload::NinePhases {} => Acting::NinePhases(Default::default()),
             Workload::Mdtest {} => Acting::Mdtest(Default::default()),
@@ -214,7 +214,7 @@ impl Process {
         let sizes = [("block_bytes", setting.block_bytes), ("file_bytes", setting.file_bytes)];
         let bytes = sizes.iter().filter(|(key, _)| used.contains(key)).map(|(_, bytes)| *bytes).max();
         let block = Bytes::from(vec![(index % 251) as u8; bytes.unwrap_or(0) as usize]);
-        Process { env, client, calls, setting, index, of, until: plan.until, block, acting }
+        Process { env, vfs, calls, setting, index, of, until: plan.until, block, acting }
     }
 
     /// Run one phase.
@@ -239,16 +239,12 @@ impl Process {
     }
 
     /// A call of the program, by the way that calls take to their client.
-    async fn call<T>(&self, call: impl Future<Output = Result<T, shoal_client::Error>>) -> Result<T, String> {
+    async fn call<T>(&self, call: impl Future<Output = shoal_vfs::Result<T>>) -> Result<T, String> {
         self.by(Way::Usual, call).await
     }
 
     /// A call by one of two ways.
-    async fn by<T>(
-        &self,
-        way: Way,
-        call: impl Future<Output = Result<T, shoal_client::Error>>,
-    ) -> Result<T, String> {
+    async fn by<T>(&self, way: Way, call: impl Future<Output = shoal_vfs::Result<T>>) -> Result<T, String> {
         let done = match (&self.calls, way) {
             (Calls::Forwarded(seat), Way::Usual) => seat.call(call).await,
             _ => call.await,
@@ -279,21 +275,21 @@ impl Process {
     /// A directory of its own below the root.
     async fn own_directory(&self) -> Result<(Handle, Name), String> {
         let name = name(format!("p{}", self.index))?;
-        let made = self.call(self.client.mkdir(Handle::ROOT, &name, DIRECTORY)).await?;
+        let made = self.call(self.vfs.mkdir(Handle::ROOT, &name, DIRECTORY)).await?;
         Ok((made.handle, name))
     }
 
     /// A directory of all, which the first process makes.
     async fn make_shared(&self) -> Result<(), String> {
         if self.index == 0 {
-            self.client.mkdir(Handle::ROOT, &name("test".to_owned())?, DIRECTORY).await.map_err(told)?;
+            self.vfs.mkdir(Handle::ROOT, &name("test".to_owned())?, DIRECTORY).await.map_err(told)?;
         }
         Ok(())
     }
 
     /// Where it is.
     async fn shared(&self) -> Result<Handle, String> {
-        Ok(self.client.lookup(Handle::ROOT, &name("test".to_owned())?).await.map_err(told)?.handle)
+        Ok(self.vfs.lookup(Handle::ROOT, &name("test".to_owned())?).await.map_err(told)?.handle)
     }
 }
 
@@ -301,7 +297,7 @@ fn name(text: String) -> Result<Name, String> {
     Name::new(text.as_bytes()).map_err(|status| format!("`{text}` is no name: {status}"))
 }
 
-fn told(error: shoal_client::Error) -> String {
+fn told(error: shoal_vfs::Error) -> String {
     error.to_string()
 }
 

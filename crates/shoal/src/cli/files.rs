@@ -42,13 +42,19 @@ pub struct Ls {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:  shoal cp -r /usr/include shoal://127.0.0.1:7441/demo/include
-          shoal cp shoal://127.0.0.1:7441/demo/big.bin ./big.bin")]
+          shoal cp shoal://127.0.0.1:7441/demo/big.bin ./big.bin
+          shoal cp -r --over /scratch/me/out=composed /scratch/me/out/run-7 shoal://127.0.0.1:7441/demo")]
 pub struct Cp {
     /// The sources: local paths, addresses or paths on a mount (these use the native client).
     #[arg(required = true)]
     pub sources: Vec<String>,
     /// Where to.
     pub target: String,
+    /// A directory of this machine, and what paths below it show: DIR=container (each file is a container in
+    /// DIR) or DIR=composed (all files share one physical file in DIR). DIR is absolute. May be given several
+    /// times.
+    #[arg(long, value_name = "DIR=WHAT")]
+    pub over: Vec<String>,
     /// Directories with all they hold.
     #[arg(short, long)]
     pub recursive: bool,

@@ -1,4 +1,5 @@
-//! `shoal cp`: files in, out, or within, by the native client.
+//! `shoal cp`: files between any two file systems: a ShoalFS (by the native client), this machine's files,
+//! and directories that show containers or one composed directory.
 //!
 //! Workers take the objects to copy from a stack (so that the stack stays as small as the tree is deep, not
 //! as it is wide): a directory puts its entries there, any other object is copied. Objects that cannot be
@@ -7,16 +8,21 @@
 
 use crate::address::Place;
 use crate::cli::{Cp, TimeLimit};
-use crate::copy::{Copier, How, Made, Spot, Task};
+use crate::copy::{Copier, CopyTree, How, Made, Spot, Task};
 use crate::{connect, out, words};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use shoal_client::{Client, Options};
+use shoal_client::Options;
 use shoal_env::{Env, real};
 use shoal_proto::Kind;
+use shoal_transform::{ComposedOptions, ContainerOptions, Wishes};
+use shoal_vfs::{Connect as _, LocalOptions};
+use shoal_world::{Over, Shown};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Instant;
@@ -24,10 +30,22 @@ use std::time::Instant;
 /// Files under way at once, at most.
 const JOBS_MAX: usize = 1024;
 
-/// An argument: on a ShoalFS or not.
+/// An argument: the file system that it is in, and where there.
 enum Given {
     Local(PathBuf),
     Shoal(Box<Place>),
+    /// Below a directory of `--over`.
+    Over(Below),
+}
+
+/// A path below a directory of `--over`.
+struct Below {
+    /// The number of the directory.
+    over: usize,
+    /// The path from there.
+    path: PathBuf,
+    /// For people.
+    shown: String,
 }
 
 /// Copy all; 1 if something could not be copied.
@@ -35,9 +53,12 @@ pub fn run(args: Cp) -> Result<ExitCode> {
     if args.jobs == 0 || args.jobs > JOBS_MAX {
         bail!("--jobs is 1 to {JOBS_MAX}, not {}", args.jobs);
     }
-    let given = |text: &String| Given::find(text, &args);
+    let overs = args.over.iter().map(|text| Over::parse(text, args.key.key.as_deref()));
+    let overs = overs.collect::<Result<Vec<_>>>()?;
+    Over::apart(&overs)?;
+    let given = |text: &String| Given::find(text, &args, &overs);
     let source = |text: &String| match args.recursive || args.no_dereference {
-        true => Given::find_link(text, &args),
+        true => Given::find_link(text, &args, &overs),
         false => given(text),
     };
     let sources = args.sources.iter().map(source).collect::<Result<Vec<_>>>()?;
@@ -47,7 +68,7 @@ pub fn run(args: Cp) -> Result<ExitCode> {
     }
     let bar = progress(args.quiet);
     let begin = Instant::now();
-    let made = real::run("shoal", |env| copy(env, &args, sources, target, bar.clone()))?;
+    let made = real::run("shoal", |env| copy(env, &args, overs, sources, target, bar.clone()))?;
     bar.finish_and_clear();
     say(&args, &made, begin.elapsed().as_secs_f64())?;
     Ok(if made.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -90,19 +111,37 @@ fn say(args: &Cp, made: &Made, seconds: f64) -> Result<()> {
 }
 
 impl Given {
-    fn find(text: &str, args: &Cp) -> Result<Given> {
+    fn find(text: &str, args: &Cp, overs: &[Over]) -> Result<Given> {
+        if let Some(over) = Given::find_over(text, overs)? {
+            return Ok(over);
+        }
         Ok(match Place::find_mounted(text, args.key.key.as_deref())? {
             Some(place) => Given::Shoal(Box::new(place)),
             None => Given::Local(PathBuf::from(text)),
         })
     }
 
+    /// A path below a directory of `--over`, by its text: there is no such object on the host.
+    fn find_over(text: &str, overs: &[Over]) -> Result<Option<Given>> {
+        let path = std::path::absolute(text)?;
+        let below = |over: &Over| path.strip_prefix(&over.given).or(path.strip_prefix(&over.dir)).ok();
+        let found = overs.iter().enumerate().find_map(|(index, over)| Some((index, below(over)?)));
+        let Some((index, below)) = found.filter(|_| !text.contains("://")) else { return Ok(None) };
+        if path.components().any(|part| part == Component::ParentDir) {
+            bail!("`{text}` leads through `..`: write it without");
+        }
+        Ok(Some(Given::Over(Below { over: index, path: below.to_path_buf(), shown: text.to_owned() })))
+    }
+
     /// The same of something that is not followed if it is a symbolic link: it is where its directory is.
-    fn find_link(text: &str, args: &Cp) -> Result<Given> {
+    fn find_link(text: &str, args: &Cp, overs: &[Over]) -> Result<Given> {
         let path = std::path::absolute(text)?;
         let (true, Some(above), Some(name)) = (path.is_symlink(), path.parent(), path.file_name()) else {
-            return Given::find(text, args);
+            return Given::find(text, args, overs);
         };
+        if let Some(over) = Given::find_over(text, overs)? {
+            return Ok(over);
+        }
         Ok(match Place::find_mounted(&above.to_string_lossy(), args.key.key.as_deref())? {
             Some(mut place) => {
                 let dir = place.address.path.trim_end_matches('/');
@@ -117,6 +156,7 @@ impl Given {
         match self {
             Given::Local(path) => path.display().to_string(),
             Given::Shoal(place) => place.address.to_string(),
+            Given::Over(below) => below.shown.clone(),
         }
     }
 
@@ -127,45 +167,134 @@ impl Given {
             Given::Local(path) if path.file_name().is_none() => path.canonicalize().ok()?,
             Given::Local(path) => path.clone(),
             Given::Shoal(place) => PathBuf::from(&place.address.path),
+            Given::Over(below) => below.path.clone(),
         };
-        Some(std::os::unix::ffi::OsStrExt::as_bytes(path.file_name()?).to_vec())
+        Some(path.file_name()?.as_bytes().to_vec())
     }
 
-    async fn spot(&self, clients: &mut Clients) -> Result<Spot> {
-        match self {
-            Given::Local(path) => Ok(Spot::Local(path.clone())),
-            Given::Shoal(place) => {
-                let client = clients.of(place).await?;
-                Spot::walk(&client, &place.address).await
-            }
+    /// `follow`: a symbolic link that is named is followed.
+    async fn spot(&self, trees: &mut Trees, follow: bool) -> Result<Spot> {
+        let path = match self {
+            Given::Local(path) => host_path(path, follow, &trees.overs)?,
+            Given::Shoal(place) => PathBuf::from(&place.address.path),
+            Given::Over(below) => below.path.clone(),
+        };
+        let tree = trees.of(self).await?;
+        Spot::walk(&tree, path.as_os_str().as_bytes(), self.name()).await
+    }
+
+    /// Whether the object here holds the directory of `--over` that another path is in.
+    fn holds(&self, other: &Given, overs: &[Over]) -> bool {
+        let (Given::Local(path), Given::Over(below)) = (self, other) else { return false };
+        !path.is_symlink() && path.canonicalize().is_ok_and(|path| overs[below.over].dir.starts_with(path))
+    }
+}
+
+/// A path of this machine, absolute, its directory without symbolic links. The names in it lead to its
+/// object.
+fn host_path(path: &Path, follow: bool, overs: &[Over]) -> Result<PathBuf> {
+    let cannot = |path: &Path| format!("{} cannot be used", path.display());
+    let whole = match path.file_name() {
+        Some(name) => {
+            let whole = std::path::absolute(path)?;
+            let above = whole.parent().unwrap_or(Path::new("/"));
+            by_names(above).with_context(|| cannot(above))?.join(name)
+        }
+        // Of `.` and `..` only a walk knows the name.
+        None => by_names(path).with_context(|| cannot(path))?,
+    };
+    if follow && whole.is_symlink() && whole.exists() {
+        by_names(&whole).with_context(|| cannot(&whole))?;
+    }
+    match overs.iter().find(|over| whole.starts_with(&over.dir)) {
+        Some(over) => bail!("it is in {}: write it as a path below that", over.given.display()),
+        None => Ok(whole),
+    }
+}
+
+/// A path without symbolic links. It is an error if it leads to another object, as through `/proc/PID/root`:
+/// what such links say is not where they lead.
+fn by_names(path: &Path) -> Result<PathBuf> {
+    let place = |path: &Path| path.metadata().map(|facts| (facts.dev(), facts.ino()));
+    let there = place(path)?;
+    match path.canonicalize() {
+        Ok(names) if place(&names).is_ok_and(|place| place == there) => Ok(names),
+        _ => {
+            bail!("a link on the way is the kernel's own, as those in /proc: write the path that it leads to")
         }
     }
 }
 
-/// One client for each file system that is named.
-struct Clients {
+/// Each file system that is named, once.
+struct Trees {
     env: Env,
     limit: TimeLimit,
-    made: BTreeMap<[u8; 16], Client>,
+    overs: Vec<Over>,
+    made: BTreeMap<TreeKey, Rc<CopyTree>>,
 }
 
-impl Clients {
-    async fn of(&mut self, place: &Place) -> Result<Client> {
-        let options = Options { timeout: self.limit.span(), ..connect::options(place)? };
-        if let Some(client) = self.made.get(&options.fs_id) {
-            return Ok(client.clone());
+/// Which file system.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum TreeKey {
+    Local,
+    Shoal([u8; 16]),
+    Over(usize),
+}
+
+impl Trees {
+    async fn of(&mut self, given: &Given) -> Result<Rc<CopyTree>> {
+        let client = match given {
+            Given::Shoal(place) => {
+                Some((place, Options { timeout: self.limit.span(), ..connect::options(place)? }))
+            }
+            _ => None,
+        };
+        let key = match (given, &client) {
+            (_, Some((_, options))) => TreeKey::Shoal(options.fs_id),
+            (Given::Over(below), _) => TreeKey::Over(below.over),
+            _ => TreeKey::Local,
+        };
+        if let Some(tree) = self.made.get(&key) {
+            return Ok(tree.clone());
         }
-        let fs_id = options.fs_id;
-        let client = connect::client(self.env.clone(), place, options).await?;
-        self.made.insert(fs_id, client.clone());
-        Ok(client)
+        let tree = match (client, given) {
+            (Some((place, options)), _) => {
+                CopyTree::Shoal(connect::client(self.env.clone(), place, options).await?)
+            }
+            (None, Given::Over(below)) => over(self.env.clone(), &self.overs[below.over]).await?,
+            // All paths of this machine are of one tree: the same file is then seen to be the same.
+            _ => CopyTree::Plain(LocalOptions::new("/").connect(self.env.clone()).await?),
+        };
+        Ok(self.made.entry(key).or_insert(Rc::new(tree)).clone())
     }
 }
 
-async fn copy(env: Env, args: &Cp, sources: Vec<Given>, target: Given, bar: ProgressBar) -> Result<Made> {
-    let mut clients = Clients { env: env.clone(), limit: args.limit, made: BTreeMap::new() };
-    let to = target.spot(&mut clients).await.with_context(|| format!("cannot copy to {}", target.name()))?;
-    let into = to.look(true).await?.is_some_and(|meta| meta.kind == Kind::Directory);
+/// The file system over a directory.
+async fn over(env: Env, over: &Over) -> Result<CopyTree> {
+    let local = LocalOptions::new(&over.dir);
+    Ok(match &over.shown {
+        Shown::Plain => bail!("{} needs no --over: its files are this machine's", over.given.display()),
+        Shown::Container => CopyTree::Container(ContainerOptions { over: local }.connect(env).await?),
+        Shown::Composed(words) => {
+            let wishes = Wishes::parse(words).map_err(|why| anyhow!("composed: {why}"))?;
+            CopyTree::Composed(ComposedOptions { over: local, wishes }.connect(env).await?)
+        }
+        Shown::Shoal { address, .. } => bail!("{address} needs no --over: write the address with the path"),
+    })
+}
+
+async fn copy(
+    env: Env,
+    args: &Cp,
+    overs: Vec<Over>,
+    sources: Vec<Given>,
+    target: Given,
+    bar: ProgressBar,
+) -> Result<Made> {
+    let mut trees = Trees { env, limit: args.limit, overs, made: BTreeMap::new() };
+    let to =
+        target.spot(&mut trees, true).await.with_context(|| format!("cannot copy to {}", target.name()))?;
+    let into = to.look(true).await?.is_some_and(|attr| attr.kind == Kind::Directory);
     if sources.len() > 1 && !into {
         bail!("cannot copy several to {}: it is not a directory", target.name());
     }
@@ -175,10 +304,13 @@ async fn copy(env: Env, args: &Cp, sources: Vec<Given>, target: Given, bar: Prog
         no_dereference: args.no_dereference,
         jobs: args.jobs,
     };
-    let copier = Rc::new(Copier::new(env, how, bar));
+    let copier = Rc::new(Copier::new(how, bar));
     for source in &sources {
         let task = async {
-            let from = source.spot(&mut clients).await?;
+            if args.recursive && source.holds(&target, &trees.overs) {
+                bail!("{} is inside it", target.name());
+            }
+            let from = source.spot(&mut trees, !args.recursive && !args.no_dereference).await?;
             let to = match (into, source.last_name()) {
                 (true, Some(name)) => to.inside(&name, None)?,
                 _ => to.clone(),
@@ -191,8 +323,8 @@ async fn copy(env: Env, args: &Cp, sources: Vec<Given>, target: Given, bar: Prog
         }
     }
     copier.run().await;
-    for client in clients.made.values() {
-        client.close().await;
+    for tree in trees.made.values() {
+        tree.close().await;
     }
     Ok(copier.made())
 }

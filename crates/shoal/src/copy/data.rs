@@ -1,155 +1,120 @@
-//! The bytes of one file. A small one goes in one message; of a larger one several chunks are under way at
-//! once, read on one side while others are written on the other.
+//! The bytes of one file. A small one is read whole and made with its contents, which on a ShoalFS is one
+//! message; of a larger one several chunks are under way at once, read on one side while others are written
+//! on the other.
 
 use super::Copier;
-use super::spot::{Meta, Remote, Spot, owner};
-use anyhow::{Context as _, Result, anyhow, bail};
+use super::spot::{Spot, owner};
+use super::tree::{CopyFile, CopyTree, in_each};
+use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use shoal_client::OpenFile;
-use shoal_env::Env;
-use shoal_proto::{Rights, Status, limits};
-use std::fs::{File, OpenOptions};
-use std::io::Read as _;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::sync::Arc;
+use shoal_proto::{Attr, Kind, Rights, Status, limits};
+use shoal_vfs::Vfs;
 
 /// Bytes of a chunk, and chunks under way at once.
 const CHUNK: (u64, usize) = (1 << 20, 4);
 /// Up to here a file is read whole and made by one message.
 const SMALL_BYTES_MAX: u64 = limits::EAGER_BYTES_MAX as u64;
 
-/// An open file, on either side.
-#[derive(Clone)]
-enum Side {
-    Local(Env, Arc<File>),
-    Shoal(OpenFile),
-}
-
-/// Copy a file's data. `mode` is that of a new one.
-pub async fn copy(copier: &Copier, from: &Spot, to: &Spot, meta: &Meta, mode: u32) -> Result<()> {
-    if let (Spot::Local(path), Spot::Shoal(remote)) = (from, to)
-        && meta.size <= SMALL_BYTES_MAX
-    {
-        let path = path.clone();
-        let data = copier.env.offload(move || std::fs::read(path)).await??;
-        if small(remote, data.clone(), mode).await? {
-            copier.moved(data.len() as u64);
-            return Ok(());
-        }
+/// Copy a file's data. `there`: the object at the target, through symbolic links; `mode` is that of a new
+/// one.
+pub async fn copy(
+    copier: &Copier,
+    (from, attr): (&Spot, &Attr),
+    (to, there): (&Spot, Option<&Attr>),
+    mode: u32,
+) -> Result<()> {
+    let source = from.tree().open(attr.handle, Rights::READ).await?;
+    // Files that the kernel makes up say that they are empty.
+    let size = (attr.size > 0 || !from.tree().is_of_host()).then_some(attr.size);
+    if there.is_none() && attr.size <= SMALL_BYTES_MAX && small(copier, &source, size, to, mode).await? {
+        return Ok(source.close().await?);
     }
-    let source = open(copier, from, meta).await?;
-    let target = create(copier, to, mode).await?;
-    let (len, ahead) = CHUNK;
-    let chunks = (0..meta.size.div_ceil(len)).map(|i| i * len);
-    let moves = chunks.map(|offset| {
-        let (source, target) = (source.clone(), target.clone());
-        async move {
-            let data = source.read(offset, len).await?;
-            let moved = data.len() as u64;
-            if moved > 0 {
-                target.write(offset, data).await?;
-            }
-            copier.moved(moved);
-            anyhow::Ok(moved)
-        }
-    });
-    let moved: u64 =
-        stream::iter(moves).buffer_unordered(ahead).try_fold(0, |sum, n| async move { Ok(sum + n) }).await?;
+    let target = open(to, there, mode).await.with_context(|| format!("cannot write {to}"))?;
+    let moved = match size {
+        Some(size) => all(copier, &source, &target, size).await?,
+        None => to_the_end(copier, &source, &target).await?,
+    };
     source.close().await?;
     target.close().await?;
-    match moved == meta.size {
-        true => Ok(()),
-        false => bail!("it became shorter while it was copied: {moved} of {} bytes", meta.size),
+    match size {
+        Some(size) if moved < size => {
+            bail!("it became shorter while it was copied: {moved} of {size} bytes")
+        }
+        _ => Ok(()),
     }
 }
 
-/// Make a small file whole; false: there is one of that name.
-async fn small(remote: &Remote, data: Vec<u8>, mode: u32) -> Result<bool> {
-    let (dir, name) = remote.named().await?;
-    match remote.client.create_write(dir, name, owner(mode), data.into(), None).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.status == Status::Exists => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+/// So many bytes, in chunks of which several are under way. How many there were.
+async fn all(copier: &Copier, source: &CopyFile, target: &CopyFile, size: u64) -> Result<u64> {
+    let (len, ahead) = CHUNK;
+    let chunks = (0..size.div_ceil(len)).map(|i| i * len);
+    let moves = chunks.map(|offset| chunk(copier, (source, target), offset));
+    stream::iter(moves).buffer_unordered(ahead).try_fold(0, |sum, n| async move { Ok(sum + n) }).await
 }
 
-async fn open(copier: &Copier, from: &Spot, meta: &Meta) -> Result<Side> {
-    Ok(match from {
-        Spot::Local(path) => {
-            let path = path.clone();
-            let file = copier.env.offload(move || File::open(path)).await??;
-            Side::Local(copier.env.clone(), Arc::new(file))
-        }
-        Spot::Shoal(remote) => {
-            let handle = meta.handle.context("it has no handle")?;
-            Side::Shoal(remote.client.open(handle, Rights::READ).await?)
-        }
-    })
-}
-
-async fn create(copier: &Copier, to: &Spot, mode: u32) -> Result<Side> {
-    let cannot = || anyhow!("cannot write {to}");
-    match to {
-        Spot::Local(path) => {
-            let path = path.clone();
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(mode);
-            let file = copier.env.offload(move || options.open(path)).await?.with_context(cannot)?;
-            Ok(Side::Local(copier.env.clone(), Arc::new(file)))
-        }
-        Spot::Shoal(remote) => {
-            let (dir, name) = remote.named().await?;
-            let made = remote.client.create(dir, name, owner(mode), false, Rights::WRITE, None).await;
-            let (attr, created, file) = made.with_context(cannot)?;
-            if !created && attr.size > 0 {
-                remote.client.truncate(attr.handle, 0, false).await?;
-            }
-            Ok(Side::Shoal(file))
+/// All up to the end, one chunk after the other. How many bytes.
+async fn to_the_end(copier: &Copier, source: &CopyFile, target: &CopyFile) -> Result<u64> {
+    let mut at = 0;
+    loop {
+        match chunk(copier, (source, target), at).await? {
+            0 => return Ok(at),
+            moved => at += moved,
         }
     }
 }
 
-impl Side {
-    async fn read(&self, offset: u64, len: u64) -> Result<Bytes> {
-        match self {
-            Side::Shoal(file) => Ok(file.read(offset, len as usize).await?),
-            Side::Local(env, file) => {
-                let file = file.clone();
-                Ok(env.offload(move || read_local(&file, offset, len)).await??)
-            }
-        }
+/// One chunk. How many bytes.
+async fn chunk(copier: &Copier, (source, target): (&CopyFile, &CopyFile), offset: u64) -> Result<u64> {
+    let data = source.read(offset, CHUNK.0 as usize).await?;
+    let moved = data.len() as u64;
+    if moved > 0 {
+        target.write(offset, data).await?;
     }
-
-    async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
-        match self {
-            Side::Shoal(file) => Ok(file.write(offset, data).await?),
-            Side::Local(env, file) => {
-                let file = file.clone();
-                Ok(env.offload(move || file.write_all_at(&data, offset)).await??)
-            }
-        }
-    }
-
-    async fn close(self) -> Result<()> {
-        match self {
-            Side::Shoal(file) => Ok(file.close().await?),
-            Side::Local(..) => Ok(()),
-        }
-    }
+    copier.moved(moved);
+    Ok(moved)
 }
 
-/// Up to `len` bytes; fewer only at the end of the file.
-fn read_local(file: &File, offset: u64, len: u64) -> std::io::Result<Bytes> {
-    struct At<'a>(&'a File, u64);
-    impl std::io::Read for At<'_> {
-        fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-            let n = self.0.read_at(buf, self.1)?;
-            self.1 += n as u64;
-            Ok(n)
-        }
+/// Make a small file whole, of a size that may be unknown; false: there is one of that name, or it is not
+/// small.
+async fn small(copier: &Copier, source: &CopyFile, size: Option<u64>, to: &Spot, mode: u32) -> Result<bool> {
+    let data = match size {
+        Some(0) => Bytes::new(),
+        size => source.read(0, size.unwrap_or(SMALL_BYTES_MAX + 1) as usize).await?,
+    };
+    let moved = data.len() as u64;
+    if moved > SMALL_BYTES_MAX {
+        return Ok(false);
     }
-    let mut data = Vec::with_capacity(len as usize);
-    At(file, offset).take(len).read_to_end(&mut data)?;
-    Ok(data.into())
+    let (dir, name) = to.named().await?;
+    match in_each!(CopyTree, to.tree(), vfs => Vfs::create_write(vfs, dir, name, owner(mode), data).await) {
+        Ok(_) => copier.moved(moved),
+        Err(error) if error.status == Status::Exists => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(true)
+}
+
+/// Open the target, empty.
+async fn open(to: &Spot, there: Option<&Attr>, mode: u32) -> Result<CopyFile> {
+    let tree = to.tree();
+    let (object, is_empty, file) = match there {
+        Some(there) if there.kind == Kind::File => {
+            (there.handle, false, tree.open(there.handle, Rights::WRITE).await?)
+        }
+        Some(there) => bail!("it is a {}: `shoal cat` writes into such", there.kind.word()),
+        None => {
+            let (dir, name) = to.named().await?;
+            let made = tree.create(dir, name, owner(mode)).await;
+            let (attr, file) = match made {
+                Err(error) if error.status == Status::Loop => bail!("it is a symbolic link to nothing"),
+                made => made?,
+            };
+            (attr.handle, attr.size == 0, file)
+        }
+    };
+    if !is_empty {
+        in_each!(CopyTree, tree, vfs => Vfs::truncate(vfs, object, 0, false).await)?;
+    }
+    Ok(file)
 }

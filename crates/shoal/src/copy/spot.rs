@@ -1,118 +1,71 @@
-//! A place in a tree: a local path, or a name in a directory of a ShoalFS.
+//! A place in a tree: a name in a directory of a file system.
 
+use super::tree::{CopyTree, in_each};
 use super::xattrs::{self, Xattrs};
-use crate::address::ShoalAddress;
 use anyhow::{Context as _, Result, anyhow, bail};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, RawMode, Timespec, Timestamps};
-use shoal_client::Client;
-use shoal_proto::{Attr, Dist, Handle, Kind, Name, Owner, SetAttr, Status, Time};
-use shoal_vfs::ForkedFile;
+use shoal_proto::{Attr, Dist, Handle, Kind, Name, Owner, SetAttr, Status};
+use shoal_vfs::{ForkedFile, Listing, Vfs};
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
-/// A place.
+/// Attributes of a listing's entries are not waited for.
+const PATIENCE: Duration = Duration::ZERO;
+
+/// A place. Clones share it.
 #[derive(Clone)]
-pub enum Spot {
-    /// A path of this machine.
-    Local(PathBuf),
-    /// A name in a directory of a ShoalFS; the root has none.
-    Shoal(Rc<Remote>),
+pub struct Spot(Rc<SpotState>);
+
+struct SpotState {
+    base: Rc<Base>,
+    /// The path from the base.
+    below: Vec<u8>,
+    dir: Dir,
+    /// The name in the directory; `None`: the root itself.
+    name: Option<Name>,
 }
 
-/// See [`Spot::Shoal`].
-pub struct Remote {
-    /// The file system's client.
-    pub client: Client,
-    /// The directory, found at first use (it may not be there when the place is named).
-    dir: RemoteDir,
-    /// The name in it; `None`: the root itself.
-    pub name: Option<Name>,
+/// A place that was named, above all others that were found from there.
+struct Base {
+    tree: Rc<CopyTree>,
+    path: Vec<u8>,
     /// For people.
     shown: String,
 }
 
-enum RemoteDir {
-    Known(Handle),
-    /// It is the future object of this place.
-    Above(Rc<Remote>),
+/// The directory that a place is in.
+enum Dir {
+    Known(Rc<Referred>),
+    /// It is the future object of this place (it may not be there when the place is named).
+    Above(Spot),
 }
 
-/// The object there.
-#[derive(Clone, Debug)]
-pub struct Meta {
-    /// Its kind.
-    pub kind: Kind,
-    /// Permission bits.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Bytes.
-    pub size: u64,
-    /// Last access.
-    pub atime: Time,
-    /// Last change.
-    pub mtime: Time,
-    /// On a ShoalFS.
-    pub handle: Option<Handle>,
-    /// It is a forked file, of so many subfiles.
-    pub subfiles: Option<u16>,
+/// A directory to which places refer: its file system keeps its handle until the last of them is dropped.
+pub struct Referred {
+    tree: Rc<CopyTree>,
+    handle: Handle,
+}
+
+impl Referred {
+    fn new(tree: &Rc<CopyTree>, handle: Handle) -> Rc<Referred> {
+        in_each!(CopyTree, &**tree, vfs => Vfs::referred(vfs, handle));
+        Rc::new(Referred { tree: tree.clone(), handle })
+    }
+}
+
+impl Drop for Referred {
+    fn drop(&mut self) {
+        in_each!(CopyTree, &*self.tree, vfs => Vfs::forgotten(vfs, self.handle, 1));
+    }
 }
 
 impl fmt::Display for Spot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Spot::Local(path) => write!(f, "{}", path.display()),
-            Spot::Shoal(remote) => f.write_str(&remote.shown),
-        }
-    }
-}
-
-impl From<&Attr> for Meta {
-    fn from(attr: &Attr) -> Meta {
-        Meta {
-            kind: attr.kind,
-            mode: attr.mode,
-            uid: attr.uid,
-            gid: attr.gid,
-            size: attr.size,
-            atime: attr.atime,
-            mtime: attr.mtime,
-            handle: Some(attr.handle),
-            subfiles: match attr.template.dist {
-                Dist::Forked { subfiles } if attr.kind == Kind::Directory => Some(subfiles),
-                _ => None,
-            },
-        }
-    }
-}
-
-impl From<&std::fs::Metadata> for Meta {
-    fn from(meta: &std::fs::Metadata) -> Meta {
-        let kind = meta.file_type();
-        let kind = match () {
-            () if kind.is_dir() => Kind::Directory,
-            () if kind.is_symlink() => Kind::Symlink,
-            () if kind.is_fifo() => Kind::Fifo,
-            () if kind.is_socket() => Kind::Socket,
-            () if kind.is_char_device() => Kind::CharDevice,
-            () if kind.is_block_device() => Kind::BlockDevice,
-            () => Kind::File,
-        };
-        Meta {
-            kind,
-            mode: meta.mode() & 0o7777,
-            uid: meta.uid(),
-            gid: meta.gid(),
-            size: meta.size(),
-            atime: Time::from_parts(meta.atime(), meta.atime_nsec() as u32),
-            mtime: Time::from_parts(meta.mtime(), meta.mtime_nsec() as u32),
-            handle: None,
-            subfiles: None,
+        let (shown, below) = (&self.0.base.shown, String::from_utf8_lossy(&self.0.below));
+        if below.is_empty() {
+            f.write_str(shown)
+        } else {
+            write!(f, "{}/{below}", shown.trim_end_matches('/'))
         }
     }
 }
@@ -122,281 +75,221 @@ pub fn owner(mode: u32) -> Owner {
     Owner { mode, uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
-impl Remote {
-    /// The directory that this place is in.
-    pub async fn dir(&self) -> Result<Handle> {
-        match &self.dir {
-            RemoteDir::Known(dir) => Ok(*dir),
-            RemoteDir::Above(above) => {
-                let attr = Box::pin(above.attr()).await?;
-                Ok(attr.ok_or_else(|| anyhow!("{} is not there", above.shown))?.handle)
-            }
-        }
+/// The number of subfiles, of a forked file.
+pub fn subfiles(attr: &Attr) -> Option<u16> {
+    match attr.template.dist {
+        Dist::Forked { subfiles } if attr.kind == Kind::Directory => Some(subfiles),
+        _ => None,
     }
+}
 
-    /// The object there.
-    async fn attr(&self) -> Result<Option<Attr>> {
-        let looked = match &self.name {
-            None => self.client.getattr(Handle::ROOT).await,
-            Some(name) => self.client.lookup(self.dir().await?, name).await,
-        };
-        match looked {
-            Ok(attr) => Ok(Some(attr)),
-            Err(error) if error.status == Status::NotFound => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+/// An object, or that there is none.
+fn looked(found: shoal_vfs::Result<Attr>) -> Result<Option<Attr>> {
+    match found {
+        Ok(attr) => Ok(Some(attr)),
+        Err(error) if error.status == Status::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
     }
+}
 
-    /// Directory and name, except for the root.
-    pub async fn named(&self) -> Result<(Handle, &Name)> {
-        let name = self.name.as_ref().ok_or_else(|| anyhow!("{} is the root directory", self.shown))?;
-        Ok((self.dir().await?, name))
+/// `a` and `b` with one slash between.
+fn joined(a: &[u8], b: &[u8]) -> Vec<u8> {
+    match (a.ends_with(b"/") || a.is_empty(), b.is_empty()) {
+        (_, true) | (true, _) => [a, b].concat(),
+        _ => [a, b"/", b].concat(),
     }
 }
 
 impl Spot {
-    /// The place of an address; all but its last name must be there.
-    pub async fn walk(client: &Client, address: &ShoalAddress) -> Result<Spot> {
-        let path = address.path.trim_end_matches('/');
-        let (dir, name) = match path {
-            "" => (Handle::ROOT, None),
-            path => {
-                let (dir, name) = client.walk_parent(path.as_bytes()).await?;
-                (dir, Some(name))
+    /// The place of a path; all but its last name must be there.
+    pub async fn walk(tree: &Rc<CopyTree>, path: &[u8], shown: String) -> Result<Spot> {
+        let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let path = &path[..end];
+        let base = Rc::new(Base { tree: tree.clone(), path: path.to_vec(), shown });
+        let (dir, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            _ if path.is_empty() => (Handle::ROOT, None),
+            at => {
+                let (above, last) = path.split_at(at.map_or(0, |at| at + 1));
+                let name = Name::new(last).map_err(|status| anyhow!(status))?;
+                let dir = in_each!(CopyTree, &**tree, vfs => Vfs::walk_path(vfs, above, true).await)?;
+                (dir.handle, Some(name))
             }
         };
-        let shown = address.to_string();
-        Ok(Spot::Shoal(Rc::new(Remote { client: client.clone(), dir: RemoteDir::Known(dir), name, shown })))
+        Ok(Spot(Rc::new(SpotState {
+            base,
+            below: Vec::new(),
+            dir: Dir::Known(Referred::new(tree, dir)),
+            name,
+        })))
     }
 
-    /// A name in the directory that is, or will be, here; `dir` is its handle, where that is known.
-    pub fn inside(&self, name: &[u8], dir: Option<Handle>) -> Result<Spot> {
-        match self {
-            Spot::Local(path) => Ok(Spot::Local(path.join(std::ffi::OsStr::from_bytes(name)))),
-            Spot::Shoal(remote) => {
-                let name = Name::new(name).map_err(|status| anyhow!(status))?;
-                let dir = match (dir, &remote.name) {
-                    (Some(dir), _) => RemoteDir::Known(dir),
-                    (None, None) => RemoteDir::Known(Handle::ROOT),
-                    (None, Some(_)) => RemoteDir::Above(remote.clone()),
-                };
-                let shown = format!("{}/{name}", remote.shown.trim_end_matches('/'));
-                Ok(Spot::Shoal(Rc::new(Remote {
-                    client: remote.client.clone(),
-                    dir,
-                    name: Some(name),
-                    shown,
-                })))
+    /// Its file system.
+    pub fn tree(&self) -> &CopyTree {
+        &self.0.base.tree
+    }
+
+    /// The directory that is here, for the places in it.
+    pub fn referred(&self, handle: Handle) -> Rc<Referred> {
+        Referred::new(&self.0.base.tree, handle)
+    }
+
+    /// A name in the directory that is, or will be, here.
+    pub fn inside(&self, name: &[u8], dir: Option<&Rc<Referred>>) -> Result<Spot> {
+        let below = joined(&self.0.below, name);
+        let name = Some(Name::new(name).map_err(|status| anyhow!(status))?);
+        let dir = match (dir, &self.0.name) {
+            (Some(dir), _) => Dir::Known(dir.clone()),
+            (None, None) => Dir::Known(self.referred(Handle::ROOT)),
+            (None, Some(_)) => Dir::Above(self.clone()),
+        };
+        Ok(Spot(Rc::new(SpotState { base: self.0.base.clone(), below, dir, name })))
+    }
+
+    fn path(&self) -> Vec<u8> {
+        joined(&self.0.base.path, &self.0.below)
+    }
+
+    async fn dir(&self) -> Result<Handle> {
+        match &self.0.dir {
+            Dir::Known(dir) => Ok(dir.handle),
+            Dir::Above(above) => {
+                let attr = Box::pin(above.look(true)).await?;
+                Ok(attr.ok_or_else(|| anyhow!("{above} is not there"))?.handle)
             }
         }
     }
 
     /// The object there, if any. `follow`: the target of a symbolic link.
-    pub async fn look(&self, follow: bool) -> Result<Option<Meta>> {
-        match self {
-            Spot::Local(path) => {
-                let looked = if follow { path.metadata() } else { path.symlink_metadata() };
-                match looked {
-                    Ok(meta) => Ok(Some(Meta::from(&meta))),
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                    Err(error) => Err(error.into()),
-                }
+    pub async fn look(&self, follow: bool) -> Result<Option<Attr>> {
+        let tree = self.tree();
+        let found = match &self.0.name {
+            None => in_each!(CopyTree, tree, vfs => Vfs::getattr(vfs, Handle::ROOT).await),
+            Some(name) => {
+                let dir = self.dir().await?;
+                in_each!(CopyTree, tree, vfs => Vfs::lookup(vfs, dir, name).await)
             }
-            Spot::Shoal(remote) => match remote.attr().await? {
-                Some(attr) if follow && attr.kind == Kind::Symlink => self.follow(remote, &attr).await,
-                attr => Ok(attr.as_ref().map(Meta::from)),
-            },
-        }
-    }
-
-    /// The target of a link. Links inside directories below the root are relative to their own directories,
-    /// which only a walk knows.
-    async fn follow(&self, remote: &Remote, link: &Attr) -> Result<Option<Meta>> {
-        let target = remote.client.readlink(link.handle).await?;
-        let address: ShoalAddress = remote.shown.parse()?;
-        let path = match target.first() {
-            Some(b'/') => target.to_vec(),
-            _ => [
-                Path::new(&address.path).parent().unwrap_or(Path::new("/")).as_os_str().as_bytes(),
-                b"/",
-                &target,
-            ]
-            .concat(),
         };
-        match remote.client.walk(&path, true).await {
-            Ok(attr) => Ok(Some(Meta::from(&attr))),
-            Err(error) if error.status == Status::NotFound => Ok(None),
-            Err(error) => Err(error.into()),
+        match looked(found)? {
+            // Links below the base are relative to their own directories, which only a walk knows.
+            Some(attr) if follow && attr.kind == Kind::Symlink => {
+                let path = self.path();
+                looked(in_each!(CopyTree, tree, vfs => Vfs::walk_path(vfs, &path, true).await))
+            }
+            found => Ok(found),
         }
     }
 
-    /// Names in a directory.
-    pub async fn list(&self, meta: &Meta) -> Result<Vec<Vec<u8>>> {
-        match self {
-            Spot::Local(path) => {
-                let names = std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().into_vec()));
-                names.collect()
-            }
-            Spot::Shoal(remote) => {
-                let dir = meta.handle.context("it has no handle")?;
-                let mut stream = remote.client.opendir(dir);
-                let mut names = Vec::new();
-                while let Some(entry) = stream.next(false).await? {
-                    names.push(entry.name.as_bytes().to_vec());
-                }
-                Ok(names)
-            }
-        }
+    /// Directory and name, except for the root.
+    pub async fn named(&self) -> Result<(Handle, &Name)> {
+        let name = self.0.name.as_ref().ok_or_else(|| anyhow!("{self} is the root directory"))?;
+        Ok((self.dir().await?, name))
     }
 
-    /// Make a directory; its handle, on a ShoalFS.
-    pub async fn mkdir(&self, mode: u32) -> Result<Option<Handle>> {
-        match self {
-            Spot::Local(path) => {
-                std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), mode).create(path)?;
-                Ok(None)
+    /// Names in the directory that is here.
+    pub async fn list(&self, dir: Handle) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        in_each!(CopyTree, self.tree(), vfs => {
+            let mut listing = Vfs::opendir(vfs, dir, PATIENCE);
+            while let Some(listed) = Listing::next(&mut listing, false).await? {
+                names.push(listed.entry.name.as_bytes().to_vec());
             }
-            Spot::Shoal(remote) => {
-                let (dir, name) = remote.named().await?;
-                Ok(Some(remote.client.mkdir(dir, name, owner(mode)).await?.handle))
-            }
-        }
+        });
+        Ok(names)
     }
 
-    /// Make a forked file; on another file system, a directory. Its handle, on a ShoalFS.
-    pub async fn mkforked(&self, mode: u32, subfiles: u16) -> Result<Option<Handle>> {
-        let Spot::Shoal(remote) = self else { return self.mkdir(mode).await };
-        let (dir, name) = remote.named().await?;
-        let forked = ForkedFile { subfiles, ..ForkedFile::default() };
-        Ok(Some(remote.client.mkforked(dir, name, owner(mode), &forked).await?.handle))
-    }
-
-    /// Target of a symbolic link.
-    pub async fn readlink(&self, meta: &Meta) -> Result<Vec<u8>> {
-        match self {
-            Spot::Local(path) => Ok(std::fs::read_link(path)?.into_os_string().into_vec()),
-            Spot::Shoal(remote) => {
-                Ok(remote.client.readlink(meta.handle.context("it has no handle")?).await?.to_vec())
+    /// Make a directory; with `subfiles` a forked file, where the file system has such.
+    pub async fn mkdir(&self, mode: u32, subfiles: Option<u16>) -> Result<Handle> {
+        let (dir, name) = self.named().await?;
+        let tree = self.tree();
+        if let Some(subfiles) = subfiles {
+            let forked = ForkedFile { subfiles, ..ForkedFile::default() };
+            match in_each!(CopyTree, tree, vfs => Vfs::mkforked(vfs, dir, name, owner(mode), &forked).await) {
+                Err(error) if error.status == Status::NotSupported => {}
+                made => return Ok(made?.handle),
             }
         }
+        Ok(in_each!(CopyTree, tree, vfs => Vfs::mkdir(vfs, dir, name, owner(mode)).await)?.handle)
+    }
+
+    /// Target of the symbolic link that is here.
+    pub async fn readlink(&self, link: Handle) -> Result<bytes::Bytes> {
+        Ok(in_each!(CopyTree, self.tree(), vfs => Vfs::readlink(vfs, link).await)?)
     }
 
     /// Make a symbolic link; one that is there is replaced.
     pub async fn symlink(&self, target: &[u8]) -> Result<()> {
         self.clear_link().await?;
-        match self {
-            Spot::Local(path) => std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(target), path)?,
-            Spot::Shoal(remote) => {
-                let (dir, name) = remote.named().await?;
-                remote.client.symlink(dir, name, owner(0o777), target).await?;
-            }
-        }
+        let (dir, name) = self.named().await?;
+        in_each!(CopyTree, self.tree(), vfs => Vfs::symlink(vfs, dir, name, owner(0o777), target).await)?;
         Ok(())
     }
 
     /// Make a FIFO or socket; one that is there is replaced.
     pub async fn mknod(&self, kind: Kind, mode: u32) -> Result<()> {
         self.clear_link().await?;
-        match self {
-            Spot::Local(path) => {
-                let file_type = if kind == Kind::Fifo { FileType::Fifo } else { FileType::Socket };
-                rustix::fs::mknodat(CWD, path, file_type, Mode::from_raw_mode(mode as RawMode), 0)?;
-            }
-            Spot::Shoal(remote) => {
-                let (dir, name) = remote.named().await?;
-                remote.client.mknod(dir, name, owner(mode), kind, 0).await?;
-            }
-        }
+        let (dir, name) = self.named().await?;
+        in_each!(CopyTree, self.tree(), vfs => Vfs::mknod(vfs, dir, name, owner(mode), kind, 0).await)?;
         Ok(())
     }
 
     /// Remove an object that is no file and no directory, to make room for another such one.
     async fn clear_link(&self) -> Result<()> {
-        match self.look(false).await?.map(|meta| meta.kind) {
+        match self.look(false).await?.map(|attr| attr.kind) {
             None => Ok(()),
             Some(Kind::File | Kind::Directory) => bail!("{self} is there already"),
-            Some(_) => match self {
-                Spot::Local(path) => Ok(std::fs::remove_file(path)?),
-                Spot::Shoal(remote) => {
-                    let (dir, name) = remote.named().await?;
-                    Ok(remote.client.unlink(dir, name).await?)
-                }
-            },
-        }
-    }
-
-    /// Set mode and times, and with `all` the owner (which only root may, so only root must); and extended
-    /// attributes.
-    pub async fn set(&self, meta: &Meta, all: bool, xattrs: &Xattrs) -> Result<()> {
-        match self {
-            Spot::Local(path) => set_local(path, meta, all, xattrs),
-            Spot::Shoal(remote) => {
-                let object = remote.attr().await?.context("it is gone")?.handle;
-                let mut set = SetAttr { mode: Some(meta.mode), ..SetAttr::default() };
-                if all {
-                    set.uid = Some(meta.uid);
-                    set.gid = Some(meta.gid);
-                    set.atime = Some(meta.atime);
-                    set.mtime = Some(meta.mtime);
-                }
-                if meta.kind == Kind::Symlink {
-                    set.mode = None;
-                }
-                remote.client.setattr(object, set).await?;
-                xattrs::set_remote(&remote.client, object, xattrs).await
+            Some(_) => {
+                let (dir, name) = self.named().await?;
+                Ok(in_each!(CopyTree, self.tree(), vfs => Vfs::unlink(vfs, dir, name).await)?)
             }
         }
     }
 
-    /// Whether both are of one ShoalFS.
-    pub fn same_file_system(&self, other: &Spot) -> bool {
-        match (self, other) {
-            (Spot::Shoal(a), Spot::Shoal(b)) => a.client.map().fs_id == b.client.map().fs_id,
-            _ => false,
+    /// Extended attributes of the object that is here.
+    pub async fn xattrs(&self, object: Handle) -> Result<Xattrs> {
+        xattrs::kept(self.tree(), object).await
+    }
+
+    /// Set mode and times, and with `all` the owner (which on this machine only root may, so only root must);
+    /// and extended attributes.
+    pub async fn set(&self, from: &Attr, all: bool, xattrs: &Xattrs) -> Result<()> {
+        let object = self.look(from.kind != Kind::Symlink).await?.context("it is gone")?.handle;
+        let mode = (from.kind != Kind::Symlink).then_some(from.mode);
+        let is_users = self.tree().is_of_host() && !rustix::process::geteuid().is_root();
+        // Only a user that may write sets attributes of a user.
+        let first = mode.map(|mode| if is_users && !xattrs.is_empty() { mode | 0o200 } else { mode });
+        let mut set = SetAttr { mode: first, ..SetAttr::default() };
+        if all {
+            (set.atime, set.mtime) = (Some(from.atime), Some(from.mtime));
+            (set.uid, set.gid) = (Some(from.uid), Some(from.gid));
         }
+        match self.set_attributes(object, set.clone()).await {
+            Err(_) if is_users && all => {
+                (set.uid, set.gid) = (None, None);
+                self.set_attributes(object, set).await?;
+            }
+            set => set?,
+        }
+        // After the owner, whose change clears capabilities.
+        xattrs::set(self.tree(), object, xattrs).await?;
+        if first != mode {
+            self.set_attributes(object, SetAttr { mode, ..SetAttr::default() }).await?;
+        }
+        Ok(())
+    }
+
+    async fn set_attributes(&self, object: Handle, set: SetAttr) -> shoal_vfs::Result<()> {
+        in_each!(CopyTree, self.tree(), vfs => Vfs::setattr(vfs, object, set).await).map(drop)
+    }
+
+    /// Whether both are of one file system.
+    pub fn same_file_system(&self, other: &Spot) -> bool {
+        Rc::ptr_eq(&self.0.base.tree, &other.0.base.tree)
     }
 
     /// Whether this is below `above`, by name.
     pub fn is_inside(&self, above: &Spot) -> bool {
-        match (self, above) {
-            (Spot::Shoal(own), Spot::Shoal(other)) => {
-                let (own, other) = (own.shown.as_str(), other.shown.trim_end_matches('/'));
-                self.same_file_system(above)
-                    && own.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
-            }
-            _ => false,
-        }
+        let (own, other) = (self.path(), above.path());
+        self.same_file_system(above)
+            && own.strip_prefix(&other[..]).is_some_and(|rest| rest.starts_with(b"/"))
     }
-}
-
-fn set_local(path: &Path, meta: &Meta, all: bool, xattrs: &Xattrs) -> Result<()> {
-    let is_link = meta.kind == Kind::Symlink;
-    let set_mode =
-        |mode: u32| rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(mode as RawMode), AtFlags::empty());
-    if all {
-        let owned = std::os::unix::fs::lchown(path, Some(meta.uid), Some(meta.gid));
-        if owned.is_err() && rustix::process::geteuid().is_root() {
-            owned.context("cannot set its owner")?;
-        }
-    }
-    // After the owner, whose change clears capabilities; and only a user that may write sets attributes of a
-    // user.
-    if !xattrs.is_empty() {
-        if !is_link {
-            set_mode(meta.mode | 0o200)?;
-        }
-        xattrs::set_local(path, is_link, xattrs)?;
-    }
-    if !is_link {
-        set_mode(meta.mode)?;
-    }
-    if all {
-        let spec = |time: Time| {
-            let (tv_sec, nanos) = time.parts();
-            Timespec { tv_sec, tv_nsec: i64::from(nanos) }
-        };
-        let times = Timestamps { last_access: spec(meta.atime), last_modification: spec(meta.mtime) };
-        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
-    }
-    Ok(())
 }

@@ -126,7 +126,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_host_that_does_not_answer_is_an_error_that_names_the_directory() {
+    fn a_host_that_does_not_answer_is_an_error_that_names_the_directory_and_other_calls_go_on() {
         real::run("calls", |env| async move {
             let host = env.host().expect("a real host");
             let timeout = Duration::from_millis(20);
@@ -134,6 +134,9 @@ mod tests {
             let (release, wait) = std::sync::mpsc::channel::<()>();
             let hangs = move |_: &dyn HostFiles| Ok(wait.recv().is_ok());
             let error = run(&env, &host, &options, "test", hangs).await.expect_err("no answer");
+            // The call still hangs.
+            let other = run(&env, &host, &LocalOptions::new("/else"), "test", |_| Ok(7)).await;
+            assert!(other.is_ok_and(|answer| answer.is_ok_and(|seven| seven == 7)));
             drop(release);
             assert_eq!(error.status, Status::TimedOut);
             assert!(error.to_string().contains("/some/where does not answer"), "{error}");

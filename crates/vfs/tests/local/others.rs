@@ -125,3 +125,48 @@ fn a_file_system_that_is_mounted_below_is_entered() {
         vfs.sync_all().await.unwrap();
     });
 }
+
+#[test]
+fn a_file_that_others_change_cut_and_remove_while_it_is_open_is_read_as_it_is_then() {
+    let room = tempfile::tempdir().unwrap();
+    let path = room.path().join("file");
+    std::fs::write(&path, "0123456789").unwrap();
+    run(LocalOptions::new(room.path()), |vfs, _| async move {
+        let handle = vfs.lookup(Handle::ROOT, &name("file")).await.unwrap().handle;
+        let file = vfs.open(handle, BOTH).await.unwrap();
+        let read = async || file.read(0, 99).await.unwrap();
+        assert_eq!(&read().await[..], b"0123456789");
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(4).unwrap();
+        assert_eq!((&read().await[..], vfs.getattr(handle).await.unwrap().size), (&b"0123"[..], 4));
+        std::fs::write(&path, "changed").unwrap();
+        assert_eq!(&read().await[..], b"changed");
+        std::fs::remove_file(&path).unwrap();
+        file.write(7, Bytes::from_static(b" and gone")).await.unwrap();
+        assert_eq!(&read().await[..], b"changed and gone");
+        assert_eq!(vfs.lookup(Handle::ROOT, &name("file")).await.unwrap_err().status, Status::NotFound);
+        file.close().await.unwrap();
+        assert_eq!(vfs.getattr(handle).await.unwrap_err().status, Status::Stale);
+    });
+}
+
+#[test]
+fn a_full_disk_is_said_and_what_was_written_before_stays() {
+    let room = tempfile::tempdir().unwrap();
+    let small = ["-t", "tmpfs", "-o", "size=256k", "none"];
+    let mount = Command::new("mount").args(small).arg(room.path()).output();
+    if !mount.is_ok_and(|done| done.status.success()) {
+        return skipped("nothing can be mounted");
+    }
+    let _mounted = Mounted(room.path());
+    run(LocalOptions::new(room.path()), |vfs, _| async move {
+        let make = async |text| vfs.create(Handle::ROOT, &name(text), OWNER, true, BOTH).await.unwrap().2;
+        let (before, large) = (make("before").await, make("large").await);
+        before.write(0, Bytes::from_static(b"kept")).await.unwrap();
+        let refused = large.write(0, vec![1; 1 << 20].into()).await.unwrap_err();
+        assert_eq!((refused.status, refused.object), (Status::NoSpace, Some(large.handle())));
+        assert_eq!(&before.read(0, 99).await.unwrap()[..], b"kept");
+        vfs.truncate(large.handle(), 0, false).await.unwrap();
+        before.write(4, vec![2; 100 << 10].into()).await.unwrap();
+        assert_eq!(vfs.getattr(before.handle()).await.unwrap().size, (100 << 10) + 4);
+    });
+}

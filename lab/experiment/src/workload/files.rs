@@ -1,8 +1,12 @@
 //! Small files of one process in one directory: the steps that several workloads share.
 
 use super::{FILE, Process, Way, name, told};
-use shoal_client::OpenFile;
 use shoal_proto::{Handle, Kind, Name, Rights};
+use shoal_vfs::{Listing as _, Vfs, VfsFile as _};
+use std::time::Duration;
+
+/// Attributes are waited for as long as a request may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// The names of files, in order.
 pub fn file_name(at: u64) -> Result<Name, String> {
@@ -15,7 +19,7 @@ pub struct OwnDirectory(Option<(Handle, Name)>);
 
 impl OwnDirectory {
     /// Make it.
-    pub(super) async fn make(&mut self, process: &Process) -> Result<Handle, String> {
+    pub(super) async fn make<V: Vfs>(&mut self, process: &Process<V>) -> Result<Handle, String> {
         let (dir, name) = process.own_directory().await?;
         self.0 = Some((dir, name));
         Ok(dir)
@@ -28,12 +32,12 @@ impl OwnDirectory {
     }
 }
 
-impl Process {
+impl<V: Vfs> Process<V> {
     /// Make a file and open it.
-    pub(super) async fn create(&self, dir: Handle, name: &Name) -> Result<OpenFile, String> {
+    pub(super) async fn create(&self, dir: Handle, name: &Name) -> Result<V::File, String> {
         self.go_on()?;
         let rights = Rights::READ | Rights::WRITE;
-        let (_, _, file) = self.call(self.client.create(dir, name, FILE, true, rights, None)).await?;
+        let (_, _, file) = self.call(self.vfs.create(dir, name, FILE, true, rights)).await?;
         Ok(file)
     }
 
@@ -46,7 +50,7 @@ impl Process {
     /// Remove a file.
     pub(super) async fn remove(&self, dir: Handle, name: &Name) -> Result<(), String> {
         self.go_on()?;
-        self.call(self.client.unlink(dir, name)).await
+        self.call(self.vfs.unlink(dir, name)).await
     }
 
     /// List a directory and ask for the attributes of each entry by a call of its own.
@@ -57,11 +61,11 @@ impl Process {
         files: u64,
         bytes_each: u64,
     ) -> Result<(), String> {
-        let mut stream = self.client.opendir(dir);
+        let mut stream = self.vfs.opendir(dir, PATIENCE);
         let (mut entries, mut bytes) = (0, 0);
-        while let Some(entry) = stream.next(false).await.map_err(told)? {
+        while let Some(listed) = stream.next(false).await.map_err(told)? {
             self.go_on()?;
-            let attr = self.by(way, self.client.getattr(entry.handle)).await?;
+            let attr = self.by(way, self.vfs.getattr(listed.entry.handle)).await?;
             entries += 1;
             bytes += if attr.kind == Kind::File { attr.size } else { 0 };
         }
@@ -69,13 +73,13 @@ impl Process {
     }
 
     /// Write all of a small file by one call.
-    pub(super) async fn write_all(&self, file: &OpenFile, bytes: u64) -> Result<(), String> {
+    pub(super) async fn write_all(&self, file: &V::File, bytes: u64) -> Result<(), String> {
         self.go_on()?;
         self.call(file.write(0, self.data(bytes))).await
     }
 
     /// Read all of a small file by one call.
-    pub(super) async fn read_all(&self, file: &OpenFile, bytes: u64) -> Result<(), String> {
+    pub(super) async fn read_all(&self, file: &V::File, bytes: u64) -> Result<(), String> {
         self.go_on()?;
         let data = self.call(file.read(0, bytes as usize)).await?;
         match data.len() as u64 == bytes {

@@ -7,8 +7,8 @@
 
 use super::files::{OwnDirectory, file_name};
 use super::{Done, FILE, Process, Work, name, told};
-use shoal_client::NewFile;
 use shoal_proto::{Handle, Name, Status};
+use shoal_vfs::Vfs;
 
 /// The phases.
 pub const PHASES: &[&str] =
@@ -16,7 +16,7 @@ pub const PHASES: &[&str] =
 /// Files made by one call.
 const BATCH: u64 = 128;
 
-pub(super) async fn run(process: &Process, phase: usize, own: &mut OwnDirectory) -> Done {
+pub(super) async fn run<V: Vfs>(process: &Process<V>, phase: usize, own: &mut OwnDirectory) -> Done {
     if phase == 0 {
         let dir = own.make(process).await?;
         return prepare(process, dir).await.map(|()| Work::default());
@@ -29,7 +29,7 @@ pub(super) async fn run(process: &Process, phase: usize, own: &mut OwnDirectory)
         process.go_on()?;
         let which = if is_random { draw.next() } else { at } % process.files().max(1);
         let name = if is_there { file_name(which)? } else { absent(which)? };
-        match process.client.lookup(dir, &name).await {
+        match process.vfs.lookup(dir, &name).await {
             Ok(_) if is_there => {}
             Ok(_) => return Err("a name is there that was never made".to_owned()),
             Err(error) if !is_there && error.status == Status::NotFound => {}
@@ -43,14 +43,14 @@ fn absent(at: u64) -> Result<Name, String> {
     name(format!("g{at:07}"))
 }
 
-async fn prepare(process: &Process, dir: Handle) -> Result<(), String> {
+async fn prepare<V: Vfs>(process: &Process<V>, dir: Handle) -> Result<(), String> {
     let files = process.files();
     for first in (0..files).step_by(BATCH as usize) {
         process.go_on()?;
         let batch = first..(first + BATCH).min(files);
-        let new = |at| Ok(NewFile { dir, name: file_name(at)?, data: Default::default() });
+        let new = |at| Ok((dir, file_name(at)?));
         let batch = batch.map(new).collect::<Result<Vec<_>, String>>()?;
-        for made in process.client.create_many(batch, FILE, None).await {
+        for made in process.vfs.make_many(&batch, FILE).await {
             made.map_err(told)?;
         }
     }

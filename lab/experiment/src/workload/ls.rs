@@ -9,14 +9,15 @@
 //! `ls` goes through the kernel: its calls travel as the machine's file says (`[forwarding]`); the library's
 //! utilities do not.
 
-use super::files::{OwnDirectory, file_name, seen};
+use super::files::{OwnDirectory, PATIENCE, file_name, seen};
 use super::{Done, Process, Way, Work, told};
 use shoal_proto::{Handle, Kind};
+use shoal_vfs::{Listing as _, Vfs};
 
 /// The phases.
 pub const PHASES: &[&str] = &["prepare", "ls", "pvfs2_ls", "pvfs2_lsplus"];
 
-pub(super) async fn run(process: &Process, phase: usize, own: &mut OwnDirectory) -> Done {
+pub(super) async fn run<V: Vfs>(process: &Process<V>, phase: usize, own: &mut OwnDirectory) -> Done {
     if phase == 0 {
         let dir = own.make(process).await?;
         for at in 0..process.files() {
@@ -34,23 +35,24 @@ pub(super) async fn run(process: &Process, phase: usize, own: &mut OwnDirectory)
     Ok(Work::ops(files))
 }
 
-async fn by_name(process: &Process, dir: Handle) -> Result<(), String> {
-    let mut stream = process.client.opendir(dir);
+async fn by_name<V: Vfs>(process: &Process<V>, dir: Handle) -> Result<(), String> {
+    let mut stream = process.vfs.opendir(dir, PATIENCE);
     let mut entries = 0;
-    while let Some(entry) = stream.next(false).await.map_err(told)? {
+    while let Some(listed) = stream.next(false).await.map_err(told)? {
         process.go_on()?;
-        let found = process.call(process.client.lookup(dir, &entry.name)).await?;
-        process.call(process.client.getattr(found.handle)).await?;
+        let found = process.call(process.vfs.lookup(dir, &listed.entry.name)).await?;
+        process.call(process.vfs.getattr(found.handle)).await?;
         entries += 1;
     }
     seen(entries, process.files(), 0, 0)
 }
 
-async fn plus(process: &Process, dir: Handle) -> Result<(), String> {
-    let mut stream = process.client.opendir(dir);
+async fn plus<V: Vfs>(process: &Process<V>, dir: Handle) -> Result<(), String> {
+    let mut stream = process.vfs.opendir(dir, PATIENCE);
     let mut entries = 0;
-    while let Some(entry) = stream.next(true).await.map_err(told)? {
+    while let Some(listed) = stream.next(true).await.map_err(told)? {
         process.go_on()?;
+        let entry = listed.entry;
         let attr = entry.attr.ok_or_else(|| format!("{} came without attributes", entry.handle))?;
         entries += u64::from(attr.kind == Kind::File);
     }

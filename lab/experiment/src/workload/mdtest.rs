@@ -5,6 +5,7 @@
 
 use super::files::{OwnDirectory, file_name};
 use super::{DIRECTORY, Done, Process, Work};
+use shoal_vfs::Vfs;
 
 /// The phases.
 pub const PHASES: &[&str] = &[
@@ -17,7 +18,7 @@ pub const PHASES: &[&str] = &[
     "file_removal",
 ];
 
-pub(super) async fn run(process: &Process, phase: usize, own: &mut OwnDirectory) -> Done {
+pub(super) async fn run<V: Vfs>(process: &Process<V>, phase: usize, own: &mut OwnDirectory) -> Done {
     if phase == 0 {
         own.make(process).await?;
         return Ok(Work::default());
@@ -25,11 +26,11 @@ pub(super) async fn run(process: &Process, phase: usize, own: &mut OwnDirectory)
     let (dir, _) = own.made()?;
     for at in 0..process.files() {
         process.go_on()?;
-        let (name, client) = (file_name(at)?, &process.client);
+        let (name, vfs) = (file_name(at)?, &process.vfs);
         match PHASES[phase] {
-            "directory_creation" => drop(process.call(client.mkdir(dir, &name, DIRECTORY)).await?),
-            "directory_stat" | "file_stat" => drop(process.call(client.lookup(dir, &name)).await?),
-            "directory_removal" => process.call(client.rmdir(dir, &name)).await?,
+            "directory_creation" => drop(process.call(vfs.mkdir(dir, &name, DIRECTORY)).await?),
+            "directory_stat" | "file_stat" => drop(process.call(vfs.lookup(dir, &name)).await?),
+            "directory_removal" => process.call(vfs.rmdir(dir, &name)).await?,
             "file_creation" => process.create_close(dir, &name).await?,
             _ => process.remove(dir, &name).await?,
         }

@@ -8,33 +8,37 @@
 //! Nothing is synced while it writes. The file has `total_bytes`, a whole number of such rounds.
 
 use super::{Done, FILE, Process, Work, name, told};
-use shoal_client::OpenFile;
 use shoal_proto::{Handle, Rights};
+use shoal_vfs::{Vfs, VfsFile};
 
 /// The phases.
 pub const PHASES: &[&str] = &["prepare", "prepare_open", "write", "read"];
 
 /// The state held from phase to phase.
-#[derive(Default)]
-pub struct Acting {
-    file: Option<OpenFile>,
+pub struct Acting<F> {
+    file: Option<F>,
 }
 
-impl Acting {
-    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
+impl<F> Default for Acting<F> {
+    fn default() -> Acting<F> {
+        Acting { file: None }
+    }
+}
+
+impl<F: VfsFile> Acting<F> {
+    pub(super) async fn run<V: Vfs<File = F>>(&mut self, process: &Process<V>, phase: usize) -> Done {
         match (PHASES[phase], &self.file) {
             ("prepare", _) => {
                 if process.index == 0 {
                     let name = name("shared".to_owned())?;
-                    let made =
-                        process.client.create(Handle::ROOT, &name, FILE, true, Rights::WRITE, None).await;
+                    let made = process.vfs.create(Handle::ROOT, &name, FILE, true, Rights::WRITE).await;
                     made.map_err(told)?.2.close().await.map_err(told)?;
                 }
                 Ok(Work::default())
             }
             ("prepare_open", _) => {
                 let (name, rights) = (name("shared".to_owned())?, Rights::READ | Rights::WRITE);
-                let file = process.client.open_name(Handle::ROOT, &name, rights).await.map_err(told)?;
+                let file = process.vfs.open_name(Handle::ROOT, &name, rights).await.map_err(told)?;
                 self.file = Some(file);
                 Ok(Work::default())
             }
@@ -44,9 +48,9 @@ impl Acting {
     }
 }
 
-impl Process {
+impl<V: Vfs> Process<V> {
     /// The blocks of this process, each by a call.
-    async fn blocks(&self, file: &OpenFile, is_write: bool) -> Done {
+    async fn blocks(&self, file: &V::File, is_write: bool) -> Done {
         let block = self.setting.block_bytes;
         let (index, of) = (u64::from(self.index), u64::from(self.of));
         let rounds = self.setting.total_bytes / (block * of);
@@ -57,7 +61,7 @@ impl Process {
     }
 
     /// One block at a place.
-    pub(super) async fn block(&self, file: &OpenFile, offset: u64, is_write: bool) -> Result<(), String> {
+    pub(super) async fn block(&self, file: &V::File, offset: u64, is_write: bool) -> Result<(), String> {
         self.go_on()?;
         let block = self.setting.block_bytes;
         if is_write {

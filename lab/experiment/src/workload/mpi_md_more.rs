@@ -3,6 +3,7 @@
 
 use super::{Done, Process, Work, name};
 use shoal_proto::Handle;
+use shoal_vfs::{Vfs, VfsFile as _};
 
 /// The phases.
 pub const PHASES: &[&str] = &["prepare", "prepare_find", "create", "resize"];
@@ -17,7 +18,7 @@ pub struct Acting {
 }
 
 impl Acting {
-    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
+    pub(super) async fn run<V: Vfs>(&mut self, process: &Process<V>, phase: usize) -> Done {
         match (PHASES[phase], self.dir) {
             ("prepare", _) => process.make_shared().await.map(|()| Work::default()),
             ("prepare_find", _) => {
@@ -35,7 +36,7 @@ impl Acting {
             _ => {
                 for file in &self.files {
                     process.go_on()?;
-                    process.call(process.client.truncate(*file, RESIZED_BYTES, false)).await?;
+                    process.call(process.vfs.truncate(*file, RESIZED_BYTES, false)).await?;
                 }
                 Ok(Work::ops(process.files()))
             }

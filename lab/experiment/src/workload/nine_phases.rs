@@ -6,8 +6,8 @@
 
 use super::files::{OwnDirectory, file_name};
 use super::{Done, Process, Way, Work};
-use shoal_client::OpenFile;
 use shoal_proto::Handle;
+use shoal_vfs::{Vfs, VfsFile};
 
 /// The phases.
 pub const PHASES: &[&str] = &[
@@ -23,14 +23,19 @@ pub const PHASES: &[&str] = &[
 ];
 
 /// The state held from phase to phase.
-#[derive(Default)]
-pub struct Acting {
+pub struct Acting<F> {
     dir: OwnDirectory,
-    files: Vec<OpenFile>,
+    files: Vec<F>,
 }
 
-impl Acting {
-    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
+impl<F> Default for Acting<F> {
+    fn default() -> Acting<F> {
+        Acting { dir: OwnDirectory::default(), files: Vec::new() }
+    }
+}
+
+impl<F: VfsFile> Acting<F> {
+    pub(super) async fn run<V: Vfs<File = F>>(&mut self, process: &Process<V>, phase: usize) -> Done {
         let (files, bytes) = (process.files(), process.setting.file_bytes);
         if phase == 0 {
             self.dir.make(process).await?;
@@ -68,7 +73,7 @@ impl Acting {
                 }
             }
             _ => {
-                process.call(process.client.rmdir(Handle::ROOT, own)).await?;
+                process.call(process.vfs.rmdir(Handle::ROOT, own)).await?;
                 return Ok(Work::ops(1));
             }
         }

@@ -7,8 +7,8 @@
 
 use super::files::file_name;
 use super::{Done, FILE, Process, Work, name};
-use shoal_client::OpenFile;
 use shoal_proto::{Handle, Rights};
+use shoal_vfs::{Vfs, VfsFile};
 
 /// The phases.
 pub const PHASES: &[&str] =
@@ -16,21 +16,20 @@ pub const PHASES: &[&str] =
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// The state held from phase to phase.
-#[derive(Default)]
-pub struct Acting {
+pub struct Acting<F> {
     dir: Option<Handle>,
-    file: Option<OpenFile>,
+    file: Option<F>,
 }
 
 /// Operations in each second.
-struct Seconds<'a> {
-    process: &'a Process,
+struct Seconds<'a, V: Vfs> {
+    process: &'a Process<V>,
     begun_ns: u64,
     work: Work,
 }
 
-impl<'a> Seconds<'a> {
-    fn new(process: &'a Process) -> Seconds<'a> {
+impl<'a, V: Vfs> Seconds<'a, V> {
+    fn new(process: &'a Process<V>) -> Seconds<'a, V> {
         Seconds { process, begun_ns: process.env.now().0, work: Work::default() }
     }
 
@@ -46,8 +45,14 @@ impl<'a> Seconds<'a> {
     }
 }
 
-impl Acting {
-    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
+impl<F> Default for Acting<F> {
+    fn default() -> Acting<F> {
+        Acting { dir: None, file: None }
+    }
+}
+
+impl<F: VfsFile> Acting<F> {
+    pub(super) async fn run<V: Vfs<File = F>>(&mut self, process: &Process<V>, phase: usize) -> Done {
         let phase = PHASES[phase];
         match (phase, self.dir, &self.file) {
             ("prepare", _, _) => {
@@ -56,7 +61,7 @@ impl Acting {
             }
             ("prepare_file", Some(dir), _) => {
                 let (name, rights) = (name("data".to_owned())?, Rights::READ | Rights::WRITE);
-                let made = process.call(process.client.create(dir, &name, FILE, true, rights, None)).await?;
+                let made = process.call(process.vfs.create(dir, &name, FILE, true, rights)).await?;
                 self.file = Some(made.2);
                 Ok(Work::default())
             }
@@ -67,7 +72,7 @@ impl Acting {
     }
 }
 
-async fn files(process: &Process, dir: Handle, phase: &str) -> Done {
+async fn files<V: Vfs>(process: &Process<V>, dir: Handle, phase: &str) -> Done {
     let mut seconds = Seconds::new(process);
     let files = process.files();
     for at in 0..files {
@@ -85,7 +90,7 @@ async fn files(process: &Process, dir: Handle, phase: &str) -> Done {
     Ok(seconds.work)
 }
 
-async fn blocks(process: &Process, file: &OpenFile, phase: &str) -> Done {
+async fn blocks<V: Vfs>(process: &Process<V>, file: &V::File, phase: &str) -> Done {
     let mut seconds = Seconds::new(process);
     let block = process.setting.block_bytes;
     let rounds = process.setting.total_bytes / (block * u64::from(process.of));

@@ -7,19 +7,24 @@
 
 use super::files::file_name;
 use super::{Done, Process, Work};
-use shoal_client::OpenFile;
+use shoal_vfs::{Vfs, VfsFile};
 
 /// The phases.
 pub const PHASES: &[&str] = &["prepare", "write_within", "write_beyond", "write_beyond_again"];
 
 /// The state held from phase to phase.
-#[derive(Default)]
-pub struct Acting {
-    files: Vec<OpenFile>,
+pub struct Acting<F> {
+    files: Vec<F>,
 }
 
-impl Acting {
-    pub(super) async fn run(&mut self, process: &Process, phase: usize) -> Done {
+impl<F> Default for Acting<F> {
+    fn default() -> Acting<F> {
+        Acting { files: Vec::new() }
+    }
+}
+
+impl<F: VfsFile> Acting<F> {
+    pub(super) async fn run<V: Vfs<File = F>>(&mut self, process: &Process<V>, phase: usize) -> Done {
         let files = process.files();
         let (strip, block) = (process.setting.strip_bytes, process.setting.block_bytes);
         let offset = match PHASES[phase] {

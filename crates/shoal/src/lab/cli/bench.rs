@@ -16,7 +16,8 @@ pub enum Bench {
 Example:  shoal bench small --target native:shoal-data --target dir:/tmp --files 2000 --size 8k --workers 4
           shoal bench small --target native:shoal-data --many 64
 Targets:  native:PLACE  the native client       dir:DIR          any directory
-          mount:DIR     a directory on a mount  passthrough:DIR  a FUSE pass-through over a directory")]
+          mount:DIR     a directory on a mount  passthrough:DIR  a FUSE pass-through over a directory
+          over:DIR      `shoal mount --over` of a directory")]
     Small(BenchSmall),
     /// Large files: sequential and random, one file a worker or one for all.
     #[command(after_help = "Example:  shoal bench io --target dir:mnt --total 256M --block 1M --workers 2")]

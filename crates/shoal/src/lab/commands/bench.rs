@@ -31,6 +31,9 @@ use shoal_bench::{
     CompareOptions, Concurrency, Directory, IoOptions, Progress, SharedLayout, SmallOptions, Target, Team,
     WholeOptions, WorkerCommand, Workload, progress, worker_process_main,
 };
+use shoal_fuse::{Mount, MountHandle, MountOptions};
+use shoal_vfs::{Local, LocalOptions};
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -200,7 +203,26 @@ struct Opened {
     target: Box<dyn Target>,
     /// The place of a native target.
     native: Option<Place>,
-    _through: Option<Through>,
+    /// Its mount.
+    _held: Option<Box<dyn Any>>,
+}
+
+/// A mount of a folder made for it, by the mount of any file system; the mount goes first, then the folders.
+struct OverMount {
+    _mounted: MountHandle<Local>,
+    at: PathBuf,
+    _folder: Scratch,
+}
+
+impl OverMount {
+    /// Over a new folder in `base`; the kernel caches names and attributes so many milliseconds.
+    fn new(base: &Path, attr_timeout: u64) -> Result<OverMount> {
+        let folder = Scratch::new(Some(base))?;
+        let (source, at) = (folder.folder("source")?, folder.folder("mount")?);
+        let options = MountOptions { cache: Duration::from_millis(attr_timeout), ..MountOptions::default() };
+        let mounted = Mount::start(LocalOptions::new(source), &at, &options)?;
+        Ok(OverMount { _mounted: mounted, at, _folder: folder })
+    }
 }
 
 /// A pass-through mount over a folder made for it; the mount goes first, then the folders.
@@ -230,9 +252,9 @@ impl Through {
 
 fn open(text: &str, common: &BenchCommon) -> Result<Opened> {
     let Some((kind, place)) = text.split_once(':') else {
-        bail!("`{text}` is no target: write native:PLACE, dir:DIR, mount:DIR or passthrough:DIR");
+        bail!("`{text}` is no target: write native:PLACE, dir:DIR, mount:DIR, over:DIR or passthrough:DIR");
     };
-    let plain = |target: Box<dyn Target>| Opened { target, native: None, _through: None };
+    let plain = |target: Box<dyn Target>| Opened { target, native: None, _held: None };
     match kind {
         "dir" | "mount" => {
             if kind == "mount" && Place::find_mounted(place, common.key.key.as_deref())?.is_none() {
@@ -249,13 +271,18 @@ fn open(text: &str, common: &BenchCommon) -> Result<Opened> {
             // Bounds are made of counts; short turns without bounds need none.
             let is_bare = common.stepwise && common.unbound;
             let target = Box::new(if is_bare { target.uncounted() } else { target });
-            Ok(Opened { target, native: Some(place), _through: None })
+            Ok(Opened { target, native: Some(place), _held: None })
         }
         "passthrough" => {
             let through = Through::new(Some(Path::new(place)), common.attr_timeout, false)?;
             let target = Box::new(through.target(text));
-            Ok(Opened { target, native: None, _through: Some(through) })
+            Ok(Opened { target, native: None, _held: Some(Box::new(through)) })
         }
-        kind => bail!("`{kind}` is no kind of target: use native, dir, mount or passthrough"),
+        "over" => {
+            let over = OverMount::new(Path::new(place), common.attr_timeout)?;
+            let target = Box::new(Directory::new(text, &over.at));
+            Ok(Opened { target, native: None, _held: Some(Box::new(over)) })
+        }
+        kind => bail!("`{kind}` is no kind of target: use native, dir, mount, over or passthrough"),
     }
 }
