@@ -263,6 +263,37 @@ fn others_begin(all: &[Vec<u8>], left: &mut Vec<usize>, rest: &[u8]) -> bool {
         })
 }
 
+/// Whether the bytes are the last ones of one, and after them the beginnings of others, each at most once.
+fn are_end_and_beginnings(all: &[Vec<u8>], bytes: &[u8]) -> bool {
+    let mut left: Vec<usize> = (0..all.len()).collect();
+    (0..all.len()).any(|first| {
+        left.retain(|act| *act != first);
+        let own = &all[first];
+        let ends = (1..=own.len().min(bytes.len())).filter(|len| own.ends_with(&bytes[..*len]));
+        let is_one = ends.into_iter().any(|len| others_begin(all, &mut left, &bytes[len..]));
+        left.push(first);
+        is_one
+    })
+}
+
+/// Whether the run of the content is this one's bytes at a place that a longer piece of it, elsewhere in the
+/// content, shows to be its own.
+fn shows_its_place(own: &[u8], content: &[u8], run: &Range<usize>) -> bool {
+    let is_shown = |skipped: usize, begins: usize| {
+        let pairs = own[skipped..].iter().zip(&content[begins..]);
+        let mut in_a_row = 0;
+        pairs.into_iter().any(|(one, other)| {
+            in_a_row = if one == other { in_a_row + 1 } else { 0 };
+            in_a_row == BEGINNING
+        })
+    };
+    // The run is at `at` of its bytes; those before the content were not read.
+    (0..(own.len() + 1).saturating_sub(run.len())).any(|at| {
+        own[at..].starts_with(&content[run.clone()])
+            && is_shown(at.saturating_sub(run.start), run.start.saturating_sub(at))
+    })
+}
+
 /// Whether the bytes are some of those that are left, whole, one after the other.
 fn are_whole(all: &[Vec<u8>], left: &mut Vec<usize>, bytes: &[u8]) -> bool {
     bytes.is_empty()
@@ -616,7 +647,7 @@ impl Contents {
             let last = (first..found.len()).find(fits).unwrap_or(found.len());
             let is_cut = first == 0 && last == found.len();
             let before = (from - read.from) as usize;
-            if !self.is_floating(before + first..before + last, is_cut, read) {
+            if !self.is_floating(before + first..before + last, (first == 0, is_cut), read) {
                 return Err(self.unexplained(from, first, found, &possible));
             }
             at = last;
@@ -626,8 +657,9 @@ impl Contents {
 
     /// Whether these bytes of the content are a piece of an append that has no place. After it others may
     /// begin: where a server did not take its share of one, that one ends sooner, and the next goes there.
-    /// `is_cut`: at both ends of the run another act's range begins or ends: it may be what that one left.
-    fn is_floating(&self, run: Range<usize>, is_cut: bool, read: &Read<'_>) -> bool {
+    /// `begins_cut`, `is_cut`: at its beginning, or at both ends of the run, another act's range begins or ends:
+    /// the run may be what that one left.
+    fn is_floating(&self, run: Range<usize>, (begins_cut, is_cut): (bool, bool), read: &Read<'_>) -> bool {
         let floating = self.acts.iter().filter(|act| act.called < read.returned && act.floats());
         // One that was under way when a server was killed may be there twice.
         let times = |act: &Act| if self.was_killed(&act.stamp, read.now) { 2 } else { 1 };
@@ -641,6 +673,11 @@ impl Contents {
             return true;
         }
         if are_whole(&all, &mut (0..all.len()).collect(), bytes) {
+            return true;
+        }
+        if begins_cut && tells && are_end_and_beginnings(&all, bytes)
+            || all.iter().any(|own| shows_its_place(own, read.content, &run))
+        {
             return true;
         }
         // A few bytes are soon an end of one and the beginning of another. Their neighbours decide; those fit

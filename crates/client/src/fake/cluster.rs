@@ -2,7 +2,7 @@
 
 use super::{COLLECTION, FS_ID};
 use bytes::{Bytes, BytesMut};
-use shoal_pattern::{Pattern, View, Window};
+use shoal_pattern::{Distribution, Pattern, View, Window};
 use shoal_proto::message::{GroupReply, Loss, Reply, Request};
 use shoal_proto::op::{Answer, Entry, OpResult, Transfer};
 use shoal_proto::{
@@ -45,6 +45,8 @@ pub(crate) struct FakeCluster {
     pub(crate) listed: Vec<(ServerId, bool)>,
     /// Statuses to be given to the next groups instead of executing them.
     pub(crate) refuse_next: Vec<Status>,
+    /// So many layouts are forgotten as soon as they are answered, as a power cut does in mode *never*.
+    pub(crate) layouts_lost: u32,
     pub(crate) capability_until: Time,
     kept: BTreeMap<(ServerId, SessionId, u16), (u64, Reply, Bytes)>,
     clock: i64,
@@ -103,6 +105,7 @@ impl FakeCluster {
             listed_bytes: Vec::new(),
             listed: Vec::new(),
             refuse_next: Vec::new(),
+            layouts_lost: 0,
             capability_until: Time(i64::MAX),
             kept: BTreeMap::new(),
             clock: 100,
@@ -441,7 +444,28 @@ impl FakeCluster {
                 }
                 Answer::Synced {}
             }
-            Op::Unstuff { object } => Answer::Laid { layout: self.unstuff(*object) },
+            Op::Unstuff { object } => {
+                let layout = self.unstuff(*object);
+                if self.layouts_lost > 0 {
+                    self.layouts_lost -= 1;
+                    self.take_layout_back(*object);
+                }
+                Answer::Laid { layout }
+            }
+            Op::Truncate { object, size, .. } => {
+                let attr = self.attr(*object)?;
+                let streams = match &attr.layout {
+                    None if *size > attr.template.stuffed_max() => return Err(Status::StaleLayout),
+                    None => vec![(*object, *size)],
+                    Some(layout) => (layout.datafiles.iter().zip(0..))
+                        .map(|(stream, index)| (*stream, layout.striping().physical_size(index, *size)))
+                        .collect(),
+                };
+                for (stream, size) in streams {
+                    self.streams.get_mut(&stream).unwrap().bytes.resize(size as usize, 0);
+                }
+                Answer::Attr { attr: self.attr(*object)?, count: self.count(*object) }
+            }
             Op::Read { transfer } => {
                 let stream = self.stream(transfer, *current)?;
                 let (bytes, mut share, mut needed) = (&self.streams[&stream].bytes, Vec::new(), 0);

@@ -26,6 +26,20 @@ fn count(hand: &Hand, op: &str) -> u64 {
 }
 
 #[test]
+fn a_truncation_lays_its_file_out_again_as_often_as_a_power_cut_takes_the_layout() {
+    let hand = Hand::new(FakeCluster::new(3, STRIP));
+    let file = open(&hand, "f");
+    hand.cluster.borrow_mut().layouts_lost = 3;
+    let attr = hand.run(hand.client.truncate(file.handle(), 3 * STRIP, false)).unwrap();
+    let laid_out = |hand: &Hand| hand.cluster.borrow().log.iter().filter(|done| done.1 == "unstuff").count();
+    assert_eq!((attr.size, laid_out(&hand)), (3 * STRIP, 4));
+    let file = open(&hand, "g");
+    hand.cluster.borrow_mut().layouts_lost = u32::MAX;
+    let error = hand.run(hand.client.truncate(file.handle(), 3 * STRIP, false)).unwrap_err();
+    assert_eq!(error.status, Status::TimedOut, "it ends: {error}");
+}
+
+#[test]
 fn a_small_file_is_one_message_to_write_and_one_to_read() {
     let hand = Hand::new(FakeCluster::new(3, STRIP));
     let data = Bytes::from_static(b"small");

@@ -215,6 +215,44 @@ fn a_few_bytes_of_an_append_without_an_answer_may_be_all_that_a_later_write_left
     assert!(file.judge(&read(70, 0, 700, &[&old[..], &foreign, &later].concat())).is_err());
 }
 
+#[test]
+fn a_later_write_may_leave_the_last_bytes_of_one_append_and_the_first_of_the_next() {
+    let file = |end: u64| {
+        let mut file = contents(&[write(10, 20, 0, 100)]);
+        file.begin(append(30, 500));
+        file.begin(append(35, 400));
+        file.begin(write(40, 60, 100, 598));
+        file.begin(write(40, 60, end, 1000));
+        file
+    };
+    let (old, first, second) = (filled(11, 0, 100), filled(31, 0, 500), filled(36, 0, 400));
+    let found = |left: &[u8]| {
+        let end = 598 + left.len() as u64;
+        let content = [&old[..], &filled(41, 100, 498), left, &filled(41, end, 1000 - end as usize)].concat();
+        file(end).judge(&read(70, 0, 1000, &content))
+    };
+    assert!(found(&[&first[498..], &second[..2]].concat()).is_ok());
+    assert!(found(&[&first[498..], &second[..73]].concat()).is_ok());
+    assert!(found(&[&first[498..], &second[3..5]].concat()).is_err(), "the next does not begin there");
+    assert!(found(&[&first[490..492], &second[..2]].concat()).is_err(), "the first does not end there");
+}
+
+#[test]
+fn a_single_byte_of_an_append_is_its_own_where_a_longer_piece_shows_the_place() {
+    let mut file = contents(&[write(10, 20, 0, 100)]);
+    file.begin(append(30, 500));
+    file.begin(write(40, 60, 100, 300));
+    file.begin(write(40, 60, 301, 400));
+    let (old, own, later) = (filled(11, 0, 100), filled(31, 0, 500), filled(41, 100, 300));
+    let judge = |byte: u8, rest: &[u8]| {
+        file.judge(&read(70, 0, 600, &[&old[..], &later[..200], &[byte], &later[201..], rest].concat()))
+    };
+    assert!(judge(own[200], &own[300..]).is_ok());
+    assert!(judge(own[200], &[]).is_err(), "nothing shows that it is there");
+    let foreign = own[200] ^ 0x55;
+    assert!(foreign != later[200] && judge(foreign, &own[300..]).is_err());
+}
+
 /// Whether the checker rejects bytes that were never written.
 fn is_plain(tag: u64, len: usize) -> bool {
     !filled(tag, 0, len).contains(&0)
