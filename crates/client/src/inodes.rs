@@ -55,6 +55,8 @@ pub(crate) struct Losses {
     asked: Vec<(ServerId, Loss)>,
     /// Writes acknowledged so far.
     writes: u64,
+    /// The layout that writes were made in which no fsync covered, and the number of the newest of them.
+    wrote_in: Option<(Rc<Layout>, u64)>,
     /// Losses found so far.
     found: u64,
     /// The newest of them that an fsync has reported.
@@ -110,6 +112,29 @@ impl Losses {
         }
     }
 
+    /// A write was acknowledged that was made in this layout.
+    fn written_in(&mut self, layout: &Rc<Layout>) {
+        self.writes += 1;
+        self.wrote_in = Some((layout.clone(), self.writes));
+    }
+
+    /// The file is laid out so now. A layout stays as long as its file, unless a power cut, or in mode *never*
+    /// a kill, takes it back: bytes that were written in it are then in no file.
+    fn is_laid_out(&mut self, layout: Option<&Layout>) {
+        let is_other = |(wrote_in, _): &mut (Rc<Layout>, u64)| {
+            layout.is_none_or(|layout| layout.datafiles.0 != wrote_in.datafiles.0)
+        };
+        if self.wrote_in.take_if(is_other).is_some() {
+            self.found += 1;
+        }
+    }
+
+    /// All datafiles were synced, and the metafile's server knew their generation.
+    fn covered_by_fsync(&mut self, before: &Before) {
+        self.wrote_in.take_if(|(_, newest)| *newest <= before.writes);
+        self.covered(before, |_| true);
+    }
+
     fn before(&self) -> Before {
         Before { unsynced: self.unsynced.clone(), writes: self.writes }
     }
@@ -158,7 +183,7 @@ impl Losses {
     }
 
     fn is_settled(&self) -> bool {
-        self.unsynced.is_empty() && self.found == self.reported
+        self.unsynced.is_empty() && self.wrote_in.is_none() && self.found == self.reported
     }
 }
 
@@ -177,8 +202,13 @@ impl Inode {
     /// Attributes came: they may tell of a newer generation.
     pub(crate) fn learn(&self, attr: &Attr) {
         if attr.generation >= self.shape.borrow().generation {
-            *self.shape.borrow_mut() = Shape::of(attr);
+            self.take(Shape::of(attr));
         }
+    }
+
+    fn take(&self, shape: Shape) {
+        self.losses.borrow_mut().is_laid_out(shape.layout.as_deref());
+        *self.shape.borrow_mut() = shape;
     }
 
     /// Attributes came that were requested when the shape was `before`. Unless a newer shape came meanwhile
@@ -186,7 +216,7 @@ impl Inode {
     /// in a weak sync mode.
     pub(crate) fn learn_since(&self, before: &Shape, attr: &Attr) {
         if self.shape.borrow().generation == before.generation {
-            *self.shape.borrow_mut() = Shape::of(attr);
+            self.take(Shape::of(attr));
         } else {
             self.learn(attr);
         }
@@ -196,8 +226,16 @@ impl Inode {
     pub(crate) fn laid(&self, layout: Layout) {
         let mut shape = self.shape.borrow_mut();
         if layout.generation >= shape.generation {
+            self.losses.borrow_mut().is_laid_out(Some(&layout));
             shape.generation = layout.generation;
             shape.layout = Some(Rc::new(layout));
+        }
+    }
+
+    /// A write was acknowledged that was made in this shape of the file.
+    pub(crate) fn written_in(&self, shape: &Shape) {
+        if let Some(layout) = &shape.layout {
+            self.losses.borrow_mut().written_in(layout);
         }
     }
 
@@ -236,7 +274,7 @@ impl Inode {
 
     /// All servers were synced.
     pub(crate) fn covered(&self, before: &Before) {
-        self.losses.borrow_mut().covered(before, |_| true);
+        self.losses.borrow_mut().covered_by_fsync(before);
     }
 
     /// The losses that count as reported for a new open file: all that were reported through any.
@@ -295,8 +333,9 @@ impl Inodes {
             inode.learn(attr);
             return inode.clone();
         }
-        let losses = RefCell::new(self.closed.pop(&handle).unwrap_or_default());
-        let inode = Rc::new(Inode { handle, shape: RefCell::new(Shape::of(attr)), losses });
+        let (shape, mut losses) = (Shape::of(attr), self.closed.pop(&handle).unwrap_or_default());
+        losses.is_laid_out(shape.layout.as_deref());
+        let inode = Rc::new(Inode { handle, shape: RefCell::new(shape), losses: RefCell::new(losses) });
         self.open.insert(handle, inode.clone());
         inode
     }
@@ -312,7 +351,11 @@ impl Inodes {
         self.keep(inode.handle, inode.losses.take());
     }
 
-    fn keep(&mut self, handle: Handle, losses: Losses) {
+    fn keep(&mut self, handle: Handle, mut losses: Losses) {
+        // What is durable as it is answered needs no fsync; only open files look for its layout.
+        if losses.unsynced.is_empty() {
+            losses.wrote_in = None;
+        }
         if losses.is_settled() {
             return;
         }

@@ -146,6 +146,28 @@ impl Core {
         }
     }
 
+    /// Fetch the newest map that a reply named, of one of these servers.
+    ///
+    /// # Errors
+    /// Why none of them gave it.
+    pub(crate) async fn newest_map(
+        self: &Rc<Core>,
+        o: &Operation,
+        servers: Vec<ServerId>,
+    ) -> Result<(), Error> {
+        let mut failed = None;
+        for server in servers {
+            if self.map.heard.get() <= self.map().epoch {
+                return Ok(());
+            }
+            failed = self.fetch_map(o, server).await.err().or(failed);
+        }
+        match failed {
+            Some(error) if self.map.heard.get() > self.map().epoch => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Wait until a server is in the map: a moment if the map may be the newest, because a handle may name a
     /// server that never existed; the call's whole time if a server said that there is a newer one.
     ///

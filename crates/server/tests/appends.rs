@@ -159,6 +159,43 @@ fn an_append_whose_bytes_are_there_is_not_done_again_though_its_file_is_locked_a
 }
 
 #[test]
+fn an_append_whose_bytes_are_there_is_not_done_again_though_the_journal_has_no_room_and_its_connection_breaks()
+ {
+    run_simulated(|env| async move {
+        let (cluster, held) = cluster(&env).await;
+        let mut client = cluster.client(0).await;
+        let (_, dir) = cluster.directory_on(&mut client, 1).await;
+        let mut client = cluster.client(1).await;
+        let made = client.change(vec![create(dir, &name("log"))]).await;
+        let Answer::Made { attr, capability, .. } = &made.answers[0] else { panic!("{made:?}") };
+        let append = Op::Append { object: attr.handle, capability: *capability, len: 0, laid_out: true };
+        let data = Bytes::from(vec![b'a'; 20_000]);
+
+        held.stalls.set(1);
+        send_append(&mut client, &append, data.clone()).await;
+        until(&env, || held.done.get() == 1).await;
+        held.is_crowded();
+        held.release();
+        env.sleep(Duration::from_millis(100)).await;
+        assert!(held.waits_for_room.get() > 0, "the append waits for room");
+        // The connection breaks.
+        let wish = Wish { session: Some(client.attached.session), ..Wish::default() };
+        let sequence = client.sequence;
+        drop(client);
+        env.sleep(Duration::from_millis(100)).await;
+        held.has_room();
+        let mut client = Raw::attach(&cluster, 1, wish).await.unwrap();
+        client.sequence = sequence;
+        client.sequence -= 1;
+        send_append(&mut client, &append, data).await;
+        let (_, replies, _) = client.reply().await;
+        assert_eq!(offset_of(&replies[0]), 0);
+        let info = held.stream(attr.handle, &Default::default()).unwrap().unwrap().0;
+        assert_eq!(info.size, 20_000, "it is there once");
+    });
+}
+
+#[test]
 fn a_write_whose_bytes_are_there_is_not_done_again_behind_those_of_others() {
     run_simulated(|env| async move {
         let (cluster, held) = cluster(&env).await;

@@ -237,4 +237,82 @@ mod tests {
         assert!(world.run_until_true(world.now() + BEGIN_MAX, || ended.get().is_some()));
         ended.get().unwrap()
     }
+
+    /// Client 0 lays a file out; client 1 sees the layout and writes to another server; then the power of the
+    /// file's own server is cut.
+    fn written_in_a_layout_that_is_lost(metadata: MetadataSync, kills: bool) -> (Result<(), Status>, bool) {
+        let sync_modes = SyncModes { metadata, ..SyncModes::default() };
+        let mut config = ClusterConfig { sync_modes, clients: 2, servers: 2, ..ClusterConfig::default() };
+        config.world.machine.disk.sync_ns = 20_000_000;
+        let cluster = Cluster::new(1, &config);
+        let world = cluster.world.clone();
+        assert!(world.run_until_true(world.now() + BEGIN_MAX, || cluster.is_ready()));
+        let stage = Rc::new(Cell::new(0));
+        let home = Rc::new(Cell::new(0));
+        let ended = Rc::new(Cell::new(None));
+        let both = Rights::READ | Rights::WRITE;
+        let (options, at, place) = (cluster.options(), stage.clone(), home.clone());
+        cluster.start_client(0, move |env| async move {
+            let client = connect(&env, options).await.unwrap();
+            let (.., file) = client.create(Handle::ROOT, &name("f"), OWNER, true, both, None).await.unwrap();
+            file.write(0, vec![1; 1000].into()).await.unwrap();
+            file.fsync().await.unwrap();
+            client.fsync_directory(Handle::ROOT).await.unwrap();
+            place.set(file.handle().server().0);
+            at.set(1);
+            while at.get() < 2 {
+                env.sleep(Duration::from_micros(100)).await;
+            }
+            drop(file.write(70_000, vec![1; 10].into()).await);
+        });
+        let (mut options, at, tell) = (cluster.options(), stage.clone(), ended.clone());
+        options.attr_cache = Duration::ZERO;
+        cluster.start_client(1, move |env| async move {
+            while at.get() < 1 {
+                env.sleep(Duration::from_micros(100)).await;
+            }
+            let client = connect(&env, options).await.unwrap();
+            let attr = client.lookup(Handle::ROOT, &name("f")).await.unwrap();
+            let _held = client.open(attr.handle, both).await.unwrap();
+            at.set(2);
+            while client.getattr(attr.handle).await.unwrap().layout.is_none() {}
+            let file = client.open(attr.handle, both).await.unwrap();
+            file.write(80_000, vec![2; 1000].into()).await.unwrap();
+            at.set(4);
+            env.sleep(Duration::from_secs(5)).await;
+            let synced = file.fsync().await.map_err(|error| error.status);
+            let is_there = file.read(80_000, 1000).await.unwrap() == vec![2; 1000][..];
+            tell.set(Some((synced, is_there)));
+        });
+        assert!(world.run_until_true(world.now() + BEGIN_MAX, || stage.get() == 4));
+        let server = cluster.server(home.get()).clone();
+        // Its client does not lay it out again.
+        world.crash(cluster.client_process(0));
+        server.keep_stopped();
+        if kills {
+            world.crash(server.process);
+        } else {
+            world.power_cut(server.machine);
+        }
+        server.start(&world);
+        assert!(world.run_until_true(world.now() + BEGIN_MAX, || ended.get().is_some()));
+        ended.get().unwrap()
+    }
+
+    #[test]
+    fn an_fsync_tells_that_the_layout_which_another_client_made_is_lost() {
+        let mut wrong = Vec::new();
+        for (metadata, kills) in [
+            (MetadataSync::AtReply, false),
+            (MetadataSync::AtFsync, false),
+            (MetadataSync::Never, false),
+            (MetadataSync::Never, true),
+        ] {
+            let (synced, is_there) = written_in_a_layout_that_is_lost(metadata, kills);
+            if !is_there && synced.is_ok() {
+                wrong.push(format!("{metadata:?} kills {kills}: {synced:?}, there: {is_there}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:?}");
+    }
 }

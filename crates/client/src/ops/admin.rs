@@ -5,9 +5,10 @@ use crate::{Client, Error, Options};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_env::{Address, Env};
+use shoal_proto::message::Loss;
 use shoal_proto::op::{Answer, Row};
 use shoal_proto::{Action, ClusterMap, Decision, Op, Roles, ServerId, Status, StoreId, Text, TxId, limits};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -193,14 +194,33 @@ impl Client {
     pub async fn set_sync_each(&self, metadata: &str, data: &str, coalescing: &str) -> OfServers {
         let op = Op::Setsync { metadata: metadata.into(), data: data.into(), coalescing: coalescing.into() };
         let o = self.core.begin("setsync", None);
-        let (o, op, map) = (&o, &op, self.map());
-        let all = map
-            .servers
-            .iter()
-            .map(|info| async move { self.core.ask(o, info.id, vec![op.clone()]).await.map(|_| info.id) });
         let mut of = OfServers::default();
-        join_all(all).await.into_iter().for_each(|told| of.add(told));
+        let told = self.each_server(&o, &op).await;
+        told.into_iter().for_each(|told| of.add(told.map(|(server, _)| server)));
         of
+    }
+
+    /// Request the same of each server, also of those that the answers' newer map adds: each server and the
+    /// loss id of its answer.
+    async fn each_server(&self, o: &Operation, op: &Op) -> Vec<Result<(ServerId, Loss), Error>> {
+        let (mut asked, mut told) = (BTreeSet::new(), Vec::new());
+        loop {
+            let map = self.map();
+            let new: Vec<ServerId> =
+                map.servers.iter().map(|info| info.id).filter(|server| asked.insert(*server)).collect();
+            if new.is_empty() {
+                return told;
+            }
+            let all = new.into_iter().map(|server| async move {
+                self.core.ask(o, server, vec![op.clone()]).await.map(|told| (server, told.loss))
+            });
+            told.extend(join_all(all).await);
+            let answered = told.iter().filter_map(|told| told.as_ref().ok()).map(|&(server, _)| server);
+            if let Err(error) = self.core.newest_map(o, answered.collect()).await {
+                told.push(Err(error));
+                return told;
+            }
+        }
     }
 
     /// Make all changes so far durable on all servers, by any client: names, attributes and bytes.
@@ -216,13 +236,9 @@ impl Client {
     /// server: something that this client wrote may be lost, as by [`Client::sync_all`].
     pub async fn sync_each(&self) -> OfServers {
         let o = self.core.begin("sync", None);
-        let (o, map) = (&o, self.map());
         let before = self.core.inodes.borrow().all_before();
-        let all = map.servers.iter().map(|info| async move {
-            self.core.ask(o, info.id, vec![Op::Sync {}]).await.map(|told| (info.id, told.loss))
-        });
         let (mut synced, mut of) = (BTreeMap::new(), OfServers::default());
-        for told in join_all(all).await {
+        for told in self.each_server(&o, &Op::Sync {}).await {
             of.add(told.map(|(server, loss)| {
                 synced.insert(server, loss);
                 server

@@ -83,18 +83,29 @@ impl Core {
         follow_last: bool,
         believes_absence: bool,
     ) -> Result<Attr, Error> {
-        let steps = steps(o, path)?;
         // A slash after the last name asks for a directory, so a link is followed too.
         let follow_last = follow_last || path.ends_with(b"/");
-        let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0, believes_absence };
-        self.walk_on(o, &mut walk, follow_last).await?;
-        match walk.attr.take() {
-            Some(attr) => self.merged(o, attr).await,
-            None => match self.getattr(o, walk.at).await? {
-                // Its last name is gone; it is kept for those that have it open.
-                attr if attr.nlink == 0 => Err(o.error(Status::Stale).of(walk.at)),
-                attr => Ok(attr),
-            },
+        let mut gone = None;
+        loop {
+            let steps = steps(o, path)?;
+            let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0, believes_absence };
+            self.walk_on(o, &mut walk, follow_last).await?;
+            let error = match walk.attr.take() {
+                Some(attr) => return self.merged(o, attr).await,
+                None => match self.getattr(o, walk.at).await {
+                    // Its last name is gone; it is kept for those that have it open.
+                    Ok(attr) if attr.nlink == 0 => o.error(Status::Stale).of(walk.at),
+                    Err(error) if error.status == Status::Stale => error,
+                    other => return other,
+                },
+            };
+            // A name was believed that another object has meanwhile: it is looked up anew, and a server that
+            // leads there again is right.
+            if gone.replace(walk.at) == Some(walk.at) {
+                return Err(error);
+            }
+            self.cache.borrow_mut().gone(walk.at);
+            self.back_off(o, error).await?;
         }
     }
 

@@ -105,3 +105,41 @@ fn a_kill_that_takes_the_share_of_an_append_at_another_server_is_found_by_the_ne
         hand.run(file.fsync()).unwrap();
     }
 }
+
+#[test]
+fn a_write_in_a_layout_that_is_taken_back_is_lost_and_the_next_fsync_says_so() {
+    for relaid in [false, true] {
+        let hand = Hand::new(FakeCluster::new(3, STRIP));
+        let (name, both) = (name("f"), Rights::READ | Rights::WRITE);
+        let file = hand.run(hand.client.create(ROOT, &name, OWNER, true, both, None)).unwrap().2;
+        hand.run(file.write(0, vec![1; 10].into())).unwrap();
+        hand.run(file.fsync()).unwrap();
+        hand.cluster.borrow_mut().unstuff(file.handle());
+        hand.advance(std::time::Duration::from_secs(1));
+        let file = hand.run(hand.client.open(file.handle(), both)).unwrap();
+        hand.run(file.write(STRIP, vec![2; 10].into())).unwrap();
+        hand.cluster.borrow_mut().take_layout_back(file.handle());
+        forget(&hand);
+        if relaid {
+            hand.cluster.borrow_mut().unstuff(file.handle());
+        }
+        let synced = hand.run(file.fsync());
+        let found = hand.run(file.read(STRIP, 10)).unwrap();
+        assert!(io(synced) || found == [2; 10][..], "relaid {relaid}: found {found:?}");
+        hand.run(file.fsync()).unwrap();
+    }
+}
+
+#[test]
+fn a_sync_of_all_reaches_a_server_that_was_added() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    hand.run(hand.client.ping(shoal_proto::ServerId(0))).unwrap();
+    {
+        let mut cluster = hand.cluster.borrow_mut();
+        cluster.map = shoal_proto::ClusterMap { epoch: 2, ..FakeCluster::new(2, STRIP).map };
+        cluster.loss.push(1);
+    }
+    hand.run(hand.client.sync_all()).unwrap();
+    let log = hand.cluster.borrow().log.clone();
+    assert!(log.contains(&(shoal_proto::ServerId(1), "sync")), "{log:?}");
+}

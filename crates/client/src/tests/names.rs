@@ -207,6 +207,25 @@ fn an_open_by_path_that_meets_a_replaced_file_opens_the_one_that_replaced_it() {
 }
 
 #[test]
+fn a_walk_that_meets_a_replaced_file_leads_to_the_one_that_replaced_it() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let (old, new) = replaced(&hand);
+    hand.core.cache.borrow_mut().changed(old);
+    assert_eq!(hand.run(hand.client.walk(b"/f", true)).unwrap().handle, new);
+}
+
+#[test]
+fn a_walk_that_meets_a_removed_file_which_is_kept_for_its_users_looks_the_name_up_anew() {
+    let hand = Hand::new(FakeCluster::new(1, STRIP));
+    let old = made(&hand, 0, Handle::ROOT, "f", Kind::File);
+    assert_eq!(hand.run(hand.client.lookup(Handle::ROOT, &name("f"))).unwrap().handle, old);
+    hand.cluster.borrow_mut().objects.get_mut(&old).unwrap().nlink = 0;
+    let new = made(&hand, 0, Handle::ROOT, "f", Kind::File);
+    hand.core.cache.borrow_mut().changed(old);
+    assert_eq!(hand.run(hand.client.walk(b"/f", true)).unwrap().handle, new);
+}
+
+#[test]
 fn a_file_that_is_removed_here_while_it_is_being_opened_by_its_name_lives_until_its_last_close() {
     let hand = Hand::new(FakeCluster::new(1, STRIP));
     let (text, first) = (name("f"), ServerId(0));

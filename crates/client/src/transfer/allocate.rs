@@ -76,6 +76,7 @@ impl Opened {
         let op = Op::Allocate { stream, generation, capability, from, len, mode };
         let told = self.client.core.ask(o, stream.server(), vec![op]).await?;
         self.inode.written(stream.server(), told.loss);
+        self.inode.written_in(shape);
         Ok(())
     }
 }

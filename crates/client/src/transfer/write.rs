@@ -118,7 +118,9 @@ impl Opened {
             }
             Ok(())
         });
-        sent.await.map(drop)
+        sent.await?;
+        self.inode.written_in(shape);
+        Ok(())
     }
 }
 

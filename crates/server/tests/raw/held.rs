@@ -35,6 +35,11 @@ pub struct Held {
     /// Appends and writes that are done and held.
     pub done: Rc<Cell<u32>>,
     released: Notify,
+    /// The journal has no room until [`Held::has_room`].
+    crowded: Rc<Cell<bool>>,
+    /// Requests that wait for room.
+    pub waits_for_room: Rc<Cell<u32>>,
+    room: Notify,
 }
 
 impl Held {
@@ -52,7 +57,21 @@ impl Held {
             stalls_behind: Cell::new(0),
             done: Rc::default(),
             released: Notify::default(),
+            crowded: Rc::default(),
+            waits_for_room: Rc::default(),
+            room: Notify::default(),
         }
+    }
+
+    /// From now on the journal has no room.
+    pub fn is_crowded(&self) {
+        self.crowded.set(true);
+    }
+
+    /// It has room again.
+    pub fn has_room(&self) {
+        self.crowded.set(false);
+        self.room.wake_all();
     }
 
     /// Bulk writes that are held continue.
@@ -155,7 +174,20 @@ impl Module for Held {
     }
 
     fn admit(&self, ask: Ask) -> LocalBoxFuture<'static, Result<Admission, StoreError>> {
-        self.inner.admit(ask)
+        if !self.crowded.get() {
+            return self.inner.admit(ask);
+        }
+        let (inner, crowded, room) = (self.inner.clone(), self.crowded.clone(), self.room.clone());
+        self.waits_for_room.set(self.waits_for_room.get() + 1);
+        Box::pin(async move {
+            loop {
+                let has_room = room.wait();
+                if !crowded.get() {
+                    return inner.admit(ask).await;
+                }
+                has_room.await;
+            }
+        })
     }
 
     fn applied(&self) -> Lsn {

@@ -139,7 +139,11 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
         Wait::Turn(file) => turn(compound, file).await,
         Wait::Admit(ask) => {
             let admitting = data::admit_with(&shard.env, &shard.collection, &shard.lingering, ask);
-            let admitted = within(compound, admitting).await.ok_or(Status::TimedOut)?;
+            // Its bytes are there: it is not given up any more.
+            let admitted = match compound.facts.resume.is_some() {
+                true => admitting.await,
+                false => within(compound, admitting).await.ok_or(Status::TimedOut)?,
+            };
             compound.admission = Some(admitted?);
             Ok(())
         }
