@@ -520,6 +520,42 @@ fn a_write_that_meets_a_cut_on_its_way_is_done_behind_the_cut() {
 }
 
 #[test]
+fn an_append_that_meets_a_cut_within_its_bytes_is_there_once() {
+    let mut moved = 0;
+    for delay in 0..12 {
+        let (world, _, process) = world(9);
+        moved += world.complete(process, move |env| async move {
+            let store = open(env.clone(), config("once")).await.unwrap();
+            large(&store, 100_000).await;
+            let data = bytes(5, 60_000);
+            let (own, given) = (store.clone(), data.clone());
+            let (send, appended) = futures_channel::oneshot::channel();
+            let _task = env.spawn("writer", async move {
+                let done = own.append(handle(1), 1, u64::MAX, given, moment(3)).await;
+                drop(send.send(done.map(|(at, _)| at)));
+            });
+            env.sleep(Duration::from_micros(delay)).await;
+            // The stream grows over the bytes that are on their way, and is cut within them.
+            change(&store, handle(1), resize(150_000)).await;
+            change(&store, handle(1), resize(130_000)).await;
+            let at = appended.await.unwrap().unwrap() as usize;
+            let content = whole(&store, handle(1)).await;
+            assert!(content[..100_000] == bytes(1, 100_000)[..]);
+            if at == 100_000 {
+                return 0;
+            }
+            assert!(content[at..] == data, "after {delay} us: its bytes are not there, at {at}");
+            assert!(
+                content[100_000..at].iter().all(|byte| *byte == 0),
+                "after {delay} us: it is there twice"
+            );
+            1
+        });
+    }
+    assert!(moved > 0, "no append met the cut");
+}
+
+#[test]
 fn an_append_that_meets_a_new_generation_leaves_no_bytes_within_the_grown_stream() {
     for (power_cut, delay) in (0..12).map(|n| (n % 2 == 0, n / 2)) {
         let (world, machine, process) = world(9);

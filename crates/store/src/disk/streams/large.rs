@@ -97,14 +97,15 @@ impl CollectionState {
             Bulk::Write { .. } | Bulk::Append { .. } => None,
         };
         let touched = self.touch(handle, row.generation, end, space, at).await;
-        if let (Bulk::Append { .. }, Err(StoreError::Stale { .. })) = (bulk, &touched) {
+        // It is refused, or done once more at another place.
+        if let (Bulk::Append { .. }, Err(StoreError::Stale { .. }) | Ok(None)) = (bulk, &touched) {
             self.take_back(handle, &file, (offset, end)).await?;
         }
         Ok(touched?.map(|info| (offset, info)))
     }
 
-    /// Undo an append, because a new generation began while its bytes were written. The stream may have
-    /// grown over them: then they become zeros. The caller is still alone at the gate, so no one else has
+    /// Undo an append, because a new generation began, or a cut, while its bytes were written. The stream may
+    /// have grown over them: then they become zeros. The caller is still alone at the gate, so no one else has
     /// written there.
     async fn take_back(
         self: &Rc<Self>,
