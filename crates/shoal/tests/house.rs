@@ -463,6 +463,48 @@ fn no_offset_length_type_stands_beside_pattern() {
     assert_none("use Pattern for lists of regions (or say in PLACES what this is)", &found);
 }
 
+/// Sources of interfaces. They know names, files and patterns.
+const INTERFACES: &[&str] = &[
+    "fuse/src/",
+    "preload/src/",
+    "capi/src/",
+    "galley/src/",
+    "world/src/",
+    "shoal/src/copy",
+    "shoal/src/commands/cp",
+];
+/// Words of code that knows where bytes lie.
+const OF_LAYOUTS: &[&str] = &[
+    "Layout",
+    "Striping",
+    "Share",
+    "Placement",
+    "Distribution",
+    "Deal",
+    "View",
+    "locate",
+    "place_of",
+    "datafiles",
+];
+
+#[test]
+fn no_interface_knows_a_layout() {
+    let knows = |line: &str| {
+        line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| OF_LAYOUTS.contains(&word))
+    };
+    assert!(knows("let at = striping.place_of(offset);") && !knows("file.fallocate(offset)"));
+    let is_interface = |source: &&Source| INTERFACES.iter().any(|place| source.name.starts_with(place));
+    let (all, mut found) = (sources(), Vec::new());
+    for place in INTERFACES {
+        assert!(all.iter().any(|source| source.name.starts_with(place)), "{place} is there");
+    }
+    for source in all.iter().filter(|source| !source.is_test).filter(is_interface) {
+        let lines = source.code().filter(|(_, line)| knows(line));
+        found.extend(lines.map(|(at, line)| format!("{}:{at}: {}", source.name, line.trim())));
+    }
+    assert_none("an interface asks the file system where bytes lie (Vfs)", &found);
+}
+
 /// Operations have operands of one offset and one length, once: they are no lists.
 fn is_message(name: &str) -> bool {
     matches!(name, "proto/src/op.rs" | "proto/src/tx.rs")

@@ -657,8 +657,8 @@ impl Contents {
 
     /// Whether these bytes of the content are a piece of an append that has no place. After it others may
     /// begin: where a server did not take its share of one, that one ends sooner, and the next goes there.
-    /// `begins_cut`, `is_cut`: at its beginning, or at both ends of the run, another act's range begins or ends:
-    /// the run may be what that one left.
+    /// `begins_cut`, `is_cut`: at its beginning, or at both ends of the run, another act's range begins or
+    /// ends: the run may be what that one left.
     fn is_floating(&self, run: Range<usize>, (begins_cut, is_cut): (bool, bool), read: &Read<'_>) -> bool {
         let floating = self.acts.iter().filter(|act| act.called < read.returned && act.floats());
         // One that was under way when a server was killed may be there twice.

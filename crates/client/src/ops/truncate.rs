@@ -9,8 +9,8 @@ impl Client {
     /// as for a user other than root.
     ///
     /// # Errors
-    /// `IsDirectory`, `Invalid` (no regular file), `FileTooBig`, `Stale`; `TimedOut` where its layout is lost again
-    /// and again.
+    /// `IsDirectory`, `Invalid` (no regular file), `FileTooBig`, `Stale`; `TimedOut` where its layout is lost
+    /// again and again.
     pub async fn truncate(&self, object: Handle, size: u64, kill_privileges: bool) -> Result<Attr, Error> {
         let o = self.begin("truncate", Some(object));
         if size > limits::FILE_BYTES_MAX {

@@ -122,7 +122,7 @@ pub struct BenchCommon {
     /// Target that the others are compared with [default: the first].
     #[arg(long, value_name = "N")]
     pub reference: Option<usize>,
-    /// Milliseconds that a pass-through's names and attributes are cached.
+    /// Milliseconds that names and attributes of a pass-through, or of over:DIR, are cached.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub attr_timeout: u64,
     /// Run once for each line that is read, and report each run in a line of JSON: turns of some
