@@ -22,7 +22,7 @@ use crate::locks::OwnLocks;
 use crate::map::KnownMap;
 use crate::ops::Inherited;
 use crate::pages::PagesCell;
-use crate::session::{Answered, Asked, QUIET, Session, Waiter};
+use crate::session::{Answered, Asked, Brought, QUIET, Session, Waiter};
 use crate::shards::SplitDirectories;
 use crate::timers::Timers;
 use crate::world::World;
@@ -73,6 +73,14 @@ impl Operation {
         Operation { durability, tries: self.tries.clone(), call: self.call.clone(), ..*self }
     }
 
+    /// The same after a transfer that took longer than its time limit, piece by piece: with as much time from
+    /// now on as it had at its begin.
+    pub(crate) fn renewed(&self, now: Instant) -> Operation {
+        let limit = self.deadline.since(self.began);
+        let deadline = if now < self.deadline { self.deadline } else { now + limit };
+        Operation { deadline, ..self.with(self.durability) }
+    }
+
     /// The same, ending then.
     pub(crate) fn until(self, deadline: Instant) -> Operation {
         Operation { deadline, ..self }
@@ -91,6 +99,8 @@ pub(crate) struct Told {
     pub(crate) answers: Vec<Answer>,
     pub(crate) bulk: Bytes,
     pub(crate) loss: Loss,
+    /// The pieces of a long read, in packed order.
+    pub(crate) pieces: Vec<Brought>,
 }
 
 /// The same, when the group may have failed on its way.
@@ -100,6 +110,7 @@ pub(crate) struct ToldGroup {
     pub(crate) answers: Vec<Answer>,
     pub(crate) bulk: Bytes,
     pub(crate) loss: Loss,
+    pub(crate) pieces: Vec<Brought>,
 }
 
 /// See the module's page.
@@ -259,7 +270,7 @@ impl Core {
         reply_bytes: u64,
     ) -> Result<Told, Error> {
         let count = ops.len();
-        let ToldGroup { server, status, answers, bulk, loss } =
+        let ToldGroup { server, status, answers, bulk, loss, pieces } =
             self.ask_group(o, server, ops, bulk, reply_bytes).await?;
         if status != Status::Ok {
             return Err(o.error(status).from(server));
@@ -267,7 +278,7 @@ impl Core {
         if answers.len() != count {
             return Err(o.error(Status::BadMessage).from(server).because("answers are missing in its reply"));
         }
-        Ok(Told { server, answers, bulk, loss })
+        Ok(Told { server, answers, bulk, loss, pieces })
     }
 
     /// The same for a group that may fail on its way. **An operation on an entry of a split directory goes to
@@ -321,7 +332,8 @@ impl Core {
                             .iter()
                             .for_each(|group| self.note_changes(server, &group.ops, &answers, loss));
                     }
-                    return Ok(ToldGroup { server, status, answers, bulk: answered.bulk, loss });
+                    let Answered { bulk, pieces, .. } = answered;
+                    return Ok(ToldGroup { server, status, answers, bulk, loss, pieces });
                 }
             }
             groups = answered.groups;

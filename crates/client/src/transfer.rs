@@ -1,9 +1,9 @@
-//! Moving data: a pattern is dealt to the datafiles it touches, each datafile's share is cut into messages,
-//! and the messages go to all servers at once.
+//! Moving data: a pattern is dealt to the datafiles it touches, and all servers are asked at once.
 //!
 //! ```text
-//!   pattern ─ View per datafile ─┬─ all of it within the eager limit: one message
-//!                                └─ else windows of 256 KiB, at most 8 under way a datafile
+//!   read    View per datafile ── one request; its answer up to 256 KiB is one message, a longer one is pieces
+//!   write   View per datafile ─┬─ all of it within the eager limit: one message
+//!                              └─ else windows of 256 KiB, at most 8 under way a datafile
 //! ```
 //! The wire carries (slice of the pattern, share): both sides iterate the same view, and the bytes are in its
 //! packed order. Order of start is rotated at random, so that not all clients begin at the first server.
@@ -148,15 +148,20 @@ impl<'a> Plan<'a> {
         Transfer { stream, generation, capability, pattern, window_from: 0, window_len: window.len, share }
     }
 
+    /// Bytes that the datafile of `index` has of it.
+    fn share_bytes(&self, index: u32) -> Result<u64, Error> {
+        // By arithmetic where it can be: a walk takes as long as the share has runs.
+        let counted = share_len(self.pattern, self.window, &self.striping, index);
+        match counted.map_err(|error| self.unfit(&error))? {
+            Some(bytes) => Ok(bytes),
+            None => Ok(self.view(index, self.window)?.len()),
+        }
+    }
+
     /// Bytes of one message to the datafile of `index`.
     fn message_bytes(&self, index: u32, server: ServerId) -> Result<u64, Error> {
         let eager = self.core.eager_bytes(server) as u64;
-        // By arithmetic where it can be: a walk takes as long as the share has runs.
-        let counted = share_len(self.pattern, self.window, &self.striping, index);
-        let share = match counted.map_err(|error| self.unfit(&error))? {
-            Some(bytes) => bytes,
-            None => self.view(index, self.window)?.len(),
-        };
+        let share = self.share_bytes(index)?;
         Ok(if share <= eager { eager.max(1) } else { limits::FLOW_CHUNK_BYTES as u64 })
     }
 
@@ -167,7 +172,7 @@ impl<'a> Plan<'a> {
         send: impl AsyncFn(u32, Handle, Window) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
         let send = &send;
-        let flow = async |index: u32| -> Result<Vec<Result<T, Error>>, Error> {
+        let messages = async |index: u32| -> Result<Vec<Result<T, Error>>, Error> {
             let stream = self.datafile(index)?;
             let bytes = self.message_bytes(index, stream.server())?;
             let windows = split(self.pattern, self.window, &self.striping, index, bytes);
@@ -186,7 +191,29 @@ impl<'a> Plan<'a> {
                 }
             }
         };
-        let touched = self.touched()?;
+        self.all_of(messages).await
+    }
+
+    /// Do `send` once for every touched datafile, all at once: its whole share is one request.
+    async fn each_whole<T>(
+        &self,
+        send: impl AsyncFn(u32, Handle) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let send = &send;
+        self.all_of(async |index: u32| -> Result<Vec<Result<T, Error>>, Error> {
+            let stream = self.datafile(index)?;
+            self.core.rendezvous(self.o, stream).await?;
+            Ok(vec![send(index, stream).await])
+        })
+        .await
+    }
+
+    /// Do `flow` for every touched datafile, all at once, to the end of each.
+    async fn all_of<T>(
+        &self,
+        flow: impl AsyncFn(u32) -> Result<Vec<Result<T, Error>>, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let (touched, flow) = (self.touched()?, &flow);
         let flows = match touched.as_slice() {
             &[only] => vec![flow(only).await],
             all => join_all(all.iter().map(|&index| flow(index))).await,

@@ -104,6 +104,11 @@ mutants! {
     CachedBlockOutlives "cached-block-outlives",
     /// A block that several requests write keeps none of the bytes between theirs.
     MergedBlockForgets "merged-block-forgets",
+    /// Credit of a connection that a piece gives back is counted twice.
+    CreditTwice "credit-twice",
+    /// Pieces of a read whose connection was lost go to the session's next one, where they are taken for its
+    /// retry's.
+    PieceOfGivenUp "piece-of-given-up",
     /// The mount key manages although the file system has an admin key.
     MountKeyManages "mount-key-manages",
     /// A name of a composed directory is taken for claimed without its marker.

@@ -37,6 +37,10 @@ pub enum FrameKind {
     Reply = 6,
     /// [`Refusal`](crate::message::Refusal), then the connection ends.
     Refusal = 7,
+    /// [`Piece`](crate::message::Piece), server to client.
+    Piece = 8,
+    /// [`Leave`](crate::message::Leave), client to server.
+    Leave = 9,
 }
 
 impl FrameKind {
@@ -49,6 +53,8 @@ impl FrameKind {
             5 => FrameKind::Request,
             6 => FrameKind::Reply,
             7 => FrameKind::Refusal,
+            8 => FrameKind::Piece,
+            9 => FrameKind::Leave,
             _ => return Err(DecodeError::Invalid("frame kind")),
         })
     }

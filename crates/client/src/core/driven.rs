@@ -3,7 +3,8 @@
 use super::Core;
 use crate::session::{Outgoing, Session, Waiter};
 use bytes::Bytes;
-use shoal_proto::message::{Attached, Reply};
+use shoal_env::Work;
+use shoal_proto::message::{Attached, Piece, Reply};
 use shoal_proto::op::Answer;
 use shoal_proto::{ServerId, SessionId, Status};
 
@@ -115,6 +116,23 @@ impl Core {
         }
         self.note_epoch(server, epoch);
         Ok(())
+    }
+
+    /// A piece of a long read came.
+    ///
+    /// # Errors
+    /// When the connection is of no further use.
+    pub(crate) fn brought(
+        &self,
+        server: ServerId,
+        tag: u64,
+        piece: Piece,
+        bulk: Bytes,
+    ) -> Result<(), String> {
+        self.world.work(Work::Message, 1);
+        self.counters.borrow_mut().received_bytes += bulk.len() as u64;
+        let now = self.world.now();
+        self.with(server, |session| session.piece(tag, piece, bulk, now))
     }
 
     /// Whether an answer of `server` is expected.

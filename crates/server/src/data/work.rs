@@ -3,6 +3,7 @@
 use super::Peers;
 use super::append::{self, Place};
 use super::hand::Sweep;
+use super::long_part::LongPart;
 use super::part::StreamPart;
 use crate::data::change_counts::ChangeCounts;
 use crate::meta::inode::facts_of;
@@ -33,6 +34,15 @@ pub enum Work {
         /// The stream when the request was looked at: its bytes are those of that moment or later.
         info: StreamInfo,
         /// Its change count then.
+        count: ChangeCount,
+    },
+    /// Send a part of any length by pieces.
+    Flow {
+        /// The part.
+        part: Box<LongPart>,
+        /// As of [`Work::Read`].
+        info: StreamInfo,
+        /// As of [`Work::Read`].
         count: ChangeCount,
     },
     /// Write a part of the stream from dense data.
@@ -83,6 +93,8 @@ pub struct Done {
     pub count: ChangeCount,
     /// The effect of a change on it.
     pub moves: Vec<Move>,
+    /// The data was sent by pieces, up to this packed byte.
+    pub sent_upto: Option<u64>,
 }
 
 impl Done {
@@ -151,7 +163,10 @@ pub async fn begin(engine: &Engine, bulk: Bulk, deadline: Instant) -> Result<Beg
             admit(engine, data.len() as u64).await?;
             None
         }
-        Work::Allocate { mode: Allocation::Punch, .. } | Work::Read { .. } | Work::Fsync => None,
+        Work::Allocate { mode: Allocation::Punch, .. }
+        | Work::Read { .. }
+        | Work::Flow { .. }
+        | Work::Fsync => None,
         Work::Allocate { len, .. } => {
             admit(engine, *len).await?;
             None
@@ -170,12 +185,14 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
     let store = &engine.collection;
     let nothing = StreamInfo { generation: 0, size: 0, space: 0, written_at: None, small: false };
     let count = engine.changes.of(stream);
-    let unchanged = |info, data| Done { info, data, offset: 0, count, moves: Vec::new() };
+    let unchanged = |info, data| Done { info, data, offset: 0, count, moves: Vec::new(), sent_upto: None };
     match work {
         Work::Read { part, info, count } => {
             let data = engine.sweep.read(stream, info.generation, *part).await?;
             Ok(Done { count, ..unchanged(info, data) })
         }
+        // The executor sends it: it has the connection.
+        Work::Flow { .. } => Err(Status::NotSupported),
         Work::Write { generation, part, data } => {
             let writing = engine.sweep.write(stream, generation, *part, data, at);
             changed(&engine, stream, async { Ok((0, writing.await?)) }).await
@@ -217,7 +234,7 @@ async fn changed(
     let changed = change.await;
     let moves = changing.end();
     let (offset, info) = changed?;
-    Ok(Done { info, data: Bytes::new(), offset, count: moves[1].to, moves: moves.into() })
+    Ok(Done { info, data: Bytes::new(), offset, count: moves[1].to, moves: moves.into(), sent_upto: None })
 }
 
 /// Ask for the space of data before it is written: `NoSpace` is an answer, not an accident.

@@ -1,7 +1,7 @@
 //! The reasons for which a compound may have to wait, and how each wait ends.
 
 use super::compound::Compound;
-use super::{discard, end};
+use super::{discard, end, pieces};
 use crate::counters::add;
 use crate::data;
 use crate::data::Work;
@@ -182,6 +182,9 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
 async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
     let shard = compound.shard.clone();
     let stopped = compound.stopped.take().ok_or(Status::Io)?;
+    if let Work::Flow { part, info, count } = bulk.work {
+        return pieces::send(compound, &stopped, bulk.stream, *part, (info, count)).await;
+    }
     let (at, stream) = ((stopped.at, bulk.stream), bulk.stream);
     let writes = compound.ops().get(stopped.at).is_some_and(Op::changes);
     let makes_durable = durable_beside(compound, &bulk)?;
@@ -219,7 +222,7 @@ async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
 fn durable_beside(compound: &Compound, bulk: &data::Bulk) -> Result<bool, Status> {
     let asks = compound.durability == Durability::Durable;
     match &bulk.work {
-        Work::Read { .. } | Work::Fsync => Ok(false),
+        Work::Read { .. } | Work::Flow { .. } | Work::Fsync => Ok(false),
         // Only the other servers' own fsyncs make their writes for it durable: its client requests those.
         Work::Append { layout: Some(_), .. } if asks => Err(Status::NotSupported),
         Work::Write { .. } | Work::Append { .. } | Work::Allocate { .. } => Ok(asks),
@@ -234,7 +237,7 @@ fn in_transaction(compound: &Compound, is: bool) {
 }
 
 /// Await something, but not past the deadline, nor when all that waited are gone.
-async fn within<T>(compound: &Compound, future: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn within<T>(compound: &Compound, future: impl Future<Output = T>) -> Option<T> {
     let timed = compound.shard.env.deadline(compound.deadline, future);
     let abandoned = abandoned(compound.running.clone(), compound.asker.own);
     match select(std::pin::pin!(timed), std::pin::pin!(abandoned)).await {
@@ -244,11 +247,14 @@ async fn within<T>(compound: &Compound, future: impl Future<Output = T>) -> Opti
 }
 
 /// Until no client waits for a compound any more.
-async fn abandoned(running: Rc<Running>, own: bool) {
+pub(super) async fn abandoned(running: Rc<Running>, own: bool) {
     loop {
-        let next = running.waiters.borrow().iter().find(|w| !w.line.is_dead()).map(|w| w.line.died().wait());
+        let waiters = running.waiters.borrow();
+        let next =
+            waiters.iter().find(|w| !w.is_gone()).map(|w| (w.line.died().wait(), w.line.left().wait()));
+        drop(waiters);
         match next {
-            Some(died) => died.await,
+            Some((died, left)) => drop(select(died, left).await),
             None if own => std::future::pending().await,
             None => return,
         }
