@@ -9,7 +9,7 @@ use shoal_config::server_key::ServerKeyFile;
 use shoal_env::Address;
 use shoal_pattern::codec::{self, Codec};
 use shoal_pattern::{Branch, Compressor, Deal, Pairing, Pattern, Region, View, Window, share_len};
-use shoal_proto::message::{Attach, Attached, Challenge, Hello, Leave, Piece, Refusal};
+use shoal_proto::message::{Attach, Attached, Challenge, Give, Grant, Hello, Leave, Piece, Refusal};
 use shoal_proto::{
     Action, Answer, Blob, ClientId, ClusterMap, Dist, Frame, FrameKind, Handle, Kind, Many, Op, Reply,
     Request, ServerId, SessionId, Slot, Striping, Template, Time, limits, samples,
@@ -47,6 +47,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "refusal", run: keeps::<Refusal>, seeds: || bodies(FrameKind::Refusal) },
     Target { name: "piece", run: keeps::<Piece>, seeds: || bodies(FrameKind::Piece) },
     Target { name: "leave", run: keeps::<Leave>, seeds: || bodies(FrameKind::Leave) },
+    Target { name: "grant", run: keeps::<Grant>, seeds: || bodies(FrameKind::Grant) },
+    Target { name: "give", run: keeps::<Give>, seeds: || bodies(FrameKind::Give) },
     Target { name: "op", run: keeps::<Op>, seeds: || encoded(samples::ops()) },
     Target { name: "answer", run: keeps::<Answer>, seeds: || encoded(samples::answers()) },
     Target { name: "actions", run: keeps::<Many<Action, { limits::ACTIONS_MAX }>>, seeds: actions },
@@ -137,6 +139,8 @@ fn take_frames(bytes: &[u8]) {
             FrameKind::Refusal => keeps::<Refusal>(&frame.body),
             FrameKind::Piece => keeps::<Piece>(&frame.body),
             FrameKind::Leave => keeps::<Leave>(&frame.body),
+            FrameKind::Grant => keeps::<Grant>(&frame.body),
+            FrameKind::Give => keeps::<Give>(&frame.body),
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::locks::OwnLocks;
 use crate::map::KnownMap;
 use crate::ops::Inherited;
 use crate::pages::PagesCell;
-use crate::session::{Answered, Asked, Brought, QUIET, Session, Waiter};
+use crate::session::{Answered, Asked, Brought, Giver, QUIET, Session, Waiter};
 use crate::shards::SplitDirectories;
 use crate::timers::Timers;
 use crate::world::World;
@@ -64,13 +64,21 @@ pub(crate) struct Operation {
     pub(crate) deadline: Instant,
     pub(crate) durability: Durability,
     pub(crate) call: Option<Rc<Call>>,
+    /// The data of its next request, which the server asks for by grants.
+    giver: Option<Rc<Giver>>,
     tries: Cell<u32>,
 }
 
 impl Operation {
     /// The same, asking for another durability.
     pub(crate) fn with(&self, durability: Durability) -> Operation {
-        Operation { durability, tries: self.tries.clone(), call: self.call.clone(), ..*self }
+        let giver = self.giver.clone();
+        Operation { durability, tries: self.tries.clone(), call: self.call.clone(), giver, ..*self }
+    }
+
+    /// The same, whose request's data is pulled.
+    pub(crate) fn giving(&self, giver: Giver) -> Operation {
+        Operation { giver: Some(Rc::new(giver)), ..self.with(self.durability) }
     }
 
     /// The same after a transfer that took longer than its time limit, piece by piece: with as much time from
@@ -179,6 +187,7 @@ impl Core {
             deadline: self.deadline(),
             durability: Durability::Usual,
             call: self.current_call.borrow().clone(),
+            giver: None,
             tries: Cell::new(0),
         }
     }
@@ -478,6 +487,7 @@ impl Core {
             deadline: o.deadline,
             durability: o.durability,
             call: o.call.clone(),
+            giver: o.giver.clone(),
             waiter: Waiter::Caller(send),
         };
         let tag = Some(self.enqueue_at(server, asked, now));
@@ -530,6 +540,7 @@ impl Core {
                 deadline: self.world.now() + within,
                 durability: Durability::Usual,
                 call: None,
+                giver: None,
                 waiter: Waiter::Nobody,
             },
         );

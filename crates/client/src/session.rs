@@ -21,10 +21,13 @@
 //! ones.
 
 mod long_read;
+mod long_write;
 mod watch;
 
 pub(crate) use long_read::Brought;
 use long_read::LongRead;
+pub(crate) use long_write::Giver;
+use long_write::LongWrite;
 pub(crate) use watch::QUIET;
 
 use crate::Error;
@@ -33,7 +36,7 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use shoal_env::Instant;
 use shoal_env::local::Sender;
-use shoal_proto::message::{Attached, Leave, Reply, Request, SlotUse};
+use shoal_proto::message::{Attached, Grant, Leave, Reply, Request, SlotUse};
 use shoal_proto::{Durability, Frame, FrameKind, Group, Op, ServerId, SessionId, Slot, Status, message};
 use std::collections::{BTreeSet, VecDeque};
 use std::io::IoSlice;
@@ -78,6 +81,8 @@ pub(crate) struct Asked {
     pub(crate) durability: Durability,
     /// The call of a program that it is a part of.
     pub(crate) call: Option<Rc<Call>>,
+    /// The data of a long write.
+    pub(crate) giver: Option<Rc<Giver>>,
     pub(crate) waiter: Waiter,
 }
 
@@ -98,6 +103,8 @@ struct Pending {
     waiter: Waiter,
     /// It may be answered by pieces.
     long_read: Option<Box<LongRead>>,
+    /// Its data is pulled.
+    long_write: Option<Box<LongWrite>>,
 }
 
 impl Pending {
@@ -192,6 +199,8 @@ pub(crate) struct Session {
     left: BTreeSet<u64>,
     /// Those of them of which the server is to be told.
     leaving: Vec<u64>,
+    /// Parts of long writes that were granted and not sent.
+    gives: VecDeque<(u64, Grant)>,
     /// Times attached.
     pub(crate) attachments: u64,
     /// Batches taken: tells a keeper of the lease that there was traffic.
@@ -205,6 +214,9 @@ pub(crate) struct Outgoing {
     pub(crate) bulks: Vec<(usize, Vec<Bytes>)>,
     /// The operations sent, and their data's length, for the counters.
     pub(crate) ops: Vec<(&'static str, u64)>,
+    /// Bytes of long writes among the data, and how many of them were copied.
+    pub(crate) given: u64,
+    pub(crate) copied: usize,
 }
 
 impl Outgoing {
@@ -225,6 +237,7 @@ impl Outgoing {
         self.bytes.clear();
         self.bulks.clear();
         self.ops.clear();
+        (self.given, self.copied) = (0, 0);
     }
 }
 
@@ -259,6 +272,7 @@ impl Session {
             renewed_at: Instant(0),
             left: BTreeSet::new(),
             leaving: Vec::new(),
+            gives: VecDeque::new(),
             attachments: 0,
             batches: 0,
         }
@@ -282,6 +296,7 @@ impl Session {
         let groups = asked.groups.into();
         let request = Request { slot: None, timeout_ms: 0, durability: asked.durability, groups };
         let limit = Duration::from_nanos(asked.deadline.0.saturating_sub(now.0));
+        let long_write = asked.giver.map(|giver| Box::new(LongWrite::new(giver, limit)));
         let long_read = request.long_read().map(|transfer| Box::new(LongRead::new(transfer, limit)));
         let pending = Pending {
             tag,
@@ -299,6 +314,7 @@ impl Session {
             call: asked.call,
             waiter: asked.waiter,
             long_read,
+            long_write,
         };
         let queue = if changes { &mut self.want_slot } else { self.behind_slots(pending.credit) };
         queue.push_back(tag);
@@ -354,7 +370,7 @@ impl Session {
 
     /// Whether something can be sent now.
     pub(crate) fn has_outgoing(&self) -> bool {
-        self.up && !(self.ready.is_empty() && self.leaving.is_empty())
+        self.up && !(self.ready.is_empty() && self.leaving.is_empty() && self.gives.is_empty())
     }
 
     /// Whether there is a session to keep alive.
@@ -403,6 +419,7 @@ impl Session {
         self.left.clear();
         self.leaving.clear();
         self.resume_long_reads();
+        self.begin_long_writes_anew();
         let mut ready = VecDeque::from(self.pending.tags(|pending| pending.sent));
         ready.extend(self.ready.iter().filter(|tag| self.pending.get(**tag).is_some_and(|p| !p.sent)));
         self.ready = ready;
@@ -542,6 +559,7 @@ impl Session {
             out.ops.push((pending.op, pending.bulk_len));
             data += pending.bulk_len;
         }
+        self.give(data, out);
         self.batches += 1;
         !out.bytes.is_empty()
     }

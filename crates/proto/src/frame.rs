@@ -41,6 +41,10 @@ pub enum FrameKind {
     Piece = 8,
     /// [`Leave`](crate::message::Leave), client to server.
     Leave = 9,
+    /// [`Grant`](crate::message::Grant), server to client.
+    Grant = 10,
+    /// [`Give`](crate::message::Give), client to server.
+    Give = 11,
 }
 
 impl FrameKind {
@@ -55,6 +59,8 @@ impl FrameKind {
             7 => FrameKind::Refusal,
             8 => FrameKind::Piece,
             9 => FrameKind::Leave,
+            10 => FrameKind::Grant,
+            11 => FrameKind::Give,
             _ => return Err(DecodeError::Invalid("frame kind")),
         })
     }

@@ -435,5 +435,12 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         frame(FrameKind::Leave, &|out| {
             Frame::put(FrameKind::Leave, version, 0, &message::Leave { request: 1 }, 0, out)
         }),
+        frame(FrameKind::Grant, &|out| {
+            Frame::put(FrameKind::Grant, version, 1, &message::Grant { from: 16, len: 400 }, 0, out)
+        }),
+        frame(FrameKind::Give, &|out| {
+            Frame::put(FrameKind::Give, version, 1, &message::Give { from: 16, len: 400 }, 4, out);
+            out.extend_from_slice(b"bulk");
+        }),
     ]
 }

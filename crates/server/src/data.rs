@@ -51,7 +51,7 @@ pub use hand::Sweep;
 pub(crate) use hand::give_way;
 pub use long_part::{LongPart, PieceStep, PieceWalk};
 pub use part::StreamPart;
-pub use work::{Begun, Bulk, Done, Engine, Work, admit_with, begin, carry_out, status_of};
+pub use work::{Begun, Bulk, Done, Engine, Work, admit_with, begin, carry_out, status_of, write_piece};
 
 use crate::request::ctx::{Ctx, Stopped};
 use precreated::Touch;

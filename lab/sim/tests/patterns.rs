@@ -134,9 +134,13 @@ async fn open(client: &Client, file: Handle) -> OpenFile {
 }
 
 /// Writes, reads, truncations, holes and appends in turn, each compared with the model.
+/// Servers pull the data of the writes of every second seed.
 fn equals_a_naive_loop(seed: u64, servers: u16, reach: u64, steps: usize) {
     let cluster = cluster(seed, servers);
-    let options = cluster.options();
+    let mut options = cluster.options();
+    if seed % 2 == 1 {
+        options.unasked_bytes = 20_000;
+    }
     cluster.complete_client(0, move |env| async move {
         let client = Client::connect(env, options).await.unwrap();
         let file = make(&client, "file").await;
@@ -201,6 +205,81 @@ async fn counted(client: &Client, servers: u16, name: &str) -> u64 {
 }
 
 const PIECE: u64 = 256 << 10;
+
+#[test]
+fn a_strided_write_of_64_mib_over_4_servers_is_4_requests() {
+    let (servers, record, records) = (4, 8192, 8192);
+    let cluster = cluster(32, servers);
+    let options = cluster.options();
+    cluster.complete_client(0, move |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let file = make(&client, "file").await;
+        let pattern = Pattern::strided(100, record, 2 * record as i64, records).unwrap();
+        file.write(2 * record * records, Bytes::from_static(b"end")).await.unwrap();
+        let data: Bytes = (0..pattern.len()).map(|at| (at / record * 7 + at % record) as u8).collect();
+        let messages = || client.counters().messages.get("write").copied().unwrap_or(0);
+        let (before, grants) = (messages(), counted(&client, servers, "grants_sent").await);
+        file.write_pattern(&pattern, data.clone()).await.unwrap();
+        assert_eq!(messages() - before, 4);
+        let grants = counted(&client, servers, "grants_sent").await - grants;
+        assert!(grants <= pattern.len() / PIECE + u64::from(servers), "{grants} grants");
+        for at in [0, 1, 4095, records - 1] {
+            let read = file.read(100 + 2 * record * at, record as usize).await.unwrap();
+            let from = (record * at) as usize;
+            assert!(read[..] == data[from..from + record as usize], "record {at}");
+        }
+        assert_eq!(counts(&client, servers).await.in_hand, 0);
+    });
+}
+
+#[test]
+fn a_write_whose_connections_are_lost_within_its_grants_is_done_and_right() {
+    for (seed, servers) in [(51, 1), (52, 2), (53, 3)] {
+        let cluster = cluster(seed, servers);
+        let mut options = cluster.options();
+        options.unasked_bytes = 20_000;
+        let near = cluster.client_machine(0);
+        let far: Vec<_> = (0..servers).map(|id| cluster.machine_of_server(ServerId(id)).unwrap()).collect();
+        let world = cluster.world.clone();
+        cluster.complete_client(0, move |env| async move {
+            let client = Client::connect(env.clone(), options).await.unwrap();
+            let file = make(&client, "file").await;
+            let mut draw = Draw(seed);
+            let len = 2_000_000;
+            let mut model = Model::default();
+            let whole = Pattern::contiguous(0, len).unwrap();
+            let mut reconnects = 0;
+            for round in 0..10 {
+                let pattern = match round % 2 {
+                    0 => whole.clone(),
+                    _ => Pattern::strided(draw.below(9) as i64, 1000, 1500, len / 1500).unwrap(),
+                };
+                let data = draw.bytes(pattern.len());
+                let before = client.counters().reconnects;
+                let breaks = async {
+                    for _ in 0..4 {
+                        env.sleep(Duration::from_micros(300 + draw.below(8000))).await;
+                        world.reset(far[draw.below(far.len() as u64) as usize], near);
+                    }
+                };
+                let writing = file.write_pattern(&pattern, data.clone().into());
+                let (written, ()) = futures_util::future::join(writing, breaks).await;
+                written.unwrap();
+                model.write(&pattern, &data);
+                // A later write to the same place is not undone by what a lost connection brought.
+                let later = Pattern::contiguous(draw.below(len - 5000) as i64, 5000).unwrap();
+                let data = draw.bytes(5000);
+                file.write_pattern(&later, data.clone().into()).await.unwrap();
+                model.write(&later, &data);
+                reconnects += client.counters().reconnects - before;
+                let read = file.read(0, model.0.len()).await.unwrap();
+                assert!(read[..] == model.0[..], "seed {seed}, round {round}: {pattern}");
+            }
+            assert!(reconnects > 0, "no connection was lost within a write");
+            assert_eq!(counts(&client, servers).await.in_hand, 0);
+        });
+    }
+}
 
 #[test]
 fn a_strided_read_of_64_mib_over_4_servers_is_4_requests() {

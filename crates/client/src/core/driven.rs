@@ -4,7 +4,7 @@ use super::Core;
 use crate::session::{Outgoing, Session, Waiter};
 use bytes::Bytes;
 use shoal_env::Work;
-use shoal_proto::message::{Attached, Piece, Reply};
+use shoal_proto::message::{Attached, Grant, Piece, Reply};
 use shoal_proto::op::Answer;
 use shoal_proto::{ServerId, SessionId, Status};
 
@@ -74,6 +74,9 @@ impl Core {
             messages.add(op);
             counters.sent_bytes += bytes;
         }
+        counters.sent_bytes += out.given;
+        drop((counters, messages));
+        self.copied(out.copied);
         any
     }
 
@@ -133,6 +136,18 @@ impl Core {
         self.counters.borrow_mut().received_bytes += bulk.len() as u64;
         let now = self.world.now();
         self.with(server, |session| session.piece(tag, piece, bulk, now))
+    }
+
+    /// A part of a long write was granted.
+    ///
+    /// # Errors
+    /// When the connection is of no further use.
+    pub(crate) fn granted(&self, server: ServerId, tag: u64, grant: Grant) -> Result<(), String> {
+        self.world.work(Work::Message, 1);
+        let now = self.world.now();
+        self.with(server, |session| session.granted(tag, grant, now))?;
+        self.world.outgoing(server);
+        Ok(())
     }
 
     /// Whether an answer of `server` is expected.

@@ -284,6 +284,14 @@ impl Link {
                     }
                     continue;
                 }
+                if frame.kind == FrameKind::Grant {
+                    let Ok(grant) = frame.message() else { return broken("a garbled grant".to_owned()) };
+                    heard.set(heard.get() + 1);
+                    if let Err(words) = self.core.granted(self.server, frame.tag, grant) {
+                        return broken(words);
+                    }
+                    continue;
+                }
                 let reply: Reply = match frame.message() {
                     Ok(reply) if frame.kind == FrameKind::Reply => reply,
                     _ => return broken("a message that is no reply".to_owned()),

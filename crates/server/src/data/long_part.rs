@@ -8,7 +8,7 @@
 //! servers between. A piece is found by a walk that is bounded in steps, so that the cut of one never holds
 //! the thread: tiny records make small pieces.
 
-use super::part::{StreamPart, place_of};
+use super::part::{StreamPart, end_of, place_of};
 use shoal_pattern::{Distribution, Pattern, View, Window, share_len};
 use shoal_proto::{Status, Striping, Transfer, limits};
 use std::rc::Rc;
@@ -84,6 +84,24 @@ impl LongPart {
             return Err(Status::OverLimit);
         }
         Ok(is_long.then_some(part))
+    }
+
+    /// The part of a transfer's stream, whatever its length: of a write.
+    ///
+    /// # Errors
+    /// As [`LongPart::of`].
+    pub fn of_write(transfer: &Transfer) -> Result<LongPart, Status> {
+        let (window, striping, index) = place_of(transfer)?;
+        share_len(&transfer.pattern, window, &striping, index).map_err(|_| Status::Invalid)?;
+        if window.len > limits::TRANSFER_BYTES_MAX {
+            return Err(Status::OverLimit);
+        }
+        Ok(LongPart { pattern: Rc::new(transfer.pattern.clone()), window, striping, index })
+    }
+
+    /// No byte of it lies at this offset of the stream or after it.
+    pub fn end(&self) -> u64 {
+        end_of(&self.pattern, self.window, &self.striping, self.index)
     }
 
     fn is_long_by_walk(&self) -> Result<bool, Status> {

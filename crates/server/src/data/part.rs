@@ -45,6 +45,13 @@ pub(super) fn place_of(transfer: &Transfer) -> Result<(Window, Striping, u32), S
     Ok((window, transfer.share.striping(), u32::from(index)))
 }
 
+/// No byte of a share lies at this offset of its stream or after it.
+pub(super) fn end_of(pattern: &Pattern, window: Window, striping: &Striping, index: u32) -> u64 {
+    let bounds = pattern.window_bounds(window.from, window.len);
+    let logical_end = bounds.map_or(0, |(_, end)| u64::try_from(end).unwrap_or(0));
+    striping.physical_size(index, logical_end)
+}
+
 impl StreamPart {
     /// The part of a transfer's stream.
     ///
@@ -80,9 +87,7 @@ impl StreamPart {
     }
 
     fn found_end(&self) -> u64 {
-        let bounds = self.pattern.window_bounds(self.window.from, self.window.len);
-        let logical_end = bounds.map_or(0, |(_, end)| u64::try_from(end).unwrap_or(0));
-        self.striping.physical_size(self.index, logical_end)
+        end_of(&self.pattern, self.window, &self.striping, self.index)
     }
 
     /// Whether a walk of all records takes no longer than a walk may.

@@ -45,6 +45,13 @@ pub enum Work {
         /// As of [`Work::Read`].
         count: ChangeCount,
     },
+    /// Write a part of any length from data that its client is asked for, piece by piece.
+    Pull {
+        /// The part.
+        part: Box<LongPart>,
+        /// The stream when the request was looked at: it must have that generation.
+        info: StreamInfo,
+    },
     /// Write a part of the stream from dense data.
     Write {
         /// Generation the stream must have.
@@ -166,6 +173,7 @@ pub async fn begin(engine: &Engine, bulk: Bulk, deadline: Instant) -> Result<Beg
         Work::Allocate { mode: Allocation::Punch, .. }
         | Work::Read { .. }
         | Work::Flow { .. }
+        | Work::Pull { .. }
         | Work::Fsync => None,
         Work::Allocate { len, .. } => {
             admit(engine, *len).await?;
@@ -191,8 +199,8 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
             let data = engine.sweep.read(stream, info.generation, *part).await?;
             Ok(Done { count, ..unchanged(info, data) })
         }
-        // The executor sends it: it has the connection.
-        Work::Flow { .. } => Err(Status::NotSupported),
+        // The executor moves it: it has the connection.
+        Work::Flow { .. } | Work::Pull { .. } => Err(Status::NotSupported),
         Work::Write { generation, part, data } => {
             let writing = engine.sweep.write(stream, generation, *part, data, at);
             changed(&engine, stream, async { Ok((0, writing.await?)) }).await
@@ -222,6 +230,22 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
             Ok(unchanged(nothing, Bytes::new()))
         }
     }
+}
+
+/// Write one piece of a long write, if there is space. The time of the write is the moment of this call.
+///
+/// # Errors
+/// As the store answers; `NoSpace`: nothing of the piece was written.
+pub async fn write_piece(
+    engine: Engine,
+    stream: Handle,
+    generation: u64,
+    part: StreamPart,
+    data: Bytes,
+) -> Result<StreamInfo, Status> {
+    admit(&engine, data.len() as u64).await?;
+    let at = engine.env.wall();
+    engine.sweep.write(stream, generation, part, data, at).await
 }
 
 /// Change bytes of a stream, in the store and not by a batch. Gives where they went.

@@ -10,11 +10,13 @@
 
 mod credit;
 mod frames;
+mod grants;
 mod handshake;
 mod line;
 
 pub use credit::Credits;
 pub use frames::{Frames, Scratch};
+pub use grants::Grants;
 pub use handshake::{Own, Refused, greet, hear, introduce, who_listens};
 pub use line::{Line, PieceRoom};
 
@@ -24,7 +26,7 @@ use crate::ops;
 use crate::request::executor;
 use crate::shard::Shard;
 use shoal_env::{Reader, Work, Writer};
-use shoal_proto::message::{Leave, Refusal};
+use shoal_proto::message::{Give, Leave, Refusal};
 use shoal_proto::{Frame, FrameKind, Request, Status, limits};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -151,6 +153,9 @@ fn request(shard: &Rc<Shard>, session: &Rc<Session>, line: &Rc<Line>, frame: Fra
         line.leave(leave.request);
         return Ok(());
     }
+    if frame.kind == FrameKind::Give {
+        return given(line, frame);
+    }
     if frame.kind != FrameKind::Request {
         return Err(Refused::new(Status::BadMessage, "only requests are expected on an attached connection"));
     }
@@ -177,6 +182,18 @@ fn request(shard: &Rc<Shard>, session: &Rc<Session>, line: &Rc<Line>, frame: Fra
     let waiter = Waiter { line: line.clone(), tag: frame.tag, bulk_bytes, wanted_bytes, arrived };
     executor::accept(shard, session, request, frame.bulk, waiter);
     Ok(())
+}
+
+/// A part of a long write came.
+fn given(line: &Line, frame: Frame) -> Result<(), Refused> {
+    let give: Give = frame.message().map_err(|error| {
+        Refused::new(Status::BadMessage, format!("a part of a write cannot be decoded: {error}"))
+    })?;
+    line.given(frame.tag, give, frame.bulk).map_err(|why| {
+        let Give { from, len } = give;
+        let words = format!("packed bytes {from} to {} of a write: {why}", from.saturating_add(len));
+        Refused::new(Status::BadMessage, words)
+    })
 }
 
 /// Bytes of data a request may be answered with in the reply itself, at most.

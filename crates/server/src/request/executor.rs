@@ -7,6 +7,7 @@
 
 mod compound;
 mod pieces;
+mod pull;
 mod wait;
 
 pub use compound::{Asker, Collected, Compound, decode_replies, encode_reply};

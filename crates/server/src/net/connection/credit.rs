@@ -44,7 +44,7 @@ impl Credits {
 }
 
 fn holds_something(line: &Line) -> bool {
-    !line.is_dead() && (line.long_reads() > 0 || line.held_bytes() > 0)
+    !line.is_dead() && (line.flows() > 0 || line.held_bytes() > 0)
 }
 
 #[cfg(test)]

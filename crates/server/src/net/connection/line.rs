@@ -1,12 +1,14 @@
 //! The state shared between a connection's loop and the requests that came over it: the output queue, and its
 //! life.
 
+use super::grants::Grants;
 use crate::net::session::Session;
 use bytes::Bytes;
 use shoal_env::WriterImpl;
 use shoal_env::local::Notify;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::Codec;
+use shoal_proto::message::Give;
 use shoal_proto::{Frame, FrameKind};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -50,14 +52,16 @@ pub struct Line {
     /// Long reads under way, by tag, and whether their client has left them.
     long_reads: RefCell<BTreeMap<u64, bool>>,
     left: Notify,
-    /// Bytes of pieces that are being read for it.
+    /// Long writes under way, by tag.
+    long_writes: RefCell<BTreeMap<u64, Rc<Grants>>>,
+    /// Bytes of pieces that are being read for it, or are granted to it and not written.
     reserved: Cell<usize>,
-    /// Woken when bytes were written, or are not reserved any more, while there are long reads.
+    /// Woken when bytes were written, or are not reserved any more, while there are long reads or writes.
     drained: Notify,
 }
 
-/// Room for a piece that is being read: a part of its connection's credit until it is dropped, which is when
-/// the piece waits to be written.
+/// Room for a piece that is being read, or granted: a part of its connection's credit until it is dropped,
+/// which is when the piece waits to be sent, or is written.
 pub struct PieceRoom {
     line: Rc<Line>,
     bytes: usize,
@@ -95,6 +99,7 @@ impl Line {
             session: RefCell::default(),
             long_reads: RefCell::default(),
             left: Notify::default(),
+            long_writes: RefCell::default(),
             reserved: Cell::new(0),
             drained: Notify::default(),
         })
@@ -151,9 +156,35 @@ impl Line {
         &self.left
     }
 
-    /// Long reads under way.
-    pub fn long_reads(&self) -> usize {
-        self.long_reads.borrow().len()
+    /// The data of a long write is pulled from here on; `None`: there is one with this tag.
+    pub fn begin_long_write(&self, tag: u64) -> Option<Rc<Grants>> {
+        let mut long_writes = self.long_writes.borrow_mut();
+        if long_writes.contains_key(&tag) {
+            return None;
+        }
+        Some(long_writes.entry(tag).or_default().clone())
+    }
+
+    /// No part of it is taken any more.
+    pub fn end_long_write(&self, tag: u64) {
+        self.long_writes.borrow_mut().remove(&tag);
+        self.drained.wake_all();
+    }
+
+    /// A part of a long write came.
+    ///
+    /// # Errors
+    /// It was not granted, in words.
+    pub fn given(&self, tag: u64, give: Give, bulk: Bytes) -> Result<(), &'static str> {
+        match self.long_writes.borrow().get(&tag) {
+            Some(grants) => grants.give(give, bulk),
+            None => Err("no such write is under way"),
+        }
+    }
+
+    /// Long reads and writes under way.
+    pub fn flows(&self) -> usize {
+        self.long_reads.borrow().len() + self.long_writes.borrow().len()
     }
 
     /// Bytes that this connection holds: those that wait to be written, and pieces that are being read.
@@ -270,7 +301,7 @@ impl Line {
             };
             out.advance(written);
             drop(out);
-            if !self.long_reads.borrow().is_empty() {
+            if self.flows() > 0 {
                 self.drained.wake_all();
             }
         }

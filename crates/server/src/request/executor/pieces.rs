@@ -196,7 +196,7 @@ impl Flow {
     /// Begin to read the next piece, or walk on to it.
     fn begin_one(&mut self) -> Result<Begun, Status> {
         let line = &self.waiter.line;
-        let at_once = (limits::FLOW_CHUNKS_MAX / line.long_reads().max(1)).max(1);
+        let at_once = (limits::FLOW_CHUNKS_MAX / line.flows().max(1)).max(1);
         if self.reading.len() >= at_once {
             return Ok(Begun::Nothing);
         }

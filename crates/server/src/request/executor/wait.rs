@@ -1,7 +1,7 @@
 //! The reasons for which a compound may have to wait, and how each wait ends.
 
 use super::compound::Compound;
-use super::{discard, end, pieces};
+use super::{discard, end, pieces, pull};
 use crate::counters::add;
 use crate::data;
 use crate::data::Work;
@@ -185,6 +185,9 @@ async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
     if let Work::Flow { part, info, count } = bulk.work {
         return pieces::send(compound, &stopped, bulk.stream, *part, (info, count)).await;
     }
+    if let Work::Pull { part, info } = bulk.work {
+        return pull::receive(compound, stopped, bulk.stream, *part, info).await;
+    }
     let (at, stream) = ((stopped.at, bulk.stream), bulk.stream);
     let writes = compound.ops().get(stopped.at).is_some_and(Op::changes);
     let makes_durable = durable_beside(compound, &bulk)?;
@@ -222,7 +225,7 @@ async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
 fn durable_beside(compound: &Compound, bulk: &data::Bulk) -> Result<bool, Status> {
     let asks = compound.durability == Durability::Durable;
     match &bulk.work {
-        Work::Read { .. } | Work::Flow { .. } | Work::Fsync => Ok(false),
+        Work::Read { .. } | Work::Flow { .. } | Work::Pull { .. } | Work::Fsync => Ok(false),
         // Only the other servers' own fsyncs make their writes for it durable: its client requests those.
         Work::Append { layout: Some(_), .. } if asks => Err(Status::NotSupported),
         Work::Write { .. } | Work::Append { .. } | Work::Allocate { .. } => Ok(asks),
