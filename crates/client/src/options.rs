@@ -31,7 +31,7 @@ pub struct Options {
     pub slots: u16,
     /// Data sent or fetched as one message up to this many bytes (and up to what the server allows).
     pub eager_bytes: usize,
-    /// Data of one write that one server is sent without its asking for it; of a longer one it pulls the data.
+    /// Data of one write sent to one server without its grant; a longer one is pulled.
     pub unasked_bytes: u64,
     /// Nothing is changed by this client, nor opened for writing: such calls fail with `ReadOnly`, and are
     /// not sent.

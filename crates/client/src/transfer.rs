@@ -168,8 +168,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Do `send` for every message of every touched datafile, as many at once as a flow may have, or `pull`
-    /// once where there are more. All end before this returns, also after an error: nothing is under way after
-    /// it.
+    /// once where there are more. All end before this returns, also after an error: nothing is under way
+    /// after it.
     async fn each<T>(
         &self,
         send: impl AsyncFn(u32, Handle, Window) -> Result<T, Error>,

@@ -252,7 +252,7 @@ fn worker_starter(
     let mut options = cluster.options();
     options.timeout = config.timeout;
     if seed.is_multiple_of(3) {
-        // What is longer is pulled.
+        // Longer writes are pulled.
         options.unasked_bytes = 10_000;
     }
     (options.name_cache, options.attr_cache) = (shared.cache, shared.cache);

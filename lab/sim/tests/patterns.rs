@@ -73,7 +73,8 @@ impl Draw {
         }
     }
 
-    /// A pattern of which servers hold more than a reply may carry: such a one again and again, moved a little.
+    /// A pattern of which servers hold more than a reply may carry: such a one again and again, moved a
+    /// little.
     fn long_pattern(&mut self, reach: u64) -> Pattern {
         let record = 1 + self.below(reach / 3);
         let rows = 2 + 1_200_000 / record;

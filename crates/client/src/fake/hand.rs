@@ -142,8 +142,7 @@ impl Hand {
             while let Some(frame) = Frame::take(&mut stream).unwrap() {
                 match frame.kind {
                     FrameKind::Request => requests.push((frame.tag, frame.message().unwrap(), frame.bulk)),
-                    // That a read is awaited no longer: nothing of it is under way here. Parts of a write: a test that
-                    // grants them looks at them itself.
+                    // The end of a read, of which nothing is under way here; a part of a write.
                     kind => assert!(matches!(kind, FrameKind::Leave | FrameKind::Give)),
                 }
             }

@@ -5,10 +5,10 @@
 //!   lost here                                T
 //!   asked again                              ├──────────────────────────────┤   the rest, from T on
 //! ```
-//! The pieces come in any order. **After a lost connection the rest is asked for**: from the first packed byte
-//! on that did not come; pieces after it come again. So a transfer ends over connections that do not last for
-//! the whole of it, and at most the credit of one connection is sent twice. Each piece has the facts of the
-//! look that it was read after, as if each were a read of its own.
+//! The pieces come in any order. **After a lost connection the rest is asked for**: from the first packed
+//! byte on that did not come; pieces after it come again. So a transfer ends over connections that do not
+//! last for the whole of it, and at most the credit of one connection is sent twice. Each piece has the facts
+//! of the look that it was read after, as if each were a read of its own.
 //!
 //! **A piece is taken only if it was asked for, inside the window, and once**; else the request fails and the
 //! connection ends. The time limit counts from the last piece that brought something new: what comes again

@@ -14,8 +14,8 @@
 //! that came are written to their end or dropped before. The write counts as not begun, so its retry is done
 //! from the start. A client that lets the time limit pass with a grant open loses its connection.
 //!
-//! An error ends the write, with some of its bytes there. Its reply leaves when all that was granted has come,
-//! so that no part of a write comes after its reply.
+//! An error ends the write, with some of its bytes there. Its reply leaves when all that was granted has
+//! come, so that no part of a write comes after its reply.
 //!
 //! [`Credits`]: crate::net::connection::Credits
 
@@ -50,7 +50,7 @@ enum Granted {
     Nothing,
 }
 
-/// What a wait of a long write ended with.
+/// The end of one wait of a long write.
 enum Came {
     /// A piece was written, or not.
     Written(Written),
@@ -251,7 +251,7 @@ impl Pull {
         }
     }
 
-    /// What came is written.
+    /// Begin to write the parts that came.
     fn begin_writes(&mut self) {
         while let Some(data) = self.grants.take() {
             let Some((room, part)) = self.awaited.pop_front() else { return };
