@@ -197,7 +197,7 @@ pub(crate) struct Session {
     renewed_at: Instant,
     /// Long reads that were left on this connection, and whose replies did not come yet.
     left: BTreeSet<u64>,
-    /// Those of them of which the server is to be told.
+    /// Those of them that the server is still to be informed of.
     leaving: Vec<u64>,
     /// Parts of long writes that were granted and not sent.
     gives: VecDeque<(u64, Grant)>,

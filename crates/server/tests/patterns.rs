@@ -83,7 +83,7 @@ fn hostile_patterns_are_refused_and_nothing_of_them_is_done() {
             (file.transfer(endless()), Status::OverLimit),
         ] {
             let words = format!("{transfer:?}");
-            // What is too long for a message is read by pieces.
+            // A read that is too long for a message goes by pieces.
             if transfer.pattern != large {
                 assert_eq!(file.read(&mut client, transfer.clone()).await.0, status, "read {words}");
             }

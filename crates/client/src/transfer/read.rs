@@ -173,7 +173,7 @@ fn fetched(plan: &Plan<'_>, index: u32, told: Told) -> Result<Vec<Fetched>, Erro
     Ok(parts)
 }
 
-/// What came of packed bytes of the transfer, if it can be that.
+/// The part of an answer for packed bytes of the transfer, if it can be that.
 fn fetched_part(
     plan: &Plan<'_>,
     index: u32,
