@@ -309,3 +309,26 @@ fn a_client_that_gives_nothing_holds_its_credit_until_its_time_limit_and_slows_n
         assert!(all.iter().zip(0..).all(|(found, at)| *found == byte(at, 5)));
     });
 }
+
+#[test]
+fn a_server_that_stops_ends_long_writes_at_once_and_their_client_asks_again() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        let file = File::new(&mut client).await;
+        let tag = begin(&mut client, file.first(LEN)).await;
+        let grant = next(&mut client, tag).await.unwrap();
+        client.give(tag, grant, bytes(grant, 1)).await;
+        assert_eq!(next(&mut client, tag).await.unwrap().from, CHUNK);
+        let server = cluster.servers[0].take().unwrap();
+        let until = env.now() + Duration::from_secs(5);
+        // The time limit of the write is longer.
+        env.deadline(until, server.stop()).await.expect("the stop waits for the client").unwrap();
+        let status = loop {
+            if let Err(reply) = next(&mut client, tag).await {
+                break reply.status;
+            }
+        };
+        assert_eq!(status, Status::Unavailable);
+    });
+}

@@ -234,6 +234,7 @@ impl Line {
     /// Read nothing more; end when all requests are answered and the answers written.
     pub fn close(&self) {
         self.closing.set(true);
+        self.long_writes.borrow().values().for_each(|grants| grants.came().wake_all());
         self.wake();
     }
 

@@ -15,7 +15,8 @@
 //! from the start. A client that lets the time limit pass with a grant open loses its connection.
 //!
 //! An error ends the write, with some of its bytes there. Its reply leaves when all that was granted has
-//! come, so that no part of a write comes after its reply.
+//! come, so that no part of a write comes after its reply. A connection that is being closed (its server
+//! ends) is read no more: its long writes end with `Unavailable`, and the client asks for them again.
 //!
 //! [`Credits`]: crate::net::connection::Credits
 
@@ -164,6 +165,9 @@ impl Pull {
             let drained = self.waiter.line.drained().wait();
             let came = self.grants.came().wait();
             self.begin_writes();
+            if self.gives_no_more() && !(self.is_cut && self.awaited.is_empty()) {
+                return Err(Broken::Failed(Status::Unavailable));
+            }
             let granted = if self.is_cut { Granted::Nothing } else { self.grant_one()? };
             let is_over = self.writing.is_empty() || mutant::is(Mutant::PulledEarly);
             if self.is_cut && self.awaited.is_empty() && is_over {
@@ -202,18 +206,18 @@ impl Pull {
         if is_gone && mutant::is(Mutant::GivenUpWrites) {
             self.write_later();
         }
-        while !self.writing.is_empty() || (!is_gone && self.grants.is_open()) {
+        while !self.writing.is_empty() || (!is_gone && self.is_owed()) {
             if is_gone {
                 self.writing.next().await;
                 continue;
             }
             let came = self.grants.came().wait();
-            if !self.grants.is_open() && self.writing.is_empty() {
+            if !self.is_owed() && self.writing.is_empty() {
                 break;
             }
-            match self.next(compound, async { came.await }).await {
+            match self.next(compound, came).await {
                 Came::Written(_) | Came::News => {}
-                Came::Late if !self.grants.is_open() => {
+                Came::Late if !self.is_owed() => {
                     self.writing.next().await;
                 }
                 // A client that does not give what it was granted is of no further use.
@@ -249,6 +253,16 @@ impl Pull {
             Either::Left((Err(_), _)) => Came::Late,
             Either::Right(_) => Came::Gone,
         }
+    }
+
+    /// The connection is being closed: nothing more is read from it.
+    fn gives_no_more(&self) -> bool {
+        self.waiter.line.is_closing()
+    }
+
+    /// Whether something that was granted will come.
+    fn is_owed(&self) -> bool {
+        self.grants.is_open() && !self.gives_no_more()
     }
 
     /// Begin to write the parts that came.

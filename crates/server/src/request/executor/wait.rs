@@ -7,7 +7,7 @@ use crate::data;
 use crate::data::Work;
 use crate::data::pools;
 use crate::data::precreated::Touch;
-use crate::net::session::Running;
+use crate::net::session::{Running, Waiter};
 use crate::ops::{self, RunAs};
 use crate::request::ctx::{Fact, FactKey, Facts};
 use crate::shard::Shard;
@@ -252,10 +252,11 @@ pub(super) async fn within<T>(compound: &Compound, future: impl Future<Output = 
 /// Until no client waits for a compound any more.
 pub(super) async fn abandoned(running: Rc<Running>, own: bool) {
     loop {
-        let waiters = running.waiters.borrow();
-        let next =
-            waiters.iter().find(|w| !w.is_gone()).map(|w| (w.line.died().wait(), w.line.left().wait()));
-        drop(waiters);
+        let next = {
+            let waiters = running.waiters.borrow();
+            let waits = |w: &Waiter| (w.line.died().wait(), w.line.left().wait());
+            waiters.iter().find(|w| !w.is_gone()).map(waits)
+        };
         match next {
             Some((died, left)) => drop(select(died, left).await),
             None if own => std::future::pending().await,
