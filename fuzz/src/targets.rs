@@ -9,7 +9,7 @@ use shoal_config::server_key::ServerKeyFile;
 use shoal_env::Address;
 use shoal_pattern::codec::{self, Codec};
 use shoal_pattern::{Branch, Compressor, Deal, Pairing, Pattern, Region, View, Window, share_len};
-use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal};
+use shoal_proto::message::{Attach, Attached, Challenge, Give, Grant, Hello, Leave, Piece, Refusal};
 use shoal_proto::{
     Action, Answer, Blob, ClientId, ClusterMap, Dist, Frame, FrameKind, Handle, Kind, Many, Op, Reply,
     Request, ServerId, SessionId, Slot, Striping, Template, Time, limits, samples,
@@ -45,6 +45,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "attach", run: keeps::<Attach>, seeds: || bodies(FrameKind::Attach) },
     Target { name: "attached", run: keeps::<Attached>, seeds: || bodies(FrameKind::Attached) },
     Target { name: "refusal", run: keeps::<Refusal>, seeds: || bodies(FrameKind::Refusal) },
+    Target { name: "piece", run: keeps::<Piece>, seeds: || bodies(FrameKind::Piece) },
+    Target { name: "leave", run: keeps::<Leave>, seeds: || bodies(FrameKind::Leave) },
+    Target { name: "grant", run: keeps::<Grant>, seeds: || bodies(FrameKind::Grant) },
+    Target { name: "give", run: keeps::<Give>, seeds: || bodies(FrameKind::Give) },
     Target { name: "op", run: keeps::<Op>, seeds: || encoded(samples::ops()) },
     Target { name: "answer", run: keeps::<Answer>, seeds: || encoded(samples::answers()) },
     Target { name: "actions", run: keeps::<Many<Action, { limits::ACTIONS_MAX }>>, seeds: actions },
@@ -133,6 +137,10 @@ fn take_frames(bytes: &[u8]) {
             FrameKind::Request => keeps::<Request>(&frame.body),
             FrameKind::Reply => keeps::<Reply>(&frame.body),
             FrameKind::Refusal => keeps::<Refusal>(&frame.body),
+            FrameKind::Piece => keeps::<Piece>(&frame.body),
+            FrameKind::Leave => keeps::<Leave>(&frame.body),
+            FrameKind::Grant => keeps::<Grant>(&frame.body),
+            FrameKind::Give => keeps::<Give>(&frame.body),
         }
     }
 }
@@ -570,6 +578,10 @@ mod tests {
             "attach" => Attach::from_bytes(bytes).is_ok(),
             "attached" => Attached::from_bytes(bytes).is_ok(),
             "refusal" => Refusal::from_bytes(bytes).is_ok(),
+            "piece" => Piece::from_bytes(bytes).is_ok(),
+            "leave" => Leave::from_bytes(bytes).is_ok(),
+            "grant" => Grant::from_bytes(bytes).is_ok(),
+            "give" => Give::from_bytes(bytes).is_ok(),
             "op" => Op::from_bytes(bytes).is_ok(),
             "answer" => Answer::from_bytes(bytes).is_ok(),
             "actions" => Many::<Action, { limits::ACTIONS_MAX }>::from_bytes(bytes).is_ok(),

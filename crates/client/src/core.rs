@@ -22,7 +22,7 @@ use crate::locks::OwnLocks;
 use crate::map::KnownMap;
 use crate::ops::Inherited;
 use crate::pages::PagesCell;
-use crate::session::{Answered, Asked, QUIET, Session, Waiter};
+use crate::session::{Answered, Asked, Brought, Giver, QUIET, Session, Waiter};
 use crate::shards::SplitDirectories;
 use crate::timers::Timers;
 use crate::world::World;
@@ -64,13 +64,29 @@ pub(crate) struct Operation {
     pub(crate) deadline: Instant,
     pub(crate) durability: Durability,
     pub(crate) call: Option<Rc<Call>>,
+    /// The data of its next request, which the server asks for by grants.
+    giver: Option<Rc<Giver>>,
     tries: Cell<u32>,
 }
 
 impl Operation {
     /// The same, asking for another durability.
     pub(crate) fn with(&self, durability: Durability) -> Operation {
-        Operation { durability, tries: self.tries.clone(), call: self.call.clone(), ..*self }
+        let giver = self.giver.clone();
+        Operation { durability, tries: self.tries.clone(), call: self.call.clone(), giver, ..*self }
+    }
+
+    /// The same, whose request's data is pulled.
+    pub(crate) fn giving(&self, giver: Giver) -> Operation {
+        Operation { giver: Some(Rc::new(giver)), ..self.with(self.durability) }
+    }
+
+    /// The same after a transfer that took longer than its time limit, piece by piece: with as much time from
+    /// now on as it had at its begin.
+    pub(crate) fn renewed(&self, now: Instant) -> Operation {
+        let limit = self.deadline.since(self.began);
+        let deadline = if now < self.deadline { self.deadline } else { now + limit };
+        Operation { deadline, ..self.with(self.durability) }
     }
 
     /// The same, ending then.
@@ -91,6 +107,8 @@ pub(crate) struct Told {
     pub(crate) answers: Vec<Answer>,
     pub(crate) bulk: Bytes,
     pub(crate) loss: Loss,
+    /// The pieces of a long read, in packed order.
+    pub(crate) pieces: Vec<Brought>,
 }
 
 /// The same, when the group may have failed on its way.
@@ -100,6 +118,7 @@ pub(crate) struct ToldGroup {
     pub(crate) answers: Vec<Answer>,
     pub(crate) bulk: Bytes,
     pub(crate) loss: Loss,
+    pub(crate) pieces: Vec<Brought>,
 }
 
 /// See the module's page.
@@ -168,6 +187,7 @@ impl Core {
             deadline: self.deadline(),
             durability: Durability::Usual,
             call: self.current_call.borrow().clone(),
+            giver: None,
             tries: Cell::new(0),
         }
     }
@@ -259,7 +279,7 @@ impl Core {
         reply_bytes: u64,
     ) -> Result<Told, Error> {
         let count = ops.len();
-        let ToldGroup { server, status, answers, bulk, loss } =
+        let ToldGroup { server, status, answers, bulk, loss, pieces } =
             self.ask_group(o, server, ops, bulk, reply_bytes).await?;
         if status != Status::Ok {
             return Err(o.error(status).from(server));
@@ -267,7 +287,7 @@ impl Core {
         if answers.len() != count {
             return Err(o.error(Status::BadMessage).from(server).because("answers are missing in its reply"));
         }
-        Ok(Told { server, answers, bulk, loss })
+        Ok(Told { server, answers, bulk, loss, pieces })
     }
 
     /// The same for a group that may fail on its way. **An operation on an entry of a split directory goes to
@@ -321,7 +341,8 @@ impl Core {
                             .iter()
                             .for_each(|group| self.note_changes(server, &group.ops, &answers, loss));
                     }
-                    return Ok(ToldGroup { server, status, answers, bulk: answered.bulk, loss });
+                    let Answered { bulk, pieces, .. } = answered;
+                    return Ok(ToldGroup { server, status, answers, bulk, loss, pieces });
                 }
             }
             groups = answered.groups;
@@ -466,6 +487,7 @@ impl Core {
             deadline: o.deadline,
             durability: o.durability,
             call: o.call.clone(),
+            giver: o.giver.clone(),
             waiter: Waiter::Caller(send),
         };
         let tag = Some(self.enqueue_at(server, asked, now));
@@ -518,6 +540,7 @@ impl Core {
                 deadline: self.world.now() + within,
                 durability: Durability::Usual,
                 call: None,
+                giver: None,
                 waiter: Waiter::Nobody,
             },
         );

@@ -123,6 +123,7 @@ impl Core {
                 deadline: self.world.now() + patience,
                 durability: Durability::Usual,
                 call: None,
+                giver: None,
                 waiter: Waiter::Map,
             },
         );

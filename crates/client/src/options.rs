@@ -31,6 +31,8 @@ pub struct Options {
     pub slots: u16,
     /// Data sent or fetched as one message up to this many bytes (and up to what the server allows).
     pub eager_bytes: usize,
+    /// Data of one write sent to one server without its grant; a longer one is pulled.
+    pub unasked_bytes: u64,
     /// Nothing is changed by this client, nor opened for writing: such calls fail with `ReadOnly`, and are
     /// not sent.
     pub read_only: bool,
@@ -52,6 +54,7 @@ impl Options {
             timeout: TIMEOUT,
             slots: 64,
             eager_bytes: limits::EAGER_BYTES_MAX,
+            unasked_bytes: limits::CREDIT_BYTES as u64,
             read_only: false,
             polling: Duration::ZERO,
         }

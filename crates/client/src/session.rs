@@ -20,8 +20,14 @@
 //! The queues are in order of asking: a large transfer at the head of its queue is not overtaken by small
 //! ones.
 
+mod long_read;
+mod long_write;
 mod watch;
 
+pub(crate) use long_read::Brought;
+use long_read::LongRead;
+pub(crate) use long_write::Giver;
+use long_write::LongWrite;
 pub(crate) use watch::QUIET;
 
 use crate::Error;
@@ -30,9 +36,9 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use shoal_env::Instant;
 use shoal_env::local::Sender;
-use shoal_proto::message::{Attached, Reply, Request, SlotUse};
+use shoal_proto::message::{Attached, Grant, Leave, Reply, Request, SlotUse};
 use shoal_proto::{Durability, Frame, FrameKind, Group, Op, ServerId, SessionId, Slot, Status, message};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::IoSlice;
 use std::rc::Rc;
 use std::time::Duration;
@@ -51,6 +57,8 @@ pub(crate) struct Answered {
     pub(crate) bulk: Bytes,
     pub(crate) groups: Vec<Group>,
     pub(crate) sent: Vec<Bytes>,
+    /// The pieces that came before the reply, in packed order.
+    pub(crate) pieces: Vec<Brought>,
 }
 
 /// The receiver of the answer.
@@ -73,6 +81,8 @@ pub(crate) struct Asked {
     pub(crate) durability: Durability,
     /// The call of a program that it is a part of.
     pub(crate) call: Option<Rc<Call>>,
+    /// The data of a long write.
+    pub(crate) giver: Option<Rc<Giver>>,
     pub(crate) waiter: Waiter,
 }
 
@@ -91,6 +101,10 @@ struct Pending {
     asked_at: Instant,
     call: Option<Rc<Call>>,
     waiter: Waiter,
+    /// It may be answered by pieces.
+    long_read: Option<Box<LongRead>>,
+    /// Its data is pulled.
+    long_write: Option<Box<LongWrite>>,
 }
 
 impl Pending {
@@ -181,6 +195,12 @@ pub(crate) struct Session {
     /// The lease, and when the newest request was made that was answered.
     lease: Duration,
     renewed_at: Instant,
+    /// Long reads that were left on this connection, and whose replies did not come yet.
+    left: BTreeSet<u64>,
+    /// Those of them that the server is still to be informed of.
+    leaving: Vec<u64>,
+    /// Parts of long writes that were granted and not sent.
+    gives: VecDeque<(u64, Grant)>,
     /// Times attached.
     pub(crate) attachments: u64,
     /// Batches taken: tells a keeper of the lease that there was traffic.
@@ -194,6 +214,9 @@ pub(crate) struct Outgoing {
     pub(crate) bulks: Vec<(usize, Vec<Bytes>)>,
     /// The operations sent, and their data's length, for the counters.
     pub(crate) ops: Vec<(&'static str, u64)>,
+    /// Bytes of long writes among the data, and how many of them were copied.
+    pub(crate) given: u64,
+    pub(crate) copied: usize,
 }
 
 impl Outgoing {
@@ -214,6 +237,7 @@ impl Outgoing {
         self.bytes.clear();
         self.bulks.clear();
         self.ops.clear();
+        (self.given, self.copied) = (0, 0);
     }
 }
 
@@ -246,6 +270,9 @@ impl Session {
             silent: false,
             lease: Duration::ZERO,
             renewed_at: Instant(0),
+            left: BTreeSet::new(),
+            leaving: Vec::new(),
+            gives: VecDeque::new(),
             attachments: 0,
             batches: 0,
         }
@@ -266,15 +293,15 @@ impl Session {
         self.next_tag += 1;
         let bulk_len = asked.bulk.iter().map(|part| part.len() as u64).sum();
         let changes = asked.groups.iter().flat_map(|group| group.ops.iter()).any(Op::changes);
+        let groups = asked.groups.into();
+        let request = Request { slot: None, timeout_ms: 0, durability: asked.durability, groups };
+        let limit = Duration::from_nanos(asked.deadline.0.saturating_sub(now.0));
+        let long_write = asked.giver.map(|giver| Box::new(LongWrite::new(giver, limit)));
+        let long_read = request.long_read().map(|transfer| Box::new(LongRead::new(transfer, limit)));
         let pending = Pending {
             tag,
             op: asked.op,
-            request: Request {
-                slot: None,
-                timeout_ms: 0,
-                durability: asked.durability,
-                groups: asked.groups.into(),
-            },
+            request,
             credit: bulk_len + asked.reply_bytes,
             bulk: asked.bulk,
             bulk_len,
@@ -286,6 +313,8 @@ impl Session {
             asked_at: now,
             call: asked.call,
             waiter: asked.waiter,
+            long_read,
+            long_write,
         };
         let queue = if changes { &mut self.want_slot } else { self.behind_slots(pending.credit) };
         queue.push_back(tag);
@@ -341,7 +370,7 @@ impl Session {
 
     /// Whether something can be sent now.
     pub(crate) fn has_outgoing(&self) -> bool {
-        self.up && !self.ready.is_empty()
+        self.up && !(self.ready.is_empty() && self.leaving.is_empty() && self.gives.is_empty())
     }
 
     /// Whether there is a session to keep alive.
@@ -387,6 +416,10 @@ impl Session {
         for tag in self.pending.tags(|pending| pending.is_late_read(now)) {
             self.fail(tag, Status::TimedOut, "the connection to it was restored only after the deadline");
         }
+        self.left.clear();
+        self.leaving.clear();
+        self.resume_long_reads();
+        self.begin_long_writes_anew();
         let mut ready = VecDeque::from(self.pending.tags(|pending| pending.sent));
         ready.extend(self.ready.iter().filter(|tag| self.pending.get(**tag).is_some_and(|p| !p.sent)));
         self.ready = ready;
@@ -486,6 +519,10 @@ impl Session {
             Some(pending) if pending.sent => {
                 // A read: an answer that still comes has no receiver.
                 pending.waiter = Waiter::Nobody;
+                if pending.long_read.is_some() && self.up {
+                    self.left.insert(tag);
+                    self.leaving.push(tag);
+                }
                 self.remove(tag);
             }
             _ => drop(self.remove(tag)),
@@ -498,6 +535,9 @@ impl Session {
         out.clear();
         if !self.up {
             return false;
+        }
+        for request in std::mem::take(&mut self.leaving) {
+            Frame::put(FrameKind::Leave, self.version, 0, &Leave { request }, 0, &mut out.bytes);
         }
         let mut data = 0;
         while out.ops.len() < BATCH_REQUESTS_MAX && data < BATCH_BYTES_MAX {
@@ -519,8 +559,9 @@ impl Session {
             out.ops.push((pending.op, pending.bulk_len));
             data += pending.bulk_len;
         }
+        self.give(data, out);
         self.batches += 1;
-        !out.ops.is_empty()
+        !out.bytes.is_empty()
     }
 
     /// An answer came. Returns the waiter and its result; `None` for an answer without a waiter.
@@ -535,6 +576,7 @@ impl Session {
         bulk: Bytes,
     ) -> Result<Option<(Waiter, Answered)>, String> {
         self.answers();
+        self.left.remove(&tag);
         // A read whose caller has gone was dropped.
         let Some(pending) = self.pending.get(tag) else { return Ok(None) };
         if !pending.sent || reply.groups.len() != pending.request.groups.len() {
@@ -547,9 +589,13 @@ impl Session {
             self.session_lost();
             return Err("the server does not know the session".to_owned());
         }
-        let Some(pending) = self.remove(tag) else { return Ok(None) };
+        let Some(mut pending) = self.remove(tag) else { return Ok(None) };
         self.renewed_at = self.renewed_at.max(pending.asked_at);
-        let answered = Answered { reply, bulk, groups: pending.request.groups.0, sent: pending.bulk };
+        let pieces = match pending.long_read.take() {
+            Some(long_read) => long_read.end(&mut pending.request),
+            None => Vec::new(),
+        };
+        let answered = Answered { reply, bulk, groups: pending.request.groups.0, sent: pending.bulk, pieces };
         Ok(Some((pending.waiter, answered)))
     }
 }

@@ -1,9 +1,10 @@
-//! Moving data: a pattern is dealt to the datafiles it touches, each datafile's share is cut into messages,
-//! and the messages go to all servers at once.
+//! Moving data: a pattern is dealt to the datafiles it touches, and all servers are asked at once.
 //!
 //! ```text
-//!   pattern ─ View per datafile ─┬─ all of it within the eager limit: one message
-//!                                └─ else windows of 256 KiB, at most 8 under way a datafile
+//!   read    View per datafile ── one request; its answer up to 256 KiB is one message, a longer one is pieces
+//!   write   View per datafile ─┬─ all of it within the eager limit: one message
+//!                              ├─ within the connection's credit: windows of 256 KiB, all of them at once
+//!                              └─ else one request; its server grants 256 KiB after 256 KiB, and they are sent
 //! ```
 //! The wire carries (slice of the pattern, share): both sides iterate the same view, and the bytes are in its
 //! packed order. Order of start is rotated at random, so that not all clients begin at the first server.
@@ -20,6 +21,8 @@ mod fsync;
 mod paired;
 mod read;
 mod write;
+
+pub(crate) use write::gather;
 
 use crate::core::{Core, Operation};
 use crate::file::{Opened, Shape};
@@ -148,28 +151,39 @@ impl<'a> Plan<'a> {
         Transfer { stream, generation, capability, pattern, window_from: 0, window_len: window.len, share }
     }
 
-    /// Bytes of one message to the datafile of `index`.
-    fn message_bytes(&self, index: u32, server: ServerId) -> Result<u64, Error> {
-        let eager = self.core.eager_bytes(server) as u64;
+    /// Bytes that the datafile of `index` has of it.
+    fn share_bytes(&self, index: u32) -> Result<u64, Error> {
         // By arithmetic where it can be: a walk takes as long as the share has runs.
         let counted = share_len(self.pattern, self.window, &self.striping, index);
-        let share = match counted.map_err(|error| self.unfit(&error))? {
-            Some(bytes) => bytes,
-            None => self.view(index, self.window)?.len(),
-        };
-        Ok(if share <= eager { eager.max(1) } else { limits::FLOW_CHUNK_BYTES as u64 })
+        match counted.map_err(|error| self.unfit(&error))? {
+            Some(bytes) => Ok(bytes),
+            None => Ok(self.view(index, self.window)?.len()),
+        }
     }
 
-    /// Do `send` for every message of every touched datafile, as many at once as a flow may have. All end
-    /// before this returns, also after an error: nothing is under way after it.
+    /// Bytes of one message of a share of so many bytes.
+    fn message_bytes(&self, share: u64, server: ServerId) -> u64 {
+        let eager = self.core.eager_bytes(server) as u64;
+        if share <= eager { eager.max(1) } else { limits::FLOW_CHUNK_BYTES as u64 }
+    }
+
+    /// Do `send` for every message of every touched datafile, as many at once as a flow may have, or `pull`
+    /// once where there are more. All end before this returns, also after an error: nothing is under way
+    /// after it.
     async fn each<T>(
         &self,
         send: impl AsyncFn(u32, Handle, Window) -> Result<T, Error>,
+        pull: impl AsyncFn(u32, Handle) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
-        let send = &send;
-        let flow = async |index: u32| -> Result<Vec<Result<T, Error>>, Error> {
+        let (send, pull) = (&send, &pull);
+        let messages = async |index: u32| -> Result<Vec<Result<T, Error>>, Error> {
             let stream = self.datafile(index)?;
-            let bytes = self.message_bytes(index, stream.server())?;
+            let share = self.share_bytes(index)?;
+            if share > self.core.options.unasked_bytes {
+                self.core.rendezvous(self.o, stream).await?;
+                return Ok(vec![pull(index, stream).await]);
+            }
+            let bytes = self.message_bytes(share, stream.server());
             let windows = split(self.pattern, self.window, &self.striping, index, bytes);
             let mut windows = windows.map_err(|error| self.unfit(&error))?;
             let (first, second) = (windows.next(), windows.next());
@@ -186,7 +200,29 @@ impl<'a> Plan<'a> {
                 }
             }
         };
-        let touched = self.touched()?;
+        self.all_of(messages).await
+    }
+
+    /// Do `send` once for every touched datafile, all at once: its whole share is one request.
+    async fn each_whole<T>(
+        &self,
+        send: impl AsyncFn(u32, Handle) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let send = &send;
+        self.all_of(async |index: u32| -> Result<Vec<Result<T, Error>>, Error> {
+            let stream = self.datafile(index)?;
+            self.core.rendezvous(self.o, stream).await?;
+            Ok(vec![send(index, stream).await])
+        })
+        .await
+    }
+
+    /// Do `flow` for every touched datafile, all at once, to the end of each.
+    async fn all_of<T>(
+        &self,
+        flow: impl AsyncFn(u32) -> Result<Vec<Result<T, Error>>, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let (touched, flow) = (self.touched()?, &flow);
         let flows = match touched.as_slice() {
             &[only] => vec![flow(only).await],
             all => join_all(all.iter().map(|&index| flow(index))).await,

@@ -104,6 +104,15 @@ mutants! {
     CachedBlockOutlives "cached-block-outlives",
     /// A block that several requests write keeps none of the bytes between theirs.
     MergedBlockForgets "merged-block-forgets",
+    /// Credit of a connection that a piece gives back is counted twice.
+    CreditTwice "credit-twice",
+    /// Pieces of a read whose connection was lost go to the session's next one, where they are taken for its
+    /// retry's.
+    PieceOfGivenUp "piece-of-given-up",
+    /// Bytes that a client gave for a long write before its connection was lost are written after its retry.
+    GivenUpWrites "given-up-writes",
+    /// A long write is answered when its bytes have come, before they are written.
+    PulledEarly "pulled-early",
     /// The mount key manages although the file system has an admin key.
     MountKeyManages "mount-key-manages",
     /// A name of a composed directory is taken for claimed without its marker.

@@ -37,6 +37,14 @@ pub enum FrameKind {
     Reply = 6,
     /// [`Refusal`](crate::message::Refusal), then the connection ends.
     Refusal = 7,
+    /// [`Piece`](crate::message::Piece), server to client.
+    Piece = 8,
+    /// [`Leave`](crate::message::Leave), client to server.
+    Leave = 9,
+    /// [`Grant`](crate::message::Grant), server to client.
+    Grant = 10,
+    /// [`Give`](crate::message::Give), client to server.
+    Give = 11,
 }
 
 impl FrameKind {
@@ -49,6 +57,10 @@ impl FrameKind {
             5 => FrameKind::Request,
             6 => FrameKind::Reply,
             7 => FrameKind::Refusal,
+            8 => FrameKind::Piece,
+            9 => FrameKind::Leave,
+            10 => FrameKind::Grant,
+            11 => FrameKind::Give,
             _ => return Err(DecodeError::Invalid("frame kind")),
         })
     }

@@ -35,6 +35,8 @@ pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 pub const BULK_BYTES_MAX: usize = 1024 * 1024;
 /// Pieces (records, rows, strips) that a server visits in one transfer's pattern to find its share.
 pub const TRANSFER_STEPS_MAX: u64 = 4 * 1024 * 1024;
+/// Packed bytes of one transfer that is answered by pieces.
+pub const TRANSFER_BYTES_MAX: u64 = 1 << 40;
 /// Slots of one session.
 pub const SLOTS_MAX: u16 = 256;
 /// Sessions of one client on one server. A client has one; it begins a further one after it lost the first,

@@ -6,9 +6,9 @@
 //! sequence; a retry runs only the groups that were not done.
 
 use crate::codec::Codec;
-use crate::op::{Answer, Op};
+use crate::op::{Answer, Op, Transfer};
 use crate::wire::{Many, Text, wire_struct};
-use crate::{CollectionId, Durability, Keys, SecretKey, SessionId, Slot, Status, limits};
+use crate::{CollectionId, Durability, Keys, SecretKey, SessionId, Slot, Status, StreamFacts, limits};
 
 wire_struct! {
     /// Operations that succeed or fail together. The first that fails ends the group.
@@ -104,6 +104,80 @@ wire_struct! {
         pub map_epoch: u32,
         /// One for each group, in order.
         pub groups: Many<GroupReply, { limits::GROUPS_MAX }>,
+    }
+}
+
+wire_struct! {
+    /// A piece of a long read: what the stream has of packed bytes `from .. from + len` of the transfer's
+    /// pattern is the frame's bulk, densely. Bytes of the share that are left out at its end are after the
+    /// stream's end. The frame's tag is the request's.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Piece {
+        /// The first packed byte.
+        pub from: u64,
+        /// Packed bytes, those of other servers included.
+        pub len: u64,
+        /// Facts of the stream when the request was looked at, before the first byte was read.
+        pub facts: StreamFacts,
+    }
+}
+
+wire_struct! {
+    /// The client awaits a long read no longer: no further piece of it is sent, and its reply comes.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Leave {
+        /// The tag of the request.
+        pub request: u64,
+    }
+}
+
+wire_struct! {
+    /// The server has room for a part of a long write: the client sends it, as a [`Give`]. The frame's tag is
+    /// the request's.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Grant {
+        /// The first packed byte.
+        pub from: u64,
+        /// Packed bytes, those of other servers included.
+        pub len: u64,
+    }
+}
+
+wire_struct! {
+    /// A part of a long write, as it was granted: what the stream has of packed bytes `from .. from + len` of
+    /// the transfer's pattern is the frame's bulk, densely. The frame's tag is the request's.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Give {
+        /// The first packed byte.
+        pub from: u64,
+        /// Packed bytes, those of other servers included.
+        pub len: u64,
+    }
+}
+
+impl Request {
+    /// The transfer of a long write: a request of nothing but one `write`, without data, of a window that has
+    /// bytes. Its data is pulled by grants.
+    pub fn long_write(&self) -> Option<&Transfer> {
+        match self.groups.as_slice() {
+            [group] => match group.ops.as_slice() {
+                [Op::Write { transfer, len: 0 }] if transfer.window_len > 0 => Some(transfer),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The transfer of a long read: a request of nothing but one `read`, of more packed bytes than a chunk.
+    /// If the share is longer than a chunk, too, it is answered by pieces.
+    pub fn long_read(&self) -> Option<&Transfer> {
+        let ([group], None) = (self.groups.as_slice(), self.slot) else { return None };
+        match group.ops.as_slice() {
+            [Op::Read { transfer }] if transfer.window_len > limits::FLOW_CHUNK_BYTES as u64 => {
+                Some(transfer)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -212,8 +286,9 @@ wire_struct! {
 /// slot's sequence has 64 bits, and an fsync carries the generation that its client knows. In version 3 an
 /// append says whether its client knows the file's layout, and servers prove themselves by a key of their
 /// own; it has forked files and
-/// locks of files.
-pub const VERSIONS: (u16, u16) = (3, 3);
+/// locks of files. In version 4 a long read is one request, answered by pieces, and
+/// the data of a long write is pulled by grants.
+pub const VERSIONS: (u16, u16) = (4, 4);
 
 /// Both nonces and all fields of both messages stand under each proof, so no proof can be used again, turned
 /// back, or given to other words.

@@ -540,6 +540,9 @@ wire_enum! {
         Removed = 7 "removed" { handle: Handle, kind: Kind, orphaned: bool, },
         /// Data of `len` bytes in the reply's bulk, in order; the stream's facts at that moment.
         Data = 8 "data" { len: u32, facts: StreamFacts, },
+        /// To a long read: its data came before, by pieces, which cover the transfer's packed bytes up to
+        /// `upto`. The rest of the share is after the end of the stream.
+        Sent = 39 "sent" { upto: u64, facts: StreamFacts, },
         /// Facts of a stream, after a change. `moves`: the changes of the stream's change count by a write,
         /// in order: one, or one before its first byte and one after its last.
         Facts = 9 "facts" { facts: StreamFacts, moves: Many<Move, 2>, },

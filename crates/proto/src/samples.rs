@@ -322,6 +322,7 @@ pub fn answers() -> Vec<Answer> {
         Answer::Entries { entries: vec![entry.clone()].into(), end: true, contents: vec![Some(7)].into() },
         Answer::Removed { handle: Handle(77), kind: Kind::File, orphaned: false },
         Answer::Data { len: 10, facts },
+        Answer::Sent { upto: 400, facts },
         Answer::Facts { facts, moves: moves.into() },
         Answer::Appended { offset: 5, size: 10 },
         Answer::Synced {},
@@ -344,6 +345,18 @@ pub fn answers() -> Vec<Answer> {
         Answer::Batch { first: Handle(1024), count: 1024 },
         Answer::Split { dir: Handle::ROOT, shards: shards(), key: PlaceKey::new([4; 32]) },
     ]
+}
+
+/// A piece of a long read.
+pub fn piece() -> message::Piece {
+    let facts = StreamFacts {
+        generation: Generation(2),
+        size: 10,
+        space: 512,
+        written_at: Some(Time(3)),
+        count: ChangeCount(8),
+    };
+    message::Piece { from: 16, len: 400, facts }
 }
 
 /// A request of every operation, one group each.
@@ -373,7 +386,7 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         put(&mut out);
         (kind, out)
     };
-    let hello = Hello { version_min: 3, version_max: 3, fs_id: [1; 16], nonce: [2; 32] };
+    let hello = Hello { version_min: version, version_max: version, fs_id: [1; 16], nonce: [2; 32] };
     let challenge = Challenge {
         version,
         nonce: [3; 32],
@@ -415,5 +428,19 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
             out.extend_from_slice(b"bulk");
         }),
         frame(FrameKind::Refusal, &|out| Frame::put(FrameKind::Refusal, version, 0, &refusal, 0, out)),
+        frame(FrameKind::Piece, &|out| {
+            Frame::put(FrameKind::Piece, version, 1, &piece(), 4, out);
+            out.extend_from_slice(b"bulk");
+        }),
+        frame(FrameKind::Leave, &|out| {
+            Frame::put(FrameKind::Leave, version, 0, &message::Leave { request: 1 }, 0, out)
+        }),
+        frame(FrameKind::Grant, &|out| {
+            Frame::put(FrameKind::Grant, version, 1, &message::Grant { from: 16, len: 400 }, 0, out)
+        }),
+        frame(FrameKind::Give, &|out| {
+            Frame::put(FrameKind::Give, version, 1, &message::Give { from: 16, len: 400 }, 4, out);
+            out.extend_from_slice(b"bulk");
+        }),
     ]
 }

@@ -1,4 +1,4 @@
-//! The wire: decoding inverts encoding, hostile input is refused, and version 3 stays as it is.
+//! The wire: decoding inverts encoding, hostile input is refused, and version 4 stays as it is.
 
 use bytes::BytesMut;
 use proptest::prelude::*;
@@ -88,18 +88,18 @@ fn lengths_over_the_limits_are_refused_before_anything_is_reserved() {
     }
 }
 
-/// Version 3 as it was first written: if this changes, old servers and clients no longer understand new
+/// Version 4 as it was first written: if this changes, old servers and clients no longer understand new
 /// ones, and the version must change too.
 #[test]
-fn version_3_is_written_as_it_always_was() {
+fn version_4_is_written_as_it_always_was() {
     for (kind, bytes) in samples::frames() {
-        let path = format!("{}/tests/fixtures/v3-{kind:?}.bin", env!("CARGO_MANIFEST_DIR")).to_lowercase();
+        let path = format!("{}/tests/fixtures/v4-{kind:?}.bin", env!("CARGO_MANIFEST_DIR")).to_lowercase();
         let path = path.replacen(&env!("CARGO_MANIFEST_DIR").to_lowercase(), env!("CARGO_MANIFEST_DIR"), 1);
         if std::env::var_os("SHOAL_WRITE_FIXTURES").is_some() {
             std::fs::write(&path, &bytes).unwrap();
         }
         let fixture = std::fs::read(&path).expect("the fixtures are part of the source");
-        assert_eq!(bytes, fixture, "{kind:?} is written otherwise than in version 3 ({path})");
+        assert_eq!(bytes, fixture, "{kind:?} is written otherwise than in version 4 ({path})");
     }
 }
 

@@ -114,6 +114,12 @@ counts! {
     blocks_merged,
     /// Blocks whose old bytes were read first, for the gaps between the pieces.
     blocks_read_before,
+    /// Pieces of long reads sent.
+    pieces_sent,
+    /// Parts of long writes granted.
+    grants_sent,
+    /// The most bytes that waited on one connection when a piece was sent.
+    piece_bytes_waiting_max,
     /// Batches of datafiles made for other servers.
     batches_made,
     /// Sessions begun.

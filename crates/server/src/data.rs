@@ -35,6 +35,7 @@ mod burst;
 pub mod change_counts;
 pub mod extent;
 pub mod hand;
+mod long_part;
 pub mod order;
 pub mod pack;
 mod part;
@@ -47,8 +48,10 @@ mod work;
 
 pub use append::{Peers, Turn, Turns};
 pub use hand::Sweep;
+pub(crate) use hand::give_way;
+pub use long_part::{LongPart, PieceStep, PieceWalk};
 pub use part::StreamPart;
-pub use work::{Begun, Bulk, Done, Engine, Work, admit_with, begin, carry_out, status_of};
+pub use work::{Begun, Bulk, Done, Engine, Work, admit_with, begin, carry_out, status_of, write_piece};
 
 use crate::request::ctx::{Ctx, Stopped};
 use precreated::Touch;

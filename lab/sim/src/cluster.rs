@@ -230,7 +230,8 @@ impl Cluster {
         servers.chain(self.clients.iter().map(|client| self.world.machine_of(*client))).collect()
     }
 
-    pub(crate) fn client_machine(&self, id: u16) -> MachineId {
+    /// The machine of a client.
+    pub fn client_machine(&self, id: u16) -> MachineId {
         self.world.machine_of(self.client_process(id))
     }
 

@@ -251,6 +251,10 @@ fn worker_starter(
 ) -> impl Fn(&World, u16) + use<> {
     let mut options = cluster.options();
     options.timeout = config.timeout;
+    if seed.is_multiple_of(3) {
+        // Longer writes are pulled.
+        options.unasked_bytes = 10_000;
+    }
     (options.name_cache, options.attr_cache) = (shared.cache, shared.cache);
     let (operations, shared, lives) = (config.operations, shared.clone(), RefCell::new(BTreeMap::new()));
     let processes: Vec<ProcessId> =

@@ -7,7 +7,7 @@ use serde_json::Value;
 use shoal_client::{Client, OpenFile};
 use shoal_pattern::{Level, Pairing, Pattern, Region};
 use shoal_proto::op::Owner;
-use shoal_proto::{Allocation, Handle, Name, Rights};
+use shoal_proto::{Allocation, Handle, Name, Rights, ServerId};
 use shoal_sim::{Cluster, ClusterConfig};
 use std::time::Duration;
 
@@ -73,6 +73,19 @@ impl Draw {
         }
     }
 
+    /// A pattern of which servers hold more than a reply may carry: such a one again and again, moved a
+    /// little.
+    fn long_pattern(&mut self, reach: u64) -> Pattern {
+        let record = 1 + self.below(reach / 3);
+        let rows = 2 + 1_200_000 / record;
+        let (across, down) = (self.below(3), self.below(2) * self.below(reach / 3 / rows + 1));
+        let levels = vec![
+            Level { stride: (record / 2) as i64, quantity: 1 + across },
+            Level { stride: down as i64, quantity: rows.div_ceil(1 + across) },
+        ];
+        Pattern::nested(self.below(50) as i64, record, levels).unwrap()
+    }
+
     fn bytes(&mut self, len: u64) -> Vec<u8> {
         (0..len).map(|_| 1 + self.below(255) as u8).collect()
     }
@@ -122,9 +135,13 @@ async fn open(client: &Client, file: Handle) -> OpenFile {
 }
 
 /// Writes, reads, truncations, holes and appends in turn, each compared with the model.
+/// Servers pull the data of the writes of every second seed.
 fn equals_a_naive_loop(seed: u64, servers: u16, reach: u64, steps: usize) {
     let cluster = cluster(seed, servers);
-    let options = cluster.options();
+    let mut options = cluster.options();
+    if seed % 2 == 1 {
+        options.unasked_bytes = 20_000;
+    }
     cluster.complete_client(0, move |env| async move {
         let client = Client::connect(env, options).await.unwrap();
         let file = make(&client, "file").await;
@@ -156,7 +173,10 @@ fn equals_a_naive_loop(seed: u64, servers: u16, reach: u64, steps: usize) {
                     model.0.extend(data);
                 }
                 _ => {
-                    let pattern = draw.pattern(reach);
+                    let pattern = match draw.below(8) {
+                        0 => draw.long_pattern(reach),
+                        _ => draw.pattern(reach),
+                    };
                     let read = file.read_pattern(&pattern).await.unwrap();
                     assert!(read[..] == model.read(&pattern), "seed {seed}, step {step}: {pattern}");
                 }
@@ -172,6 +192,163 @@ fn patterned_transfers_are_equal_to_a_naive_loop_on_small_and_large_files() {
     for (seed, servers) in (1..).zip([1, 2, 3, 4, 7, 16]) {
         equals_a_naive_loop(seed, servers, 20_000, 120);
         equals_a_naive_loop(100 + seed, servers, 700_000, 60);
+    }
+}
+
+/// The counters of all servers, added up.
+async fn counted(client: &Client, servers: u16, name: &str) -> u64 {
+    let mut all = 0;
+    for server in client.map().servers.iter().take(usize::from(servers)) {
+        let told: Value = serde_json::from_str(&client.status(server.id).await.unwrap()).unwrap();
+        all += told["counters"][name].as_u64().unwrap();
+    }
+    all
+}
+
+const PIECE: u64 = 256 << 10;
+
+#[test]
+fn a_strided_write_of_64_mib_over_4_servers_is_4_requests() {
+    let (servers, record, records) = (4, 8192, 8192);
+    let cluster = cluster(32, servers);
+    let options = cluster.options();
+    cluster.complete_client(0, move |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let file = make(&client, "file").await;
+        let pattern = Pattern::strided(100, record, 2 * record as i64, records).unwrap();
+        file.write(2 * record * records, Bytes::from_static(b"end")).await.unwrap();
+        let data: Bytes = (0..pattern.len()).map(|at| (at / record * 7 + at % record) as u8).collect();
+        let messages = || client.counters().messages.get("write").copied().unwrap_or(0);
+        let (before, grants) = (messages(), counted(&client, servers, "grants_sent").await);
+        file.write_pattern(&pattern, data.clone()).await.unwrap();
+        assert_eq!(messages() - before, 4);
+        let grants = counted(&client, servers, "grants_sent").await - grants;
+        assert!(grants <= pattern.len() / PIECE + u64::from(servers), "{grants} grants");
+        for at in [0, 1, 4095, records - 1] {
+            let read = file.read(100 + 2 * record * at, record as usize).await.unwrap();
+            let from = (record * at) as usize;
+            assert!(read[..] == data[from..from + record as usize], "record {at}");
+        }
+        assert_eq!(counts(&client, servers).await.in_hand, 0);
+    });
+}
+
+#[test]
+fn a_write_whose_connections_are_lost_within_its_grants_is_done_and_right() {
+    for (seed, servers) in [(51, 1), (52, 2), (53, 3)] {
+        let cluster = cluster(seed, servers);
+        let mut options = cluster.options();
+        options.unasked_bytes = 20_000;
+        let near = cluster.client_machine(0);
+        let far: Vec<_> = (0..servers).map(|id| cluster.machine_of_server(ServerId(id)).unwrap()).collect();
+        let world = cluster.world.clone();
+        cluster.complete_client(0, move |env| async move {
+            let client = Client::connect(env.clone(), options).await.unwrap();
+            let file = make(&client, "file").await;
+            let mut draw = Draw(seed);
+            let len = 2_000_000;
+            let mut model = Model::default();
+            let whole = Pattern::contiguous(0, len).unwrap();
+            let mut reconnects = 0;
+            for round in 0..10 {
+                let pattern = match round % 2 {
+                    0 => whole.clone(),
+                    _ => Pattern::strided(draw.below(9) as i64, 1000, 1500, len / 1500).unwrap(),
+                };
+                let data = draw.bytes(pattern.len());
+                let before = client.counters().reconnects;
+                let breaks = async {
+                    for _ in 0..4 {
+                        env.sleep(Duration::from_micros(300 + draw.below(8000))).await;
+                        world.reset(far[draw.below(far.len() as u64) as usize], near);
+                    }
+                };
+                let writing = file.write_pattern(&pattern, data.clone().into());
+                let (written, ()) = futures_util::future::join(writing, breaks).await;
+                written.unwrap();
+                model.write(&pattern, &data);
+                // A later write to the same place is not undone by what a lost connection brought.
+                let later = Pattern::contiguous(draw.below(len - 5000) as i64, 5000).unwrap();
+                let data = draw.bytes(5000);
+                file.write_pattern(&later, data.clone().into()).await.unwrap();
+                model.write(&later, &data);
+                reconnects += client.counters().reconnects - before;
+                let read = file.read(0, model.0.len()).await.unwrap();
+                assert!(read[..] == model.0[..], "seed {seed}, round {round}: {pattern}");
+            }
+            assert!(reconnects > 0, "no connection was lost within a write");
+            assert_eq!(counts(&client, servers).await.in_hand, 0);
+        });
+    }
+}
+
+#[test]
+fn a_strided_read_of_64_mib_over_4_servers_is_4_requests() {
+    let (servers, record, records) = (4, 8192, 8192);
+    let cluster = cluster(31, servers);
+    let options = cluster.options();
+    cluster.complete_client(0, move |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let file = make(&client, "file").await;
+        let pattern = Pattern::strided(100, record, 2 * record as i64, records).unwrap();
+        // Nearly all of it is a hole.
+        file.write(2 * record * records, Bytes::from_static(b"end")).await.unwrap();
+        let written = [0, 4000, records - 1];
+        for at in written {
+            file.write(100 + 2 * record * at, vec![at as u8 | 1; record as usize].into()).await.unwrap();
+        }
+        let messages = || client.counters().messages.get("read").copied().unwrap_or(0);
+        let (before, pieces) = (messages(), counted(&client, servers, "pieces_sent").await);
+        let read = file.read_pattern(&pattern).await.unwrap();
+        assert_eq!(messages() - before, 4);
+        let pieces = counted(&client, servers, "pieces_sent").await - pieces;
+        assert!(pieces <= pattern.len() / PIECE + u64::from(servers), "{pieces} pieces");
+        assert_eq!(read.len() as u64, 64 << 20);
+        for (at, own) in (0..).zip(read.chunks(record as usize)) {
+            let expected = if written.contains(&at) { at as u8 | 1 } else { 0 };
+            assert!(own.iter().all(|byte| *byte == expected), "record {at}");
+        }
+    });
+}
+
+#[test]
+fn a_read_whose_connections_are_lost_within_its_pieces_goes_on_and_is_right() {
+    for (seed, servers) in [(41, 1), (42, 2), (43, 3)] {
+        let cluster = cluster(seed, servers);
+        let (options, near) = (cluster.options(), cluster.client_machine(0));
+        let far: Vec<_> = (0..servers).map(|id| cluster.machine_of_server(ServerId(id)).unwrap()).collect();
+        let world = cluster.world.clone();
+        cluster.complete_client(0, move |env| async move {
+            let client = Client::connect(env.clone(), options).await.unwrap();
+            let file = make(&client, "file").await;
+            let mut draw = Draw(seed);
+            let len = 3_000_000;
+            let mut model = Model::default();
+            let whole = Pattern::contiguous(0, len).unwrap();
+            let data = draw.bytes(len);
+            file.write(0, data.clone().into()).await.unwrap();
+            model.write(&whole, &data);
+            let mut reconnects = 0;
+            for round in 0..12 {
+                let pattern = match round % 3 {
+                    0 => whole.clone(),
+                    1 => Pattern::strided(draw.below(9) as i64, 1000, 1500, len / 1500).unwrap(),
+                    _ => draw.long_pattern(len),
+                };
+                let before = client.counters().reconnects;
+                let breaks = async {
+                    for _ in 0..6 {
+                        env.sleep(Duration::from_micros(300 + draw.below(8000))).await;
+                        world.reset(far[draw.below(far.len() as u64) as usize], near);
+                    }
+                };
+                let (read, ()) = futures_util::future::join(file.read_pattern(&pattern), breaks).await;
+                assert!(read.unwrap()[..] == model.read(&pattern), "seed {seed}, round {round}: {pattern}");
+                reconnects += client.counters().reconnects - before;
+            }
+            assert!(reconnects > 0, "no connection was lost within a read");
+            assert_eq!(counts(&client, servers).await.in_hand, 0);
+        });
     }
 }
 

@@ -3,7 +3,8 @@
 use super::Core;
 use crate::session::{Outgoing, Session, Waiter};
 use bytes::Bytes;
-use shoal_proto::message::{Attached, Reply};
+use shoal_env::Work;
+use shoal_proto::message::{Attached, Grant, Piece, Reply};
 use shoal_proto::op::Answer;
 use shoal_proto::{ServerId, SessionId, Status};
 
@@ -73,6 +74,9 @@ impl Core {
             messages.add(op);
             counters.sent_bytes += bytes;
         }
+        counters.sent_bytes += out.given;
+        drop((counters, messages));
+        self.copied(out.copied);
         any
     }
 
@@ -114,6 +118,35 @@ impl Core {
             None => {}
         }
         self.note_epoch(server, epoch);
+        Ok(())
+    }
+
+    /// A piece of a long read came.
+    ///
+    /// # Errors
+    /// When the connection is of no further use.
+    pub(crate) fn brought(
+        &self,
+        server: ServerId,
+        tag: u64,
+        piece: Piece,
+        bulk: Bytes,
+    ) -> Result<(), String> {
+        self.world.work(Work::Message, 1);
+        self.counters.borrow_mut().received_bytes += bulk.len() as u64;
+        let now = self.world.now();
+        self.with(server, |session| session.piece(tag, piece, bulk, now))
+    }
+
+    /// A part of a long write was granted.
+    ///
+    /// # Errors
+    /// When the connection is of no further use.
+    pub(crate) fn granted(&self, server: ServerId, tag: u64, grant: Grant) -> Result<(), String> {
+        self.world.work(Work::Message, 1);
+        let now = self.world.now();
+        self.with(server, |session| session.granted(tag, grant, now))?;
+        self.world.outgoing(server);
         Ok(())
     }
 

@@ -276,6 +276,22 @@ impl Link {
                 if frame.kind == FrameKind::Refusal {
                     return refusal(&frame);
                 }
+                if frame.kind == FrameKind::Piece {
+                    let Ok(piece) = frame.message() else { return broken("a garbled piece".to_owned()) };
+                    heard.set(heard.get() + 1);
+                    if let Err(words) = self.core.brought(self.server, frame.tag, piece, frame.bulk) {
+                        return broken(words);
+                    }
+                    continue;
+                }
+                if frame.kind == FrameKind::Grant {
+                    let Ok(grant) = frame.message() else { return broken("a garbled grant".to_owned()) };
+                    heard.set(heard.get() + 1);
+                    if let Err(words) = self.core.granted(self.server, frame.tag, grant) {
+                        return broken(words);
+                    }
+                    continue;
+                }
                 let reply: Reply = match frame.message() {
                     Ok(reply) if frame.kind == FrameKind::Reply => reply,
                     _ => return broken("a message that is no reply".to_owned()),

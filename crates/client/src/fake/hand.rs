@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::task::noop_waker;
 use shoal_env::{Instant, WallTime};
 use shoal_proto::message::{Attached, Reply, Request};
-use shoal_proto::{ClientId, Frame, ServerId, SessionId};
+use shoal_proto::{ClientId, Frame, FrameKind, ServerId, SessionId};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;
@@ -140,7 +140,11 @@ impl Hand {
             }
             stream.extend_from_slice(&out.bytes[from..]);
             while let Some(frame) = Frame::take(&mut stream).unwrap() {
-                requests.push((frame.tag, frame.message().unwrap(), frame.bulk));
+                match frame.kind {
+                    FrameKind::Request => requests.push((frame.tag, frame.message().unwrap(), frame.bulk)),
+                    // The end of a read, of which nothing is under way here; a part of a write.
+                    kind => assert!(matches!(kind, FrameKind::Leave | FrameKind::Give)),
+                }
             }
         }
         requests
@@ -217,7 +221,7 @@ impl Hand {
     }
 
     /// One look at an operation.
-    pub(crate) fn look<T>(&self, future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    pub(crate) fn look<T>(&self, future: std::pin::Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
         future.poll(&mut Context::from_waker(&noop_waker()))
     }
 }

@@ -119,6 +119,9 @@ impl Connection {
         self.send(FrameKind::Attached, 0, &attached, &Bytes::new()).await?;
         loop {
             let frame = self.next().await?;
+            if frame.kind == FrameKind::Leave {
+                continue;
+            }
             let request: Request = frame.message().unwrap();
             let fault = match script.last_mut() {
                 Some(Fault::Serve(left)) if *left > 0 => {

@@ -341,7 +341,8 @@ fn told_each(
             return Err(o.error(Status::BadMessage).from(server).because(words));
         }
         let bulk = rest.split_to(len);
-        Ok(ToldGroup { server, status: reply.status, answers: reply.answers.0, bulk, loss })
+        let answers = reply.answers.0;
+        Ok(ToldGroup { server, status: reply.status, answers, bulk, loss, pieces: Vec::new() })
     };
     replies.into_iter().map(&mut each).collect()
 }

@@ -18,7 +18,7 @@ use std::ops::Range;
 pub(super) struct Source<'a> {
     pub(super) data: &'a Bytes,
     /// Where its packed bytes lie; `None`: densely.
-    memory: Option<&'a Pattern>,
+    pub(super) memory: Option<&'a Pattern>,
 }
 
 impl<'a> Source<'a> {
@@ -26,14 +26,10 @@ impl<'a> Source<'a> {
     pub(super) fn packed(data: &'a Bytes) -> Source<'a> {
         Source { data, memory: None }
     }
-
-    /// The places of packed bytes, in order.
-    pub(super) fn each(&self, packed: u64, len: u64, of: impl FnMut(Range<usize>)) {
-        places(self.memory, packed, len, of);
-    }
 }
 
-fn places(memory: Option<&Pattern>, packed: u64, len: u64, mut of: impl FnMut(Range<usize>)) {
+/// The places of packed bytes, in order.
+pub(super) fn places(memory: Option<&Pattern>, packed: u64, len: u64, mut of: impl FnMut(Range<usize>)) {
     match memory {
         None => of(packed as usize..(packed + len) as usize),
         Some(memory) => memory.iter_window(packed, len).for_each(|region| {

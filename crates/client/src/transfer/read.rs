@@ -5,17 +5,18 @@
 //! of them implies. Bytes before it that no datafile has are a hole, and read as zeros.
 
 use super::{Plan, bounds, contiguous};
-use crate::core::Operation;
+use crate::core::{Operation, Told};
 use crate::file::{Opened, Shape};
 use crate::ops::logical_size;
+use crate::session::Brought;
 use crate::{Error, OpenFile};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use shoal_pattern::{Pattern, View, Window};
+use shoal_pattern::{Distribution, Pattern, View, Window};
 use shoal_proto::op::Answer;
-use shoal_proto::{Handle, Op, Rights, Status, StreamFacts};
+use shoal_proto::{Handle, Op, Rights, Status, StreamFacts, limits};
 
-/// The answer to one message.
+/// The answer to one message, or a piece of it.
 pub(super) struct Fetched {
     index: u32,
     window: Window,
@@ -90,27 +91,19 @@ impl Opened {
         place: &impl AsyncFn(&Plan<'_>, &[Fetched], u64) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let plan = Plan::new(self, o, shape, pattern, window);
-        let fetched = plan
-            .each(async |index: u32, stream: Handle, window: Window| {
-                let want: u64 = plan.view(index, window)?.len();
-                let op = Op::Read { transfer: plan.transfer(index, stream, window) };
-                let told = plan.core.ask_with(o, stream.server(), vec![op], Vec::new(), want).await?;
-                let Some(&Answer::Data { len, facts }) = told.answers.first() else {
-                    return Err(o
-                        .error(Status::BadMessage)
-                        .from(stream.server())
-                        .because("no data in its answer"));
-                };
-                self.filled(stream, &facts);
-                let share = Share::of(plan.view(index, window)?, facts.size);
-                let got = told.bulk.len() as u64;
-                if got != u64::from(len) || got > want || got < share.needed {
-                    let words = format!("{got} bytes, where {} to {want} were expected", share.needed);
-                    return Err(o.error(Status::BadMessage).from(stream.server()).because(words));
-                }
-                Ok(Fetched { index, window, bulk: told.bulk, facts, ended: share.ended })
-            })
-            .await?;
+        let parts = plan.each_whole(async |index: u32, stream: Handle| {
+            let op = Op::Read { transfer: plan.transfer(index, stream, window) };
+            // Of a longer share its server holds no more than the connection's credit.
+            let share = plan.share_bytes(index)?;
+            let want = if share > limits::FLOW_CHUNK_BYTES as u64 { 0 } else { share };
+            let told = plan.core.ask_with(o, stream.server(), vec![op], Vec::new(), want).await?;
+            let parts = fetched(&plan, index, told)?;
+            parts.iter().for_each(|part| self.filled(stream, &part.facts));
+            Ok(parts)
+        });
+        let fetched: Vec<Fetched> = parts.await?.into_iter().flatten().collect();
+        // A transfer may take longer than the time limit, which counts from its last piece.
+        let o = &o.renewed(self.client.core.world.now());
         let len = if window.len < pattern.len() || fetched.iter().any(|part| part.ended) {
             let size = self.size_by(o, shape, &fetched).await?;
             len_within(pattern, size)
@@ -149,9 +142,71 @@ impl Opened {
     }
 }
 
+/// The parts of one server's answer: its pieces, which lie side by side, then the data of the reply itself or
+/// what is after the stream's end.
+fn fetched(plan: &Plan<'_>, index: u32, told: Told) -> Result<Vec<Fetched>, Error> {
+    let bad = |words: String| plan.o.error(Status::BadMessage).from(told.server).because(words);
+    let mut upto = 0;
+    let mut parts = Vec::with_capacity(told.pieces.len() + 1);
+    for Brought { from, len, facts, bulk } in told.pieces {
+        if from != upto {
+            return Err(bad(format!("packed bytes {upto} to {from} are in no piece")));
+        }
+        parts.push(fetched_part(plan, index, (from, len), (facts, bulk)).map_err(bad)?);
+        upto += len;
+    }
+    let rest = plan.window.len - upto;
+    match told.answers.first() {
+        Some(&Answer::Data { len, facts }) if told.bulk.len() as u64 == u64::from(len) => {
+            parts.push(fetched_part(plan, index, (upto, rest), (facts, told.bulk)).map_err(bad)?);
+        }
+        Some(&Answer::Sent { upto: sent, facts }) if sent == upto && told.bulk.is_empty() => {
+            if rest > 0 {
+                parts.push(fetched_part(plan, index, (upto, rest), (facts, Bytes::new())).map_err(bad)?);
+            }
+        }
+        Some(&Answer::Sent { upto: sent, .. }) => {
+            return Err(bad(format!("pieces up to {sent} were sent, and up to {upto} came")));
+        }
+        _ => return Err(bad("no data in its answer".to_owned())),
+    }
+    Ok(parts)
+}
+
+/// The part of an answer for packed bytes of the transfer, if it can be that.
+fn fetched_part(
+    plan: &Plan<'_>,
+    index: u32,
+    (from, len): (u64, u64),
+    (facts, bulk): (StreamFacts, Bytes),
+) -> Result<Fetched, String> {
+    let window = Window::new(plan.window.from + from, len);
+    let view = plan.view(index, window).map_err(|error| error.words)?;
+    let share = match plan.is_after_end(index, window, facts.size) {
+        true => Share { bytes: 0, needed: 0, ended: !view.is_empty() },
+        false => Share::of(view, facts.size),
+    };
+    let got = bulk.len() as u64;
+    if got > share.bytes || got < share.needed {
+        return Err(format!("{got} bytes, where {} to {} were expected", share.needed, share.bytes));
+    }
+    Ok(Fetched { index, window, bulk, facts, ended: share.ended })
+}
+
+impl Plan<'_> {
+    /// Whether nothing of a window is inside a stream of this size: known without a walk.
+    fn is_after_end(&self, index: u32, window: Window, size: u64) -> bool {
+        let first = self.pattern.window_bounds(window.from, window.len).map(|(first, _)| first);
+        let first = first.and_then(|first| u64::try_from(first).ok());
+        first.is_some_and(|first| self.striping.physical_size(index, first) >= size)
+    }
+}
+
 /// The part of a share that a stream of a given size holds.
 struct Share {
-    /// Bytes of the share up to the last that the stream has.
+    /// Bytes of the share.
+    bytes: u64,
+    /// Those up to the last that the stream has.
     needed: u64,
     /// The stream ended before the share did.
     ended: bool,
@@ -159,14 +214,14 @@ struct Share {
 
 impl Share {
     fn of(view: View<'_>, size: u64) -> Share {
-        let (mut dense, mut share) = (0, Share { needed: 0, ended: false });
+        let mut share = Share { bytes: 0, needed: 0, ended: false };
         for run in view {
             let have = size.saturating_sub(run.physical).min(run.len);
             if have > 0 {
-                share.needed = dense + have;
+                share.needed = share.bytes + have;
             }
             share.ended |= have < run.len;
-            dense += run.len;
+            share.bytes += run.len;
         }
         share
     }
@@ -215,6 +270,9 @@ impl Fetched {
     pub(super) fn pieces(&self, plan: &Plan<'_>, mut of: impl FnMut(u64, &[u8])) -> Result<(), Error> {
         let mut bulk = &self.bulk[..];
         for run in plan.view(self.index, self.window)? {
+            if bulk.is_empty() {
+                break;
+            }
             let (own, rest) = bulk.split_at((run.len as usize).min(bulk.len()));
             bulk = rest;
             of(self.window.from + run.packed, own);

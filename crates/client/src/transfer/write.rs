@@ -1,12 +1,13 @@
 //! Writing: bytes are gathered from the caller's buffer, without a copy where they lie in few pieces.
 
-use super::paired::Source;
+use super::paired::{Source, places};
 use super::{Plan, bounds, contiguous};
-use crate::core::Operation;
+use crate::core::{Operation, Told};
 use crate::file::{Opened, Shape};
+use crate::session::Giver;
 use crate::{Error, OpenFile};
 use bytes::{Bytes, BytesMut};
-use shoal_pattern::{Pattern, Window};
+use shoal_pattern::{Pattern, View, Window};
 use shoal_proto::op::Answer;
 use shoal_proto::{Durability, Handle, Op, Rights, Status};
 
@@ -107,50 +108,62 @@ impl Opened {
         has_pages: bool,
     ) -> Result<(), Error> {
         let plan = Plan::new(self, o, shape, pattern, Window::all(pattern));
-        let sent = plan.each(async |index: u32, stream: Handle, window: Window| {
-            let (bulk, len) = gather(&plan, index, window, source)?;
-            let transfer = plan.transfer(index, stream, window);
-            let told =
-                plan.core.ask_with(o, stream.server(), vec![Op::Write { transfer, len }], bulk, 0).await?;
+        let written = |stream: Handle, told: &Told| {
             self.inode.written(stream.server(), told.loss);
             if has_pages && let Some(Answer::Facts { moves, .. }) = told.answers.first() {
                 self.client.core.with_pages(|pages| pages.moved(self.handle, stream, moves));
             }
+        };
+        let pulled = async |index: u32, stream: Handle| {
+            let transfer = plan.transfer(index, stream, plan.window);
+            let giver = Giver {
+                pattern: transfer.pattern.clone(),
+                striping: plan.striping,
+                index,
+                data: source.data.clone(),
+                memory: source.memory.cloned(),
+            };
+            let (o, op) = (o.giving(giver), Op::Write { transfer, len: 0 });
+            written(stream, &plan.core.ask_with(&o, stream.server(), vec![op], Vec::new(), 0).await?);
             Ok(())
-        });
-        sent.await?;
+        };
+        let sent = async |index: u32, stream: Handle, window: Window| {
+            let view = plan.view(index, window)?;
+            let (bulk, len, copied) = gather(view, window.from, source.data, source.memory);
+            plan.core.copied(copied);
+            let len = u32::try_from(len).map_err(|_| plan.o.error(Status::OverLimit))?;
+            let transfer = plan.transfer(index, stream, window);
+            let op = Op::Write { transfer, len };
+            written(stream, &plan.core.ask_with(o, stream.server(), vec![op], bulk, 0).await?);
+            Ok(())
+        };
+        plan.each(sent, pulled).await?;
         self.inode.written_in(shape);
         Ok(())
     }
 }
 
-/// The bytes of one message, in the view's order.
-fn gather(
-    plan: &Plan<'_>,
-    index: u32,
-    window: Window,
-    source: &Source<'_>,
-) -> Result<(Vec<Bytes>, u32), Error> {
-    let view = plan.view(index, window)?;
+/// The bytes of a view in its order, their number, and how many of them were copied. The view's packed bytes
+/// begin with `base` of the source's, which lie in `data` as `memory` says.
+pub(crate) fn gather(
+    view: View<'_>,
+    base: u64,
+    data: &Bytes,
+    memory: Option<&Pattern>,
+) -> (Vec<Bytes>, usize, usize) {
     let (mut pieces, mut len) = (0, 0);
     for run in view.clone() {
-        source.each(window.from + run.packed, run.len, |_| pieces += 1);
+        places(memory, base + run.packed, run.len, |_| pieces += 1);
         len += run.len as usize;
     }
-    let sent_len = u32::try_from(len).map_err(|_| plan.o.error(Status::OverLimit))?;
     if pieces <= PIECES_MAX || len / pieces >= PIECE_BYTES_MIN {
         let mut sent = Vec::with_capacity(pieces);
-        view.for_each(|run| {
-            source.each(window.from + run.packed, run.len, |range| sent.push(source.data.slice(range)))
-        });
-        return Ok((sent, sent_len));
+        view.for_each(|run| places(memory, base + run.packed, run.len, |range| sent.push(data.slice(range))));
+        return (sent, len, 0);
     }
     let mut packed = BytesMut::with_capacity(len);
     for run in view {
-        source.each(window.from + run.packed, run.len, |range| {
-            packed.extend_from_slice(&source.data[range]);
-        });
+        places(memory, base + run.packed, run.len, |range| packed.extend_from_slice(&data[range]));
     }
-    plan.core.copied(len);
-    Ok((vec![packed.freeze()], sent_len))
+    (vec![packed.freeze()], len, len)
 }

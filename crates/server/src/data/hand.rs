@@ -418,7 +418,7 @@ impl SweepState {
 }
 
 /// Let other tasks have a turn.
-pub(super) async fn give_way() {
+pub(crate) async fn give_way() {
     let mut gave = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut gave, true) {

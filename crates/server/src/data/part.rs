@@ -13,11 +13,12 @@
 use bytes::{Bytes, BytesMut};
 use shoal_pattern::{Distribution, Pattern, View, ViewRun, Window, share_len};
 use shoal_proto::{Share, Status, Striping, Transfer, limits};
+use std::rc::Rc;
 
 /// See the module's page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamPart {
-    pattern: Pattern,
+    pattern: Rc<Pattern>,
     window: Window,
     striping: Striping,
     index: u32,
@@ -34,6 +35,23 @@ pub struct WalkPlace {
     dense: u64,
 }
 
+/// Where a transfer's share lies: its window, and the stream among those of the file.
+pub(super) fn place_of(transfer: &Transfer) -> Result<(Window, Striping, u32), Status> {
+    let Share { width, index, .. } = transfer.share;
+    if usize::from(width) > limits::WIDTH_MAX || index >= width.max(1) {
+        return Err(Status::Invalid);
+    }
+    let window = Window::new(transfer.window_from, transfer.window_len);
+    Ok((window, transfer.share.striping(), u32::from(index)))
+}
+
+/// No byte of a share lies at this offset of its stream or after it.
+pub(super) fn end_of(pattern: &Pattern, window: Window, striping: &Striping, index: u32) -> u64 {
+    let bounds = pattern.window_bounds(window.from, window.len);
+    let logical_end = bounds.map_or(0, |(_, end)| u64::try_from(end).unwrap_or(0));
+    striping.physical_size(index, logical_end)
+}
+
 impl StreamPart {
     /// The part of a transfer's stream.
     ///
@@ -41,14 +59,9 @@ impl StreamPart {
     /// `Invalid` for a window outside its pattern, a negative offset or a share that does not exist;
     /// `OverLimit` for more bytes than a message may carry, or a walk that would be too long.
     pub fn of(transfer: &Transfer) -> Result<StreamPart, Status> {
-        let Share { width, index, .. } = transfer.share;
-        if usize::from(width) > limits::WIDTH_MAX || index >= width.max(1) {
-            return Err(Status::Invalid);
-        }
-        let window = Window::new(transfer.window_from, transfer.window_len);
-        let (striping, index) = (transfer.share.striping(), u32::from(index));
-        let pattern = transfer.pattern.clone();
-        let counted = share_len(&pattern, window, &striping, index).map_err(|_| Status::Invalid)?;
+        let (window, striping, index) = place_of(transfer)?;
+        let counted = share_len(&transfer.pattern, window, &striping, index).map_err(|_| Status::Invalid)?;
+        let pattern = Rc::new(transfer.pattern.clone());
         let mut part = StreamPart { pattern, window, striping, index, len: 0, end: 0 };
         part.len = match counted {
             Some(len) if part.is_short() => len,
@@ -57,10 +70,24 @@ impl StreamPart {
         if part.len > limits::BULK_BYTES_MAX as u64 {
             return Err(Status::OverLimit);
         }
-        let bounds = part.pattern.window_bounds(window.from, window.len);
-        let logical_end = bounds.map_or(0, |(_, end)| u64::try_from(end).unwrap_or(0));
-        part.end = part.striping.physical_size(index, logical_end);
+        part.end = part.found_end();
         Ok(part)
+    }
+
+    /// A piece of a longer part, that has `len` bytes.
+    pub(super) fn piece(
+        pattern: Rc<Pattern>,
+        window: Window,
+        striping: Striping,
+        index: u32,
+        len: u64,
+    ) -> StreamPart {
+        let part = StreamPart { pattern, window, striping, index, len, end: 0 };
+        StreamPart { end: part.found_end(), ..part }
+    }
+
+    fn found_end(&self) -> u64 {
+        end_of(&self.pattern, self.window, &self.striping, self.index)
     }
 
     /// Whether a walk of all records takes no longer than a walk may.

@@ -3,6 +3,7 @@
 use super::Peers;
 use super::append::{self, Place};
 use super::hand::Sweep;
+use super::long_part::LongPart;
 use super::part::StreamPart;
 use crate::data::change_counts::ChangeCounts;
 use crate::meta::inode::facts_of;
@@ -34,6 +35,22 @@ pub enum Work {
         info: StreamInfo,
         /// Its change count then.
         count: ChangeCount,
+    },
+    /// Send a part of any length by pieces.
+    Flow {
+        /// The part.
+        part: Box<LongPart>,
+        /// As of [`Work::Read`].
+        info: StreamInfo,
+        /// As of [`Work::Read`].
+        count: ChangeCount,
+    },
+    /// Write a part of any length from data that its client is asked for, piece by piece.
+    Pull {
+        /// The part.
+        part: Box<LongPart>,
+        /// The stream when the request was looked at: it must have that generation.
+        info: StreamInfo,
     },
     /// Write a part of the stream from dense data.
     Write {
@@ -83,6 +100,8 @@ pub struct Done {
     pub count: ChangeCount,
     /// The effect of a change on it.
     pub moves: Vec<Move>,
+    /// The data was sent by pieces, up to this packed byte.
+    pub sent_upto: Option<u64>,
 }
 
 impl Done {
@@ -151,7 +170,11 @@ pub async fn begin(engine: &Engine, bulk: Bulk, deadline: Instant) -> Result<Beg
             admit(engine, data.len() as u64).await?;
             None
         }
-        Work::Allocate { mode: Allocation::Punch, .. } | Work::Read { .. } | Work::Fsync => None,
+        Work::Allocate { mode: Allocation::Punch, .. }
+        | Work::Read { .. }
+        | Work::Flow { .. }
+        | Work::Pull { .. }
+        | Work::Fsync => None,
         Work::Allocate { len, .. } => {
             admit(engine, *len).await?;
             None
@@ -170,12 +193,14 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
     let store = &engine.collection;
     let nothing = StreamInfo { generation: 0, size: 0, space: 0, written_at: None, small: false };
     let count = engine.changes.of(stream);
-    let unchanged = |info, data| Done { info, data, offset: 0, count, moves: Vec::new() };
+    let unchanged = |info, data| Done { info, data, offset: 0, count, moves: Vec::new(), sent_upto: None };
     match work {
         Work::Read { part, info, count } => {
             let data = engine.sweep.read(stream, info.generation, *part).await?;
             Ok(Done { count, ..unchanged(info, data) })
         }
+        // The executor moves it: it has the connection.
+        Work::Flow { .. } | Work::Pull { .. } => Err(Status::NotSupported),
         Work::Write { generation, part, data } => {
             let writing = engine.sweep.write(stream, generation, *part, data, at);
             changed(&engine, stream, async { Ok((0, writing.await?)) }).await
@@ -207,6 +232,22 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
     }
 }
 
+/// Write one piece of a long write, if there is space. The time of the write is the moment of this call.
+///
+/// # Errors
+/// As the store answers; `NoSpace`: nothing of the piece was written.
+pub async fn write_piece(
+    engine: Engine,
+    stream: Handle,
+    generation: u64,
+    part: StreamPart,
+    data: Bytes,
+) -> Result<StreamInfo, Status> {
+    admit(&engine, data.len() as u64).await?;
+    let at = engine.env.wall();
+    engine.sweep.write(stream, generation, part, data, at).await
+}
+
 /// Change bytes of a stream, in the store and not by a batch. Gives where they went.
 async fn changed(
     engine: &Engine,
@@ -217,7 +258,7 @@ async fn changed(
     let changed = change.await;
     let moves = changing.end();
     let (offset, info) = changed?;
-    Ok(Done { info, data: Bytes::new(), offset, count: moves[1].to, moves: moves.into() })
+    Ok(Done { info, data: Bytes::new(), offset, count: moves[1].to, moves: moves.into(), sent_upto: None })
 }
 
 /// Ask for the space of data before it is written: `NoSpace` is an answer, not an accident.

@@ -8,13 +8,17 @@
 //! requests are under way or too many replies wait to be written, and continues as they leave. A client that
 //! sends more bulk data than its credit, or bytes that are no frame, gets an error and is disconnected.
 
+mod credit;
 mod frames;
+mod grants;
 mod handshake;
 mod line;
 
+pub use credit::Credits;
 pub use frames::{Frames, Scratch};
+pub use grants::Grants;
 pub use handshake::{Own, Refused, greet, hear, introduce, who_listens};
-pub use line::Line;
+pub use line::{Line, PieceRoom};
 
 use crate::counters::add;
 use crate::net::session::{Session, Waiter};
@@ -22,7 +26,7 @@ use crate::ops;
 use crate::request::executor;
 use crate::shard::Shard;
 use shoal_env::{Reader, Work, Writer};
-use shoal_proto::message::Refusal;
+use shoal_proto::message::{Give, Leave, Refusal};
 use shoal_proto::{Frame, FrameKind, Request, Status, limits};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -114,6 +118,7 @@ pub async fn serve(
     parts: (Reader, Writer, Frames),
 ) {
     let (mut reader, mut writer, mut frames) = parts;
+    line.session.replace(Rc::downgrade(session));
     let mut refusal = None;
     let ended = pump(&mut reader, &mut writer, line, &mut frames, |frame| {
         request(shard, session, line, frame).map_err(|refused| {
@@ -141,6 +146,16 @@ pub async fn serve(
 fn request(shard: &Rc<Shard>, session: &Rc<Session>, line: &Rc<Line>, frame: Frame) -> Result<(), Refused> {
     let arrived = shard.env.now();
     session.heard.set(arrived);
+    if frame.kind == FrameKind::Leave {
+        let leave: Leave = frame.message().map_err(|error| {
+            Refused::new(Status::BadMessage, format!("that a read is left cannot be decoded: {error}"))
+        })?;
+        line.leave(leave.request);
+        return Ok(());
+    }
+    if frame.kind == FrameKind::Give {
+        return given(line, frame);
+    }
     if frame.kind != FrameKind::Request {
         return Err(Refused::new(Status::BadMessage, "only requests are expected on an attached connection"));
     }
@@ -155,6 +170,10 @@ fn request(shard: &Rc<Shard>, session: &Rc<Session>, line: &Rc<Line>, frame: Fra
             "more data was sent than the connection's credit allows",
         ));
     }
+    if request.long_read().is_some() && !line.begin_long_read(frame.tag) {
+        let words = format!("a long read has the tag {} of another one that is under way", frame.tag);
+        return Err(Refused::new(Status::BadMessage, words));
+    }
     shard.env.work(Work::Message, 1);
     line.bulk_bytes.set(under_way);
     line.requests.set(line.requests.get() + 1);
@@ -165,8 +184,23 @@ fn request(shard: &Rc<Shard>, session: &Rc<Session>, line: &Rc<Line>, frame: Fra
     Ok(())
 }
 
-/// Bytes of data a request may be answered with, at most.
+/// A part of a long write came.
+fn given(line: &Line, frame: Frame) -> Result<(), Refused> {
+    let give: Give = frame.message().map_err(|error| {
+        Refused::new(Status::BadMessage, format!("a part of a write cannot be decoded: {error}"))
+    })?;
+    line.given(frame.tag, give, frame.bulk).map_err(|why| {
+        let Give { from, len } = give;
+        let words = format!("packed bytes {from} to {} of a write: {why}", from.saturating_add(len));
+        Refused::new(Status::BadMessage, words)
+    })
+}
+
+/// Bytes of data a request may be answered with in the reply itself, at most.
 fn wanted(request: &Request) -> usize {
+    if request.long_read().is_some() {
+        return limits::FLOW_CHUNK_BYTES;
+    }
     let ops = request.groups.iter().flat_map(|g| g.ops.iter());
     let windows = ops.map(|op| (ops::of(op).gives_bytes)(op));
     windows.fold(0, usize::saturating_add).min(limits::BULK_BYTES_MAX)

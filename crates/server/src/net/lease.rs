@@ -65,8 +65,10 @@ pub async fn end_session(shard: &Rc<Shard>, session: &Rc<Session>) {
     add(&shard.counters.sessions_ended, 1);
     if let Some(line) = session.line.take() {
         let words = "nothing was heard for the time of the lease";
+        // One that took nothing for so long does not take this: its bytes are not held for it.
+        let takes_nothing = line.out_bytes() > 0;
         line.send(FrameKind::Refusal, 0, &Refusal { status: Status::NoSession, words: words.into() }, &[]);
-        line.close();
+        if takes_nothing { line.end() } else { line.close() }
     }
     if !shard.sessions.has_client(session.client) {
         file_locks::end_client(shard, session.client);

@@ -50,6 +50,13 @@ pub struct Waiter {
     pub arrived: Instant,
 }
 
+impl Waiter {
+    /// Whether it waits no longer: its connection is gone, or its client left the request.
+    pub fn is_gone(&self) -> bool {
+        self.line.is_dead() || self.line.is_left(self.tag)
+    }
+}
+
 /// A compound under way.
 #[derive(Default)]
 pub struct Running {
@@ -68,7 +75,7 @@ impl Running {
     /// Whether all that waited are gone.
     pub fn is_abandoned(&self) -> bool {
         let waiters = self.waiters.borrow();
-        !waiters.is_empty() && waiters.iter().all(|w| w.line.is_dead())
+        !waiters.is_empty() && waiters.iter().all(Waiter::is_gone)
     }
 }
 

@@ -106,6 +106,10 @@ pub struct Ctx<'a> {
     pub client: ClientId,
     /// Which operation of the group runs (set by the dispatcher).
     pub op_index: usize,
+    /// It is all of a client's request, and its answer's data may come before it, by pieces.
+    pub may_send_pieces: bool,
+    /// It is all of a client's request in a slot, and its data may be pulled.
+    pub may_pull: bool,
     /// The request's bulk data not taken yet by an operation of this group.
     bulk_in: Bytes,
     /// The reply's bulk data so far.
@@ -132,6 +136,8 @@ impl<'a> Ctx<'a> {
             now,
             client: ClientId::default(),
             op_index: 0,
+            may_send_pieces: false,
+            may_pull: false,
             bulk_in: Bytes::new(),
             bulk_out: Vec::new(),
             copied: 0,

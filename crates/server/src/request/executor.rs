@@ -6,6 +6,8 @@
 //! handles, bulk data, space. Whatever it waits for, it waits no longer than its deadline.
 
 mod compound;
+mod pieces;
+mod pull;
 mod wait;
 
 pub use compound::{Asker, Collected, Compound, decode_replies, encode_reply};
@@ -155,7 +157,7 @@ fn send(shard: &Shard, waiters: &[Waiter], collected: &Collected, well: bool) {
         // The replies are there already; entering them into the frame is a copy.
         shoal_env::Counters::add(&shard.env.counters().copied_bytes, groups.len() as u64);
         waiter.line.send(FrameKind::Reply, waiter.tag, &reply, bulk);
-        waiter.line.answered(waiter.bulk_bytes, waiter.wanted_bytes);
+        waiter.line.answered(waiter.tag, waiter.bulk_bytes, waiter.wanted_bytes);
     }
 }
 
@@ -164,7 +166,12 @@ fn discard(compound: Compound) {
     if let Some((session, slot_use)) = &compound.place {
         session.free(slot_use.slot);
     }
+    let is_left = |waiter: &Waiter| !waiter.line.is_dead();
+    if compound.running.waiters.borrow().iter().any(is_left) {
+        // A long read that its client left: from the reply on the client knows that no piece comes.
+        return refuse(&compound.shard, &compound.running, 1, Status::Interrupted);
+    }
     for waiter in compound.running.waiters.take() {
-        waiter.line.answered(waiter.bulk_bytes, waiter.wanted_bytes);
+        waiter.line.answered(waiter.tag, waiter.bulk_bytes, waiter.wanted_bytes);
     }
 }

@@ -6,7 +6,7 @@ pub mod held;
 
 use bytes::{Bytes, BytesMut};
 use shoal_env::{Address, Env, Reader, Writer};
-use shoal_proto::message::{Attach, Attached, Challenge, Hello, Loss, Refusal, VERSIONS};
+use shoal_proto::message::{Attach, Attached, Challenge, Give, Grant, Hello, Leave, Loss, Refusal, VERSIONS};
 use shoal_proto::op::Owner;
 use shoal_proto::{
     Answer, ClientId, ClusterMap, CollectionId, Durability, Frame, FrameKind, Group, GroupReply, Handle,
@@ -302,6 +302,21 @@ impl Raw {
         let request = Request { slot, timeout_ms, durability, groups: groups.into() };
         self.put(FrameKind::Request, tag, &request, bulk).await;
         tag
+    }
+
+    /// The next request has the tag of the last one.
+    pub fn repeat_tag(&mut self) {
+        self.next_tag -= 1;
+    }
+
+    /// A long read is awaited no longer.
+    pub async fn leave(&mut self, request: u64) {
+        self.put(FrameKind::Leave, 0, &Leave { request }, Bytes::new()).await;
+    }
+
+    /// A part of a long write.
+    pub async fn give(&mut self, tag: u64, Grant { from, len }: Grant, bulk: Bytes) {
+        self.put(FrameKind::Give, tag, &Give { from, len }, bulk).await;
     }
 
     /// The tag of the last request.

@@ -5,12 +5,14 @@ use crate::contents::Read;
 use crate::facts::Look;
 use crate::ledger::{ObjectId, Slot};
 use bytes::Bytes;
-use shoal_pattern::Pattern;
+use shoal_pattern::{Level, Pattern};
 use shoal_proto::{Attr, Handle, Kind, Status};
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
 /// A whole file is read by name.
 const WHOLE_MAX: usize = 1 << 20;
+/// More than several servers answer without pieces.
+const LONG_READ_BYTES: u64 = 600_000;
 
 impl Worker {
     pub(super) async fn read(&mut self) {
@@ -98,6 +100,9 @@ impl Worker {
     /// By a pattern: each record is judged by itself, up to the end of the file.
     async fn read_records(&mut self, object: ObjectId, at: usize, from: u64) {
         let file = self.held[at].file.clone();
+        if from.is_multiple_of(5) {
+            return self.read_again_and_again(object, at, from).await;
+        }
         let (rec_size, quantity) = (1 + self.rng.below(3_000), 2 + self.rng.below(6));
         let gap = self.rng.below(30_000);
         // Some are tiny and lie close together.
@@ -124,6 +129,32 @@ impl Worker {
             }
             End::Refused(status) => self.wrong_if_mine(&words, object, status),
             End::Unknown(_) => {}
+        }
+    }
+
+    /// One range so often that its servers answer by pieces; some of the times are judged.
+    async fn read_again_and_again(&mut self, object: ObjectId, at: usize, from: u64) {
+        let file = self.held[at].file.clone();
+        let len = 1_000 + self.rng.below(50_000);
+        let quantity = 2 + (LONG_READ_BYTES + self.rng.below(LONG_READ_BYTES)) / len;
+        let again = Level { stride: 0, quantity };
+        let pattern = Pattern::nested(from as i64, len, vec![again]);
+        let pattern = pattern.expect("the workload's patterns are valid");
+        let called = self.now();
+        let words = format!("read {from}–{} of {} {quantity} times", from + len, file.handle());
+        match self.run("read", &words, &GONE, file.read_pattern(&pattern)).await {
+            End::Done(content) if !content.is_empty() => {
+                // The last time ends with the file, if that ends in the range: what others have after it are
+                // zeros.
+                let inside = (content.len() as u64).saturating_sub((quantity - 1) * len);
+                for time in [0, self.rng.below(quantity), quantity - 1] {
+                    let begin = (time * len) as usize;
+                    let own = content.slice(begin..).slice(..inside as usize);
+                    self.judge_read(&words, object, called, (from, inside), &own);
+                }
+            }
+            End::Refused(status) => self.wrong_if_mine(&words, object, status),
+            End::Done(_) | End::Unknown(_) => {}
         }
     }
 

@@ -1,14 +1,19 @@
 //! The state shared between a connection's loop and the requests that came over it: the output queue, and its
 //! life.
 
+use super::grants::Grants;
+use crate::net::session::Session;
 use bytes::Bytes;
 use shoal_env::WriterImpl;
+use shoal_env::local::Notify;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::Codec;
+use shoal_proto::message::Give;
 use shoal_proto::{Frame, FrameKind};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
 /// Pieces handed to one vectored write.
@@ -35,13 +40,46 @@ pub struct Line {
     out: RefCell<Out>,
     dead: Cell<bool>,
     closing: Cell<bool>,
-    died: shoal_env::local::Notify,
+    died: Notify,
     /// Requests taken and not answered.
     pub requests: Cell<usize>,
     /// Bytes of bulk data of those requests.
     pub bulk_bytes: Cell<usize>,
-    /// Bytes of data that those requests may be answered with.
+    /// Bytes of data that those requests may be answered with in the reply itself.
     pub wanted_bytes: Cell<usize>,
+    /// Its session.
+    pub session: RefCell<Weak<Session>>,
+    /// Long reads under way, by tag, and whether their client has left them.
+    long_reads: RefCell<BTreeMap<u64, bool>>,
+    left: Notify,
+    /// Long writes under way, by tag.
+    long_writes: RefCell<BTreeMap<u64, Rc<Grants>>>,
+    /// Bytes of pieces that are being read for it, or are granted to it and not written.
+    reserved: Cell<usize>,
+    /// Woken when bytes were written, or are not reserved any more, while there are long reads or writes.
+    drained: Notify,
+}
+
+/// Room for a piece that is being read, or granted: a part of its connection's credit until it is dropped,
+/// which is when the piece waits to be sent, or is written.
+pub struct PieceRoom {
+    line: Rc<Line>,
+    bytes: usize,
+}
+
+impl PieceRoom {
+    /// No more than so many bytes are needed.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.bytes -= less;
+        self.line.give_back(less);
+    }
+}
+
+impl Drop for PieceRoom {
+    fn drop(&mut self) {
+        self.line.give_back(self.bytes);
+    }
 }
 
 impl Line {
@@ -54,10 +92,16 @@ impl Line {
             out: RefCell::default(),
             dead: Cell::new(false),
             closing: Cell::new(false),
-            died: shoal_env::local::Notify::default(),
+            died: Notify::default(),
             requests: Cell::new(0),
             bulk_bytes: Cell::new(0),
             wanted_bytes: Cell::new(0),
+            session: RefCell::default(),
+            long_reads: RefCell::default(),
+            left: Notify::default(),
+            long_writes: RefCell::default(),
+            reserved: Cell::new(0),
+            drained: Notify::default(),
         })
     }
 
@@ -81,11 +125,93 @@ impl Line {
     }
 
     /// A request of `bulk_bytes` is answered (or discarded): give back its part of the credit.
-    pub fn answered(&self, bulk_bytes: usize, wanted_bytes: usize) {
+    pub fn answered(&self, tag: u64, bulk_bytes: usize, wanted_bytes: usize) {
+        self.long_reads.borrow_mut().remove(&tag);
         self.requests.set(self.requests.get().saturating_sub(1));
         self.bulk_bytes.set(self.bulk_bytes.get().saturating_sub(bulk_bytes));
         self.wanted_bytes.set(self.wanted_bytes.get().saturating_sub(wanted_bytes));
         self.wake();
+    }
+
+    /// A long read came; false: there is one with this tag.
+    pub fn begin_long_read(&self, tag: u64) -> bool {
+        self.long_reads.borrow_mut().insert(tag, false).is_none()
+    }
+
+    /// The client awaits a long read no longer. Its reply may have crossed this.
+    pub fn leave(&self, tag: u64) {
+        if let Some(is_left) = self.long_reads.borrow_mut().get_mut(&tag) {
+            *is_left = true;
+            self.left.wake_all();
+        }
+    }
+
+    /// Whether the client awaits a request no longer.
+    pub fn is_left(&self, tag: u64) -> bool {
+        self.long_reads.borrow().get(&tag).copied().unwrap_or(false)
+    }
+
+    /// Woken when the client leaves a long read.
+    pub fn left(&self) -> &Notify {
+        &self.left
+    }
+
+    /// The data of a long write is pulled from here on; `None`: there is one with this tag.
+    pub fn begin_long_write(&self, tag: u64) -> Option<Rc<Grants>> {
+        let mut long_writes = self.long_writes.borrow_mut();
+        if long_writes.contains_key(&tag) {
+            return None;
+        }
+        Some(long_writes.entry(tag).or_default().clone())
+    }
+
+    /// No part of it is taken any more.
+    pub fn end_long_write(&self, tag: u64) {
+        self.long_writes.borrow_mut().remove(&tag);
+        self.drained.wake_all();
+    }
+
+    /// A part of a long write came.
+    ///
+    /// # Errors
+    /// It was not granted, in words.
+    pub fn given(&self, tag: u64, give: Give, bulk: Bytes) -> Result<(), &'static str> {
+        match self.long_writes.borrow().get(&tag) {
+            Some(grants) => grants.give(give, bulk),
+            None => Err("no such write is under way"),
+        }
+    }
+
+    /// Long reads and writes under way.
+    pub fn flows(&self) -> usize {
+        self.long_reads.borrow().len() + self.long_writes.borrow().len()
+    }
+
+    /// Bytes that this connection holds: those that wait to be written, and pieces that are being read.
+    pub fn held_bytes(&self) -> usize {
+        self.out_bytes() + self.reserved.get()
+    }
+
+    /// Room for a piece, if the connection then holds no more than its credit; one that holds nothing has
+    /// room.
+    pub fn room(self: &Rc<Line>, bytes: usize, credit: usize) -> Option<PieceRoom> {
+        let held = self.held_bytes();
+        if held > 0 && held + bytes > credit {
+            return None;
+        }
+        self.reserved.set(self.reserved.get() + bytes);
+        Some(PieceRoom { line: self.clone(), bytes })
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let twice = if mutant::is(Mutant::CreditTwice) { 2 } else { 1 };
+        self.reserved.set(self.reserved.get().saturating_sub(twice * bytes));
+        self.drained.wake_all();
+    }
+
+    /// Woken when there may be room for a piece again.
+    pub fn drained(&self) -> &Notify {
+        &self.drained
     }
 
     /// Bytes that wait to be written.
@@ -96,6 +222,10 @@ impl Line {
     /// End the connection: nothing more is read, run or written.
     pub fn end(&self) {
         if !self.dead.replace(true) {
+            // Nothing of it is sent any more.
+            let mut out = self.out.borrow_mut();
+            (out.pieces, out.tail, out.bytes) = (VecDeque::new(), Vec::new(), 0);
+            drop(out);
             self.died.wake_all();
             self.wake();
         }
@@ -104,6 +234,7 @@ impl Line {
     /// Read nothing more; end when all requests are answered and the answers written.
     pub fn close(&self) {
         self.closing.set(true);
+        self.long_writes.borrow().values().for_each(|grants| grants.came().wake_all());
         self.wake();
     }
 
@@ -123,7 +254,7 @@ impl Line {
     }
 
     /// Woken when it ends.
-    pub fn died(&self) -> &shoal_env::local::Notify {
+    pub fn died(&self) -> &Notify {
         &self.died
     }
 
@@ -170,6 +301,10 @@ impl Line {
                 Poll::Pending => return Poll::Pending,
             };
             out.advance(written);
+            drop(out);
+            if self.flows() > 0 {
+                self.drained.wake_all();
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! read: one stream's share of a pattern.
 
-use crate::data::{self, Bulk, StreamPart, Work};
+use crate::data::{self, Bulk, LongPart, StreamPart, Work};
 use crate::ops::{OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Rights, Transfer};
@@ -21,9 +21,18 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Stopped> {
     let (stream, info) = (access.stream, access.info);
     if let Some(done) = ctx.done(stream) {
         let done = done?;
+        if let Some(upto) = done.sent_upto {
+            return Ok(Answer::Sent { upto, facts: done.facts() });
+        }
         let (len, facts) = (done.data.len() as u32, done.facts());
         ctx.bulk_out.push(done.data);
         return Ok(Answer::Data { len, facts });
+    }
+    let long = if ctx.may_send_pieces { LongPart::of(transfer)? } else { None };
+    if let Some(part) = long {
+        let count = ctx.facts_of(stream, &info).count;
+        let work = Work::Flow { part: Box::new(part), info, count };
+        return Err(Stopped::Bulk(Box::new(Bulk { stream, work })));
     }
     let part = StreamPart::of(transfer)?.trimmed(info.size)?;
     // A few bytes of pattern may name a small content a million times.

@@ -1,9 +1,10 @@
 //! write: one stream's share of a pattern.
 //!
 //! Small content is replaced in the group's own batch, so that a whole small file is one durable record.
-//! Larger data goes to the store first.
+//! Larger data goes to the store first. A write without data, alone in its request, is a long one: its data
+//! is pulled.
 
-use crate::data::{self, StreamPart, Work};
+use crate::data::{self, LongPart, StreamPart, Work};
 use crate::ops::facts::Cost;
 use crate::ops::{Alters, OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
@@ -30,6 +31,14 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer, len: u32) -> Result<Answer, S
     let capability = transfer.capability.as_ref();
     let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::WRITE)?;
     let (stream, info) = (access.stream, access.info);
+    if ctx.may_pull && len == 0 && transfer.window_len > 0 {
+        let part = LongPart::of_write(transfer)?;
+        data::must_fit_stuffed(ctx, stream, transfer.share, part.end())?;
+        if transfer.stream == Handle::CURRENT || !ctx.is_unchanged() {
+            return Err(Stopped::Status(Status::NotSupported));
+        }
+        return Err(access.bulk(Work::Pull { part: Box::new(part), info }));
+    }
     let part = StreamPart::of(transfer)?;
     if part.len() != u64::from(len) {
         return Err(Stopped::Status(Status::BadMessage));

@@ -224,6 +224,13 @@ impl Compound {
         self.groups.get(self.at).map_or(&[], |g| &g.ops)
     }
 
+    /// Whether an operation is alone in a client's request: a read may then be answered by pieces, and the
+    /// data of a write, which has a slot, be pulled.
+    fn is_alone(&self) -> bool {
+        let Asker { peer, own, .. } = self.asker;
+        self.groups.len() == 1 && self.ops().len() == 1 && peer.is_none() && !own
+    }
+
     fn changes(&self) -> bool {
         self.ops().iter().any(Op::changes)
     }
@@ -400,6 +407,8 @@ impl Compound {
         let mut ctx = Ctx::new(view, shard.surroundings(&identity), &self.facts, now)
             .for_client(self.asker.client, self.group_bulk())
             .in_transaction(self.own.as_ref().map(Undecided::tx));
+        ctx.may_send_pieces = self.is_alone() && self.place.is_none();
+        ctx.may_pull = self.is_alone() && self.place.is_some();
         let mut answers = Vec::with_capacity(self.ops().len());
         let (mut from, mut before) = (0, Lsn(0));
         if let Some(resume) = &self.facts.resume {

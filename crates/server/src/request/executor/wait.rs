@@ -1,13 +1,13 @@
 //! The reasons for which a compound may have to wait, and how each wait ends.
 
 use super::compound::Compound;
-use super::{discard, end};
+use super::{discard, end, pieces, pull};
 use crate::counters::add;
 use crate::data;
 use crate::data::Work;
 use crate::data::pools;
 use crate::data::precreated::Touch;
-use crate::net::session::Running;
+use crate::net::session::{Running, Waiter};
 use crate::ops::{self, RunAs};
 use crate::request::ctx::{Fact, FactKey, Facts};
 use crate::shard::Shard;
@@ -186,6 +186,12 @@ async fn pass(compound: &mut Compound, wait: Wait) -> Result<(), Status> {
 async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
     let shard = compound.shard.clone();
     let stopped = compound.stopped.take().ok_or(Status::Io)?;
+    if let Work::Flow { part, info, count } = bulk.work {
+        return pieces::send(compound, &stopped, bulk.stream, *part, (info, count)).await;
+    }
+    if let Work::Pull { part, info } = bulk.work {
+        return pull::receive(compound, stopped, bulk.stream, *part, info).await;
+    }
     let (at, stream) = ((stopped.at, bulk.stream), bulk.stream);
     let writes = compound.ops().get(stopped.at).is_some_and(Op::changes);
     let makes_durable = durable_beside(compound, &bulk)?;
@@ -223,7 +229,7 @@ async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
 fn durable_beside(compound: &Compound, bulk: &data::Bulk) -> Result<bool, Status> {
     let asks = compound.durability == Durability::Durable;
     match &bulk.work {
-        Work::Read { .. } | Work::Fsync => Ok(false),
+        Work::Read { .. } | Work::Flow { .. } | Work::Pull { .. } | Work::Fsync => Ok(false),
         // Only the other servers' own fsyncs make their writes for it durable: its client requests those.
         Work::Append { layout: Some(_), .. } if asks => Err(Status::NotSupported),
         Work::Write { .. } | Work::Append { .. } | Work::Allocate { .. } => Ok(asks),
@@ -238,7 +244,7 @@ fn in_transaction(compound: &Compound, is: bool) {
 }
 
 /// Await something, but not past the deadline, nor when all that waited are gone.
-async fn within<T>(compound: &Compound, future: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn within<T>(compound: &Compound, future: impl Future<Output = T>) -> Option<T> {
     let timed = compound.shard.env.deadline(compound.deadline, future);
     let abandoned = abandoned(compound.running.clone(), compound.asker.own);
     match select(std::pin::pin!(timed), std::pin::pin!(abandoned)).await {
@@ -248,11 +254,15 @@ async fn within<T>(compound: &Compound, future: impl Future<Output = T>) -> Opti
 }
 
 /// Until no client waits for a compound any more.
-async fn abandoned(running: Rc<Running>, own: bool) {
+pub(super) async fn abandoned(running: Rc<Running>, own: bool) {
     loop {
-        let next = running.waiters.borrow().iter().find(|w| !w.line.is_dead()).map(|w| w.line.died().wait());
+        let next = {
+            let waiters = running.waiters.borrow();
+            let waits = |w: &Waiter| (w.line.died().wait(), w.line.left().wait());
+            waiters.iter().find(|w| !w.is_gone()).map(waits)
+        };
         match next {
-            Some(died) => died.await,
+            Some((died, left)) => drop(select(died, left).await),
             None if own => std::future::pending().await,
             None => return,
         }

@@ -1,0 +1,189 @@
+//! Long writes under way: their data goes as the server grants it.
+//!
+//! ```text
+//!   request ─────────▶      the pattern, no data
+//!           ◀───────── grant 0 .. T      granted in packed order, side by side
+//!   give 0 .. T ─────▶
+//!           ◀───────── reply             when all is written
+//! ```
+//! The data stays where its caller has it until it is granted; what is granted is sent from there. **After a
+//! lost connection the whole is asked for again**, under the same slot and sequence: the server has either
+//! answered the write, or it begins anew. The time limit counts from the last grant of something new.
+
+use super::{Outgoing, Session};
+use crate::transfer::gather;
+use bytes::Bytes;
+use shoal_env::Instant;
+use shoal_pattern::{Pattern, View, Window};
+use shoal_proto::message::{Give, Grant};
+use shoal_proto::{Frame, FrameKind, Status, Striping, limits};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Data granted to be sent in one write to the connection, at most.
+const BATCH_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The data of a long write, and where one server's share of it lies.
+pub(crate) struct Giver {
+    pub(crate) pattern: Pattern,
+    pub(crate) striping: Striping,
+    pub(crate) index: u32,
+    pub(crate) data: Bytes,
+    /// Where the packed bytes lie in the data; `None`: densely.
+    pub(crate) memory: Option<Pattern>,
+}
+
+impl Giver {
+    /// The share's bytes of a window, where they lie, and how many of them were copied.
+    fn gather(&self, window: Window) -> Result<(Vec<Bytes>, u64, usize), &'static str> {
+        let view = View::new(&self.pattern, window, &self.striping, self.index);
+        let view = view.map_err(|_| "a grant outside of the write")?;
+        let (bulk, len, copied) = gather(view, window.from, &self.data, self.memory.as_ref());
+        match len <= limits::FLOW_CHUNK_BYTES {
+            true => Ok((bulk, len as u64, copied)),
+            false => Err("a grant of more bytes than a part may have"),
+        }
+    }
+}
+
+/// A write whose data is pulled.
+pub(super) struct LongWrite {
+    giver: Rc<Giver>,
+    /// Without a grant for so long it ends.
+    limit: Duration,
+    /// Packed bytes that were granted on this connection, and the most on any.
+    granted: u64,
+    granted_most: u64,
+}
+
+impl LongWrite {
+    pub(super) fn new(giver: Rc<Giver>, limit: Duration) -> LongWrite {
+        LongWrite { giver, limit, granted: 0, granted_most: 0 }
+    }
+
+    /// Take a grant; whether it is of something new.
+    ///
+    /// # Errors
+    /// It cannot be, in words.
+    fn take(&mut self, grant: Grant) -> Result<bool, &'static str> {
+        if grant.from != self.granted {
+            return Err("a grant that is not the next one");
+        }
+        let end = grant.from.checked_add(grant.len).filter(|_| grant.len > 0);
+        let end = end.filter(|&end| end <= self.giver.pattern.len()).ok_or("a grant outside of the write")?;
+        self.granted = end;
+        let is_new = end > self.granted_most;
+        self.granted_most = self.granted_most.max(end);
+        Ok(is_new)
+    }
+}
+
+impl Session {
+    /// A part of a long write was granted.
+    ///
+    /// # Errors
+    /// When the connection is of no further use: it cannot be granted.
+    pub(crate) fn granted(&mut self, tag: u64, grant: Grant, now: Instant) -> Result<(), String> {
+        self.answers();
+        let pending = self.pending.get_mut(tag).filter(|pending| pending.sent);
+        let Some(pending) = pending else { return Err("a grant to no request".to_owned()) };
+        let taken = match &mut pending.long_write {
+            Some(long_write) => long_write.take(grant).map(|is_new| (is_new, long_write.limit)),
+            None => Err("a grant to a request that has all its data"),
+        };
+        match taken {
+            Ok((is_new, limit)) => {
+                if is_new {
+                    pending.deadline = pending.deadline.max(now + limit);
+                }
+                self.gives.push_back((tag, grant));
+                Ok(())
+            }
+            Err(words) => {
+                self.fail(tag, Status::BadMessage, words);
+                Err(words.to_owned())
+            }
+        }
+    }
+
+    /// Put parts that were granted into `out`, which has so many bytes of data already: at least one, so that
+    /// requests with data do not keep them from going.
+    pub(super) fn give(&mut self, mut data: u64, out: &mut Outgoing) {
+        let mut is_first = true;
+        while (is_first || data < BATCH_BYTES_MAX)
+            && let Some((tag, Grant { from, len })) = self.gives.pop_front()
+        {
+            let Some(long_write) = self.pending.get(tag).and_then(|pending| pending.long_write.as_ref())
+            else {
+                continue;
+            };
+            let (bulk, bytes, copied) = match long_write.giver.gather(Window::new(from, len)) {
+                Ok(gathered) => gathered,
+                Err(words) => {
+                    self.fail(tag, Status::BadMessage, words);
+                    continue;
+                }
+            };
+            let give = Give { from, len };
+            Frame::put(FrameKind::Give, self.version, tag, &give, bytes as usize, &mut out.bytes);
+            if bytes > 0 {
+                out.bulks.push((out.bytes.len(), bulk));
+            }
+            out.given += bytes;
+            out.copied += copied;
+            data += bytes;
+            is_first = false;
+        }
+    }
+
+    /// A new connection: the data of long writes that were under way is granted from the start again.
+    pub(super) fn begin_long_writes_anew(&mut self) {
+        self.gives.clear();
+        for tag in self.pending.tags(|pending| pending.sent && pending.long_write.is_some()) {
+            let pending = self.pending.get_mut(tag);
+            if let Some(long_write) = pending.and_then(|pending| pending.long_write.as_mut()) {
+                long_write.granted = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_proto::Share;
+
+    fn long_write(len: u64) -> LongWrite {
+        let giver = Giver {
+            pattern: Pattern::contiguous(0, len).unwrap(),
+            striping: Share::WHOLE.striping(),
+            index: 0,
+            data: vec![7; len as usize].into(),
+            memory: None,
+        };
+        LongWrite::new(Rc::new(giver), Duration::from_secs(1))
+    }
+
+    #[test]
+    fn grants_come_side_by_side_and_inside_the_write() {
+        let mut write = long_write(1000);
+        let mut take = |from, len| write.take(Grant { from, len });
+        assert_eq!(take(0, 100), Ok(true));
+        for (from, len) in [(0, 100), (50, 100), (101, 10), (u64::MAX, 2)] {
+            assert!(take(from, len).unwrap_err().contains("next"), "{from} {len}");
+        }
+        for (from, len) in [(100, 0), (100, 901), (100, u64::MAX)] {
+            assert!(take(from, len).unwrap_err().contains("outside"), "{from} {len}");
+        }
+        assert_eq!(take(100, 900), Ok(true));
+        write.granted = 0;
+        assert_eq!(write.take(Grant { from: 0, len: 1000 }), Ok(false), "it was granted before");
+    }
+
+    #[test]
+    fn a_grant_of_more_than_a_chunk_gives_nothing() {
+        let write = long_write(2 * limits::FLOW_CHUNK_BYTES as u64);
+        let window = Window::new(0, 1 + limits::FLOW_CHUNK_BYTES as u64);
+        assert!(write.giver.gather(window).unwrap_err().contains("more bytes"));
+    }
+}
