@@ -63,7 +63,7 @@ impl<B: Vfs> Container<B> {
         is_container: bool,
     ) -> Result<()> {
         let (shared, over, flags) = (&self.0, &self.0.over, RenameFlags::default());
-        let (bin, gone) = (shared.bin().await?, shared.draw_name("gone")?);
+        let (bin, gone) = (shared.bin().await?, shared.draw_name("gone", to.1)?);
         over.rename(to.0, to.1, bin, &gone, flags).await?;
         if let Err(error) = over.rename(from.0, from.1, to.0, to.1, flags).await {
             shared.rename_new(bin, &gone, to.0, to.1).await?;
