@@ -74,8 +74,9 @@ struct Backend<V> {
     /// Its folder of folders, and that of objects that metalinks lead to.
     dirs: Cell<Handle>,
     objects: Cell<Handle>,
-    /// One of the two has entries that were not made durable.
-    is_dirty: Cell<bool>,
+    /// Entries made in the two, and how many of them are durable.
+    entries_made: Cell<u64>,
+    entries_durable: Cell<u64>,
 }
 
 /// What the clones share.
@@ -85,6 +86,8 @@ struct Shared<V: Vfs> {
     backends: Vec<Backend<V>>,
     /// The lists, as places in `backends`; the newest one last.
     lists: Vec<Vec<usize>>,
+    /// The first backend's own folder, with the lists; `None`: a directory by itself.
+    own: Cell<Option<Handle>>,
     bin: Cell<Option<Handle>>,
     /// Directories that have folders on other backends.
     folders: RefCell<LruCache<Handle, Folder>>,
@@ -99,6 +102,7 @@ impl<V: Vfs> Federated<V> {
             env,
             backends,
             lists,
+            own: Cell::new(None),
             bin: Cell::new(None),
             folders: RefCell::new(LruCache::new(known)),
             kinds: RefCell::new(LruCache::new(known)),
@@ -141,7 +145,9 @@ impl<V: Vfs> Federated<V> {
 
     /// Names of the federation's own, which are not shown.
     fn is_own(&self, dir: Handle, name: &Name) -> bool {
-        *name == text::folder() || (dir == Handle::ROOT && *name == text::federation())
+        *name == text::folder()
+            || *name == text::leaving()
+            || (dir == Handle::ROOT && *name == text::federation())
     }
 
     fn check_name(&self, dir: Handle, name: &Name, op: &'static str) -> Result<()> {
@@ -154,8 +160,9 @@ impl<V: Vfs> Federated<V> {
 
     /// The error of a backend, with its directory.
     fn said(&self, backend: usize, error: Error) -> Error {
-        let is_of_the_host = matches!(error.status, Status::Io | Status::TimedOut | Status::Unavailable);
-        if !is_of_the_host {
+        let is_of_the_host =
+            matches!(error.status, Status::Io | Status::TimedOut | Status::Unavailable | Status::NoSpace);
+        if !is_of_the_host || error.words.starts_with("backend ") {
             return error;
         }
         let words = format!("backend {}: {}", self.0.backends[backend].called, error.words);
@@ -166,9 +173,7 @@ impl<V: Vfs> Federated<V> {
     async fn fresh<T>(&self, dirs: &[Handle], work: impl AsyncFn() -> Result<T>) -> Result<T> {
         match work().await {
             Err(error) if error.status == Status::Stale => {
-                for dir in dirs {
-                    self.0.folders.borrow_mut().pop(dir);
-                }
+                dirs.iter().for_each(|dir| self.forget(*dir));
                 self.reopen().await?;
                 work().await
             }

@@ -313,20 +313,27 @@ fn recover(args: &RecoverContainer) -> Result<ExitCode> {
             let mut recovered = tools::empty_bin(container, allowed).await?;
             // What a rename that runs needs is not told from what a killed one left.
             if allowed.ended && container.over().backends().0.len() > 1 {
-                recovered.deleted += federation::recover(container.over()).await?.removed;
+                let found = federation::recover(container.over()).await?;
+                recovered.deleted += found.removed;
+                recovered.named = found.named;
             }
             Ok(recovered)
         }
         _ => Ok(tools::recover(container, found.object, allowed).await?),
     })?;
-    let tools::Recovered { closed, deleted, kept, lost } = recovered;
+    let tools::Recovered { closed, deleted, kept, lost, named } = recovered;
     if args.json {
-        out::json(&json!({ "closed": closed, "deleted": deleted, "kept": kept, "lost": lost }))?;
+        out::json(
+            &json!({ "closed": closed, "deleted": deleted, "kept": kept, "lost": lost, "named": named }),
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     out::line(format!("{closed} writers closed, {deleted} leftovers deleted"))?;
     if kept > 0 {
         out::line(format!("{kept} leftovers kept: their programs run, or may run elsewhere (--ended)"))?;
+    }
+    if named > 0 {
+        out::line(format!("{named} files that had no name are `recovered-ID` in the root"))?;
     }
     lost.iter().try_for_each(|words| out::line(format!("given up: {words}")))?;
     Ok(ExitCode::SUCCESS)

@@ -44,21 +44,46 @@ impl<V: Vfs> Federated<V> {
         self.seen(object, attr).await
     }
 
+    /// Make the folders and objects of a backend durable.
+    pub(super) async fn sync_own(&self, number: usize) -> Result<()> {
+        let backend = &self.0.backends[number];
+        let made = backend.entries_made.get();
+        if backend.entries_durable.get() < made {
+            let synced = async {
+                backend.vfs.fsync_directory(backend.objects.get()).await?;
+                backend.vfs.fsync_directory(backend.dirs.get()).await
+            };
+            synced.await.map_err(|error| self.said(number, error))?;
+            backend.entries_durable.set(made.max(backend.entries_durable.get()));
+        }
+        Ok(())
+    }
+
+    /// An entry was made among the folders or objects of a backend.
+    pub(super) fn made_own(&self, backend: usize) {
+        let made = &self.0.backends[backend].entries_made;
+        made.set(made.get() + 1);
+    }
+
+    /// Make a new entry of a directory on a backend durable, with all that leads to it: before an entry of
+    /// another backend goes for it.
+    pub(super) async fn sync_entry(&self, backend: usize, dir: Handle, folder: Handle) -> Result<()> {
+        let synced = self.on(backend).fsync_directory(folder).await;
+        synced.map_err(|error| self.said(backend, error))?;
+        self.sync_own(backend).await?;
+        if backend != 0 && self.has_new_id(dir) {
+            self.first().fsync_directory(dir).await.map_err(|error| self.said(0, error))?;
+            self.id_is_durable(dir);
+        }
+        Ok(())
+    }
+
     /// Make a directory durable, on all backends that have entries of it.
     pub(super) async fn sync_directory(&self, dir: Handle) -> Result<()> {
         let object = self.object(dir, "fsync")?;
         // Objects and folders first: names lead to them.
-        for (number, backend) in self.0.backends.iter().enumerate() {
-            if backend.is_dirty.replace(false) {
-                let synced = async {
-                    backend.vfs.fsync_directory(backend.objects.get()).await?;
-                    backend.vfs.fsync_directory(backend.dirs.get()).await
-                };
-                synced
-                    .await
-                    .inspect_err(|_| backend.is_dirty.set(true))
-                    .map_err(|error| self.said(number, error))?;
-            }
+        for backend in 0..self.count() {
+            self.sync_own(backend).await?;
         }
         if object.shape == super::handles::Shape::Directory {
             for (backend, folder) in self.folders(object.handle).await? {

@@ -16,6 +16,9 @@ use std::time::Duration;
 
 /// Lists of backends, at most.
 const LISTS_MAX: usize = 1024;
+/// A list that another program makes is looked for so often, with a pause each.
+const TRIES_MAX: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(25);
 /// Folders that users make entries in, and do not list.
 const DROP_BOX: Owner = Owner { mode: 0o1733, uid: 0, gid: 0 };
 const OPEN: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
@@ -77,10 +80,7 @@ impl Connect for FederationOptions {
 
     async fn connect(self, env: Env) -> Result<Federated<Local>> {
         let first = self.over.clone().connect(env.clone()).await?;
-        let mut lists = read_lists(&first).await?;
-        if !self.backends.is_empty() {
-            self.compare(&env, &first, &mut lists).await?;
-        }
+        let lists = self.lists(&env, &first).await?;
         if lists.is_empty() && self.may_be_alone && identity(&first).await?.is_none() {
             let called = self.over.dir.display().to_string();
             return Ok(Federated::new(env, vec![Backend::alone(first, called)], vec![vec![0]]));
@@ -99,6 +99,29 @@ impl Connect for FederationOptions {
 impl FederationOptions {
     async fn open(&self, env: &Env, path: &Path) -> Result<Local> {
         LocalOptions { dir: path.to_owned(), ..self.over.clone() }.connect(env.clone()).await
+    }
+
+    /// The lists, with a further one if further backends are given.
+    async fn lists(&self, env: &Env, first: &Local) -> Result<Vec<List>> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut lists = read_lists(first).await?;
+            if self.backends.is_empty() {
+                return Ok(lists);
+            }
+            match self.compare(env, first, &mut lists).await {
+                // Another program makes the list at this moment: then it is there soon.
+                Err(error)
+                    if tries < TRIES_MAX
+                        && (error.status == Status::Exists
+                            || error.status == Status::Invalid && lists.is_empty()) =>
+                {
+                    env.sleep(PAUSE).await;
+                }
+                compared => return compared.map(|()| lists),
+            }
+        }
     }
 
     /// Hold the given backends against the newest list; make a further list if there are more.
@@ -181,11 +204,14 @@ impl FederationOptions {
             let called = if number == 0 { self.over.dir.display().to_string() } else { path.clone() };
             let none = Handle(0);
             let (dirs, objects) = (Cell::new(none), Cell::new(none));
-            let backend = Backend { vfs, called, id: *id, dirs, objects, is_dirty: Cell::new(false) };
+            let (entries_made, entries_durable) = (Cell::new(0), Cell::new(0));
+            let backend = Backend { vfs, called, id: *id, dirs, objects, entries_made, entries_durable };
             backend.open_folders().await?;
             backends.push(backend);
         }
-        Ok(Federated::new(env, backends, by_place))
+        let federated = Federated::new(env, backends, by_place);
+        federated.0.own.set(own_folder(federated.first()).await?);
+        Ok(federated)
     }
 }
 
@@ -214,8 +240,9 @@ fn check_given(given: &[(Option<LinkId>, PathBuf)], newest: Option<&List>) -> Re
         return match given.iter().find(|(id, _)| id.is_some()) {
             Some((_, path)) => {
                 let words = format!(
-                    "{} is a backend of a federation already: name its first backend as the directory, or an \
-                     empty directory here",
+                    "{} is a backend of a federation already: name its first backend as the directory, or an empty \
+                     directory here. If a program was killed while it made the list, remove `.shoal-federation` \
+                     there, if its folders `dirs` and `objects` are empty",
                     path.display()
                 );
                 Err(Error::new(Status::Invalid, "connect").because(words))
@@ -288,7 +315,13 @@ async fn make_backend<V: Vfs>(env: &Env, vfs: &V) -> Result<LinkId> {
     let objects = folder_in(vfs, own, &text::objects(), DROP_BOX).await?;
     let id = LinkId::draw(env);
     let aside = LinkId::draw(env).name()?;
-    links::put(vfs, (objects, &aside), (own, &text::backend()), TEXT, text::backend_id(id)).await?;
+    match links::put(vfs, (objects, &aside), (own, &text::backend()), TEXT, text::backend_id(id)).await {
+        // Another program was first.
+        Err(error) if error.status == Status::Exists => {
+            return identity(vfs).await?.ok_or_else(|| Error::new(Status::Exists, "connect"));
+        }
+        put => put?,
+    }
     vfs.fsync_directory(own).await?;
     vfs.fsync_directory(Handle::ROOT).await?;
     Ok(id)
@@ -334,15 +367,23 @@ async fn write_list<V: Vfs>(env: &Env, first: &V, number: usize, list: &List) ->
 impl<V: Vfs> Backend<V> {
     /// A directory by itself.
     fn alone(vfs: V, called: String) -> Backend<V> {
-        let (none, is_dirty) = (Handle(0), Cell::new(false));
-        Backend { vfs, called, id: LinkId::ROOT, dirs: Cell::new(none), objects: Cell::new(none), is_dirty }
+        let (dirs, objects) = (Cell::new(Handle(0)), Cell::new(Handle(0)));
+        let (entries_made, entries_durable) = (Cell::new(0), Cell::new(0));
+        Backend { vfs, called, id: LinkId::ROOT, dirs, objects, entries_made, entries_durable }
     }
 
     /// Find its folders.
     pub(super) async fn open_folders(&self) -> Result<()> {
         let own = self.vfs.lookup(Handle::ROOT, &text::federation()).await?.handle;
-        self.dirs.set(self.vfs.lookup(own, &text::dirs()).await?.handle);
-        self.objects.set(self.vfs.lookup(own, &text::objects()).await?.handle);
+        for (cell, name) in [(&self.dirs, text::dirs()), (&self.objects, text::objects())] {
+            let found = self.vfs.lookup(own, &name).await?.handle;
+            // While it is referred to, its number is no other object's.
+            self.vfs.referred(found);
+            let former = cell.replace(found);
+            if former != Handle(0) {
+                self.vfs.forgotten(former, 1);
+            }
+        }
         Ok(())
     }
 }
@@ -356,7 +397,27 @@ impl<V: Vfs> Federated<V> {
         for (number, backend) in self.0.backends.iter().enumerate() {
             backend.open_folders().await.map_err(|error| self.said(number, error))?;
         }
+        self.0.own.set(own_folder(self.first()).await?);
         Ok(())
+    }
+
+    /// Refuse to go on where another program added a backend: names lie there that are not seen here.
+    pub(super) async fn check_lists(&self, op: &'static str) -> Result<()> {
+        let Some(own) = self.0.own.get() else { return Ok(()) };
+        let known = self.0.lists.len();
+        let further = links::absent(self.first().lookup(own, &text::list(known + 1)?).await);
+        match further.map_err(|error| self.said(0, error))? {
+            None => Ok(()),
+            Some(_) => {
+                let words = format!(
+                    "the list of the backends of {} has changed (there is list {}, and list {known} is in use here): \
+                     end this mount or program, and start it again",
+                    self.0.backends[0].called,
+                    known + 1
+                );
+                Err(Error::new(Status::Io, op).because(words))
+            }
+        }
     }
 
     /// The directories of all backends, and the number of lists.

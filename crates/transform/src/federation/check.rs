@@ -10,7 +10,7 @@ use super::links::absent;
 use super::text::{self, LinkId};
 use crate::container::is_folder_name;
 use shoal_proto::{Handle, Kind, Name, Status};
-use shoal_vfs::{Listing, Result, Vfs};
+use shoal_vfs::{Error, Listing, Result, Vfs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -30,15 +30,27 @@ pub struct Federation {
     pub damage: Vec<String>,
     /// Leftovers that were removed.
     pub removed: u64,
+    /// Files that had no name, and are `recovered-ID` in the root now.
+    pub named: u64,
 }
 
-/// A leftover, and how it is removed.
+/// A leftover, and how it is put in order.
 struct Leftover {
     backend: usize,
     dir: Handle,
     name: Name,
-    is_dir: bool,
+    remedy: Remedy,
     words: String,
+}
+
+/// How a leftover is put in order.
+#[derive(Clone, Copy)]
+enum Remedy {
+    /// A file, or an empty folder, is removed.
+    Unlink,
+    Rmdir,
+    /// A file of users gets a name.
+    Name(LinkId),
 }
 
 #[derive(Default)]
@@ -70,21 +82,35 @@ pub async fn recover<V: Vfs>(federated: &Federated<V>) -> Result<Federation> {
     let walk = walk(federated).await?;
     let mut federation = walk.federation;
     for leftover in walk.leftovers {
-        let vfs = federated.on(leftover.backend);
-        let removed = match leftover.is_dir {
-            true => vfs.rmdir(leftover.dir, &leftover.name).await,
-            false => vfs.unlink(leftover.dir, &leftover.name).await,
+        let (vfs, backend) = (federated.on(leftover.backend), leftover.backend);
+        let done = match leftover.remedy {
+            Remedy::Rmdir => vfs.rmdir(leftover.dir, &leftover.name).await,
+            Remedy::Unlink => vfs.unlink(leftover.dir, &leftover.name).await,
+            Remedy::Name(id) => {
+                name_it(federated, backend, id).await?;
+                federation.named += 1;
+                continue;
+            }
         };
-        match removed {
+        match done {
             Ok(()) => federation.removed += 1,
             Err(error) if error.status == Status::NotEmpty => {
                 federation.damage.push(format!("{}: it is not empty, and stays", leftover.words));
             }
             Err(error) if error.status == Status::NotFound => {}
-            Err(error) => return Err(federated.said(leftover.backend, error)),
+            Err(error) => return Err(federated.said(backend, error)),
         }
     }
     Ok(federation)
+}
+
+/// Give an object of a backend a name in the root.
+async fn name_it<V: Vfs>(federated: &Federated<V>, backend: usize, id: LinkId) -> Result<()> {
+    let text = format!("recovered-{id}");
+    let name = Name::new(text.as_bytes()).map_err(|status| Error::new(status, "recover"))?;
+    let place = federated.place(&name);
+    let folder = federated.folder_made(place, Handle::ROOT).await?;
+    federated.put_link(place, (folder, &name), federated.target(backend, id)).await
 }
 
 async fn walk<V: Vfs>(federated: &Federated<V>) -> Result<Walk> {
@@ -125,6 +151,11 @@ impl Walk {
         let mut seen: BTreeMap<Name, usize> = BTreeMap::new();
         for (backend, folder) in parts {
             for (name, _) in entries(federated, backend, folder).await? {
+                if name == text::leaving() && backend == 0 {
+                    let words = format!("{path}/: a removal of it was killed");
+                    self.leftovers.push(Leftover { backend, dir, name, remedy: Remedy::Unlink, words });
+                    continue;
+                }
                 if federated.is_own(dir, &name) {
                     continue;
                 }
@@ -162,7 +193,7 @@ impl Walk {
                     backend,
                     dir: folder,
                     name: name.clone(),
-                    is_dir: false,
+                    remedy: Remedy::Unlink,
                     words,
                 });
                 return Ok(None);
@@ -181,7 +212,7 @@ impl Walk {
                 }
             }
             if linked.object.shape == super::handles::Shape::Item {
-                self.folders(federated, linked.object).await?;
+                self.folders(federated, linked.object, federated.is_bin(dir)).await?;
             }
             self.federation.entries[linked.object.backend].1 += 1;
             return Ok(Some(backend));
@@ -202,7 +233,7 @@ impl Walk {
                         backend,
                         dir: folder,
                         name: name.clone(),
-                        is_dir: true,
+                        remedy: Remedy::Rmdir,
                         words,
                     });
                 }
@@ -214,7 +245,8 @@ impl Walk {
             }
             Some(super::handles::Shape::Item) => {
                 let shape = super::handles::Shape::Item;
-                self.folders(federated, Object { backend, handle: attr.handle, shape }).await?;
+                let item = Object { backend, handle: attr.handle, shape };
+                self.folders(federated, item, federated.is_bin(dir)).await?;
                 self.federation.entries[backend].1 += 1;
             }
             Some(super::handles::Shape::Plain) => self.federation.entries[backend].1 += 1,
@@ -223,7 +255,12 @@ impl Walk {
     }
 
     /// The folders of an item that lie elsewhere.
-    async fn folders<V: Vfs>(&mut self, federated: &Federated<V>, item: Object) -> Result<()> {
+    async fn folders<V: Vfs>(
+        &mut self,
+        federated: &Federated<V>,
+        item: Object,
+        is_binned: bool,
+    ) -> Result<()> {
         for (name, kind) in entries(federated, item.backend, item.handle).await? {
             if kind != Kind::File || !is_folder_name(&name) {
                 continue;
@@ -237,6 +274,8 @@ impl Walk {
                         *self.objects.entry(hop).or_default() += 1;
                     }
                 }
+                // It is being removed, or that was killed.
+                None if is_binned => {}
                 None => {
                     let called = &federated.0.backends[item.backend].called;
                     let words =
@@ -248,15 +287,40 @@ impl Walk {
         Ok(())
     }
 
+    /// The folders of containers that no name leads to are theirs.
+    async fn unnamed_items<V: Vfs>(&mut self, federated: &Federated<V>) -> Result<()> {
+        for backend in 0..federated.count() {
+            let objects = federated.objects_of(backend);
+            if objects == Handle(0) {
+                continue;
+            }
+            for (name, kind) in entries(federated, backend, objects).await? {
+                let id = std::str::from_utf8(name.as_bytes()).ok().and_then(LinkId::parse);
+                if kind != Kind::Directory || id.is_none_or(|id| self.objects.contains_key(&(backend, id))) {
+                    continue;
+                }
+                let Some(attr) = absent(federated.on(backend).lookup(objects, &name).await)? else {
+                    continue;
+                };
+                if federated.is_item(backend, &attr).await? {
+                    let shape = super::handles::Shape::Item;
+                    self.folders(federated, Object { backend, handle: attr.handle, shape }, false).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Folders and objects that nothing leads to.
     async fn unnamed<V: Vfs>(&mut self, federated: &Federated<V>) -> Result<()> {
+        self.unnamed_items(federated).await?;
         for (number, backend) in federated.0.backends.iter().enumerate() {
             if backend.dirs.get() == Handle(0) {
                 // A directory by itself.
                 continue;
             }
             for (dir, kind) in [(backend.dirs.get(), "folder"), (backend.objects.get(), "object")] {
-                for (name, entry) in entries(federated, number, dir).await? {
+                for (name, _) in entries(federated, number, dir).await? {
                     let id = std::str::from_utf8(name.as_bytes()).ok().and_then(LinkId::parse);
                     let is_known = match (id, kind) {
                         (Some(id), "folder") => self.dirs.contains(&id),
@@ -268,16 +332,36 @@ impl Walk {
                     }
                     let name_text = String::from_utf8_lossy(name.as_bytes()).into_owned();
                     let words = format!("no name leads to the {kind} {name_text} of {}", backend.called);
-                    let is_dir = entry == Kind::Directory;
-                    let is_ours = is_dir || self.is_small_text(federated, number, dir, &name).await?;
-                    match is_ours {
-                        true => self.leftovers.push(Leftover { backend: number, dir, name, is_dir, words }),
-                        false => self.federation.damage.push(words),
+                    let remedy = self.remedy_of(federated, number, (dir, &name), (kind, id)).await?;
+                    match remedy {
+                        Some(remedy) => {
+                            self.leftovers.push(Leftover { backend: number, dir, name, remedy, words });
+                        }
+                        None => self.federation.damage.push(words),
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// How a folder or an object that nothing leads to is put in order.
+    async fn remedy_of<V: Vfs>(
+        &self,
+        federated: &Federated<V>,
+        backend: usize,
+        (dir, name): (Handle, &Name),
+        (kind, id): (&str, Option<LinkId>),
+    ) -> Result<Option<Remedy>> {
+        let Some(attr) = absent(federated.on(backend).lookup(dir, name).await)? else { return Ok(None) };
+        if attr.kind == Kind::Directory {
+            let is_file = kind == "object" && federated.is_item(backend, &attr).await?;
+            return Ok(if is_file { id.map(Remedy::Name) } else { Some(Remedy::Rmdir) });
+        }
+        match self.is_small_text(federated, backend, dir, name).await? {
+            true => Ok(Some(Remedy::Unlink)),
+            false => Ok(id.filter(|_| kind == "object").map(Remedy::Name)),
+        }
     }
 
     /// Whether a file is a metalink or another text of the federation, or the beginning of one.

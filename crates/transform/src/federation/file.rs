@@ -1,5 +1,6 @@
 //! An open file of a backend.
 
+use super::Federated;
 use super::handles::Object;
 use bytes::Bytes;
 use shoal_pattern::Pattern;
@@ -8,19 +9,33 @@ use shoal_vfs::{HeldLock, LockCall, LockOwner, LockRange, Result, Vfs, VfsFile};
 
 /// An open file of [`Federated`](super::Federated): one of its backend.
 pub struct FederatedFile<V: Vfs> {
+    federated: Federated<V>,
+    backend: usize,
     handle: Handle,
     file: V::File,
 }
 
 impl<V: Vfs> Clone for FederatedFile<V> {
     fn clone(&self) -> FederatedFile<V> {
-        FederatedFile { handle: self.handle, file: self.file.clone() }
+        self.with(self.file.clone())
     }
 }
 
 impl<V: Vfs> FederatedFile<V> {
-    pub(super) fn new(object: Object, file: V::File) -> Result<FederatedFile<V>> {
-        Ok(FederatedFile { handle: object.handle()?, file })
+    pub(super) fn new(federated: &Federated<V>, object: Object, file: V::File) -> Result<FederatedFile<V>> {
+        let (federated, backend) = (federated.clone(), object.backend);
+        Ok(FederatedFile { federated, backend, handle: object.handle()?, file })
+    }
+
+    /// Another open of the same file.
+    fn with(&self, file: V::File) -> FederatedFile<V> {
+        let (federated, backend) = (self.federated.clone(), self.backend);
+        FederatedFile { federated, backend, handle: self.handle, file }
+    }
+
+    /// An error that names the backend.
+    fn said<T>(&self, done: Result<T>) -> Result<T> {
+        done.map_err(|error| self.federated.said(self.backend, error))
     }
 }
 
@@ -42,23 +57,23 @@ impl<V: Vfs> VfsFile for FederatedFile<V> {
     }
 
     fn again(&self) -> FederatedFile<V> {
-        FederatedFile { handle: self.handle, file: self.file.again() }
+        self.with(self.file.again())
     }
 
     async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
-        self.file.read(offset, len).await
+        self.said(self.file.read(offset, len).await)
     }
 
     async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
-        self.file.write(offset, data).await
+        self.said(self.file.write(offset, data).await)
     }
 
     async fn append(&self, data: Bytes) -> Result<u64> {
-        self.file.append(data).await
+        self.said(self.file.append(data).await)
     }
 
     async fn fsync(&self) -> Result<()> {
-        self.file.fsync().await
+        self.said(self.file.fsync().await)
     }
 
     async fn hold_alone(&self) -> Result<bool> {
@@ -66,7 +81,7 @@ impl<V: Vfs> VfsFile for FederatedFile<V> {
     }
 
     async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()> {
-        self.file.allocate(offset, len, mode).await
+        self.said(self.file.allocate(offset, len, mode).await)
     }
 
     async fn close(self) -> Result<()> {
@@ -82,7 +97,7 @@ impl<V: Vfs> VfsFile for FederatedFile<V> {
     }
 
     async fn write_durable(&self, offset: u64, data: Bytes) -> Result<()> {
-        self.file.write_durable(offset, data).await
+        self.said(self.file.write_durable(offset, data).await)
     }
 
     async fn write_pages(&self, offset: u64, data: Bytes) -> Result<()> {

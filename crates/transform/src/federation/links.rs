@@ -9,7 +9,7 @@ use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, Status};
 use shoal_vfs::{Error, RenameFlags, Result, Vfs, VfsFile};
 
 /// Metalinks from a name to its object, at most.
-const HOPS_MAX: usize = 16;
+pub(super) const HOPS_MAX: usize = 16;
 /// Metalinks are read by all that see their names.
 const READABLE: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 
@@ -138,7 +138,7 @@ impl<V: Vfs> Federated<V> {
     /// Write a metalink among the objects.
     pub(super) async fn put_aside(&self, backend: usize, id: LinkId, target: Target) -> Result<()> {
         let at = (self.objects_of(backend), &id.name()?);
-        self.0.backends[backend].is_dirty.set(true);
+        self.made_own(backend);
         write(self.on(backend), at, READABLE, text::metalink(target)).await
     }
 

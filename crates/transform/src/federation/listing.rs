@@ -74,6 +74,7 @@ impl<V: Vfs> FederatedListing<V> {
     /// All entries of the directory, on all backends.
     async fn gather(&self) -> Result<Gathered> {
         let (federated, mut all) = (&self.federated, Gathered::new());
+        federated.check_lists("readdir").await?;
         let mut parts = vec![(0, self.dir)];
         parts.extend(federated.folders(self.dir).await?);
         for (backend, folder) in parts {
@@ -153,10 +154,10 @@ impl<V: Vfs> Listing for FederatedListing<V> {
     async fn next(&mut self, plus: bool) -> Result<Option<Listed>> {
         if let Listings::Inner(object, listing) = &mut self.kind {
             let object = *object;
-            return next_inner(&self.federated, object, listing, plus).await;
+            return Box::pin(next_inner(&self.federated, object, listing, plus)).await;
         }
         if matches!(self.kind, Listings::Merged { all: None, .. }) {
-            let gathered = self.federated.fresh(&[self.dir], async || self.gather().await).await?;
+            let gathered = Box::pin(self.federated.fresh(&[self.dir], async || self.gather().await)).await?;
             if let Listings::Merged { all, .. } = &mut self.kind {
                 *all = Some(gathered);
             }
@@ -197,26 +198,28 @@ async fn next_inner<V: Vfs>(
     listing: &mut V::Listing,
     plus: bool,
 ) -> Result<Option<Listed>> {
-    loop {
-        let listed = listing.next(plus).await.map_err(|error| federated.said(object.backend, error))?;
-        let Some(mut listed) = listed else { return Ok(None) };
-        let entry = &mut listed.entry;
-        let mut inner = Object { backend: object.backend, handle: entry.handle, shape: Shape::Plain };
-        if entry.kind == Kind::File
-            && object.shape == Shape::Item
-            && crate::container::is_folder_name(&entry.name)
-        {
-            let attr = match entry.attr.take() {
-                Some(attr) => attr,
-                None => federated.on(object.backend).getattr(entry.handle).await?,
-            };
-            let Some((found, attr)) = federated.inner(object, &entry.name, attr).await? else { continue };
-            (inner, entry.kind, entry.attr) = (found, attr.kind, plus.then_some(attr));
-        }
-        entry.handle = inner.handle()?;
-        if let Some(attr) = &mut entry.attr {
-            attr.handle = entry.handle;
-        }
-        return Ok(Some(listed));
+    let listed = listing.next(plus).await.map_err(|error| federated.said(object.backend, error))?;
+    let Some(mut listed) = listed else { return Ok(None) };
+    let entry = &mut listed.entry;
+    let mut inner = Object { backend: object.backend, handle: entry.handle, shape: Shape::Plain };
+    if entry.kind == Kind::File
+        && object.shape == Shape::Item
+        && crate::container::is_folder_name(&entry.name)
+    {
+        let attr = match entry.attr.take() {
+            Some(attr) => attr,
+            None => federated.on(object.backend).getattr(entry.handle).await?,
+        };
+        let (found, attr) = match federated.inner(object, &entry.name, attr.clone()).await? {
+            Some(found) => found,
+            // A removal that was killed left it.
+            None => (inner, attr),
+        };
+        (inner, entry.kind, entry.attr) = (found, attr.kind, plus.then_some(attr));
     }
+    entry.handle = inner.handle()?;
+    if let Some(attr) = &mut entry.attr {
+        attr.handle = entry.handle;
+    }
+    Ok(Some(listed))
 }

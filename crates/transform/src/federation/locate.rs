@@ -138,6 +138,7 @@ impl<V: Vfs> Federated<V> {
                 break;
             }
         }
+        self.check_lists("lookup").await?;
         Ok(None)
     }
 
@@ -156,7 +157,10 @@ impl<V: Vfs> Federated<V> {
 
     /// The same, where a creation on the backend of the place finds most of it out.
     pub(super) async fn is_free_elsewhere(&self, dir: Handle, name: &Name, op: &'static str) -> Result<()> {
-        if self.0.lists.len() > 1 { self.is_free(dir, name, op).await } else { Ok(()) }
+        match self.0.lists.len() {
+            0 | 1 => self.check_lists(op).await,
+            _ => self.is_free(dir, name, op).await,
+        }
     }
 
     /// The attributes of an object, as they are seen here.

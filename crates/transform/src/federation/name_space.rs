@@ -41,7 +41,7 @@ impl<V: Vfs> Federated<V> {
             let made = self.on(within.backend).create(within.handle, name, owner, exclusive, rights).await;
             let (attr, is_new, file) = made.map_err(|error| self.said(within.backend, error))?;
             let object = Federated::<V>::plain(within.backend, &attr);
-            return Ok((object.seen(attr)?, is_new, FederatedFile::new(object, file)?));
+            return Ok((object.seen(attr)?, is_new, FederatedFile::new(self, object, file)?));
         }
         for _ in 0..TRIES_MAX {
             match self.locate(dir, name).await? {
@@ -53,7 +53,11 @@ impl<V: Vfs> Federated<V> {
                         // Removed between the two.
                         Err(error) if error.status == Status::Stale => continue,
                         file => {
-                            return Ok((object.seen(found.attr)?, false, FederatedFile::new(object, file?)?));
+                            return Ok((
+                                object.seen(found.attr)?,
+                                false,
+                                FederatedFile::new(self, object, file?)?,
+                            ));
                         }
                     }
                 }
@@ -75,7 +79,7 @@ impl<V: Vfs> Federated<V> {
                 made => {
                     let (backend, (attr, _, file)) = made?;
                     let object = Federated::<V>::plain(backend, &attr);
-                    return Ok((object.seen(attr)?, true, FederatedFile::new(object, file)?));
+                    return Ok((object.seen(attr)?, true, FederatedFile::new(self, object, file)?));
                 }
             }
         }
@@ -252,7 +256,7 @@ impl<V: Vfs> Vfs for Federated<V> {
         let opened = vfs.open_past_pages(object.handle, rights).await;
         let Opened { file, size, has_name, counts } =
             opened.map_err(|error| self.said(object.backend, error))?;
-        Ok(Opened { file: FederatedFile::new(object, file)?, size, has_name, counts })
+        Ok(Opened { file: FederatedFile::new(self, object, file)?, size, has_name, counts })
     }
 
     fn has_open(&self, object: Handle) -> bool {

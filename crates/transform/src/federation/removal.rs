@@ -1,6 +1,7 @@
 //! Removal, and the folders that keep names or lie elsewhere.
 
 use super::Federated;
+use super::folders::{WAIT, WAITS_MAX, leaving_stays};
 use super::handles::{Object, Shape};
 use super::links::Linked;
 use super::locate::Located;
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 /// A folder keeps a name, and nothing else.
 const KEEPER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+/// A directory is being removed.
+const LEAVING: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 
 fn gone_is_fine(done: Result<()>) -> Result<()> {
     match done {
@@ -42,12 +45,14 @@ impl<V: Vfs> Federated<V> {
 
     /// The name of a directory is not kept any more.
     pub(super) async fn give_name(&self, dir: Handle, name: &Name) {
-        let backend = self.place(name);
         let given = async {
-            match self.folder(backend, dir).await? {
-                Some(folder) if backend != 0 => self.clear_place(backend, folder, name).await.map(drop),
-                _ => Ok(()),
+            // It may have been made under an older list.
+            for backend in self.places(name) {
+                if let Some(folder) = self.folder(backend, dir).await?.filter(|_| backend != 0) {
+                    self.clear_place(backend, folder, name).await?;
+                }
             }
+            Ok::<(), Error>(())
         };
         if let Err(error) = given.await {
             tracing::debug!("the name of a directory that is gone is kept: {error}");
@@ -72,7 +77,7 @@ impl<V: Vfs> Federated<V> {
         }
         let id = LinkId::draw(&self.0.env);
         let objects = self.objects_of(backend);
-        self.0.backends[backend].is_dirty.set(true);
+        self.made_own(backend);
         let made = vfs.mkdir(objects, &id.name()?, owner).await;
         let attr = made.map_err(|error| self.said(backend, error))?;
         let put = self.put_link(item.backend, (item.handle, name), self.target(backend, id)).await;
@@ -97,7 +102,7 @@ impl<V: Vfs> Federated<V> {
     pub(super) async fn remove_file(&self, dir: Handle, name: &Name) -> Result<()> {
         let within = self.object(dir, "unlink")?;
         if within.shape != Shape::Directory {
-            if within.shape == Shape::Item && is_folder_name(name) {
+            if within.shape == Shape::Item && is_folder_name(name) && !self.is_dangling(within, name).await? {
                 return Err(Error::new(Status::IsDirectory, "unlink").of(dir));
             }
             let removed = self.on(within.backend).unlink(within.handle, name).await;
@@ -114,6 +119,15 @@ impl<V: Vfs> Federated<V> {
         match &found.link {
             Some(linked) => self.remove_linked(linked, false).await,
             None => Ok(()),
+        }
+    }
+
+    /// Whether the folder of an item is a metalink that leads nowhere: a removal that was killed left it.
+    async fn is_dangling(&self, item: Object, name: &Name) -> Result<bool> {
+        let attr = self.on(item.backend).lookup(item.handle, name).await?;
+        match self.read_link(item.backend, &attr).await? {
+            Some(target) => Ok(self.follow(target, true).await?.is_none()),
+            None => Ok(false),
         }
     }
 
@@ -174,74 +188,69 @@ impl<V: Vfs> Federated<V> {
         vfs.unlink(item.handle, name).await.map_err(|error| self.said(item.backend, error))
     }
 
-    /// Remove a directory of all backends. Its folders go first, which changes nothing: an empty one is made
-    /// again where it is needed.
+    /// Remove a directory of all backends: see the module of the folders.
     pub(super) async fn remove_shared(&self, dir: Handle, name: &Name, found: &Located) -> Result<()> {
         let object = found.object.handle;
-        let not_empty = || Error::new(Status::NotEmpty, "rmdir").of(object);
+        self.check_lists("rmdir").await?;
         let first = self.entries_of(0, object).await?;
-        if first.iter().any(|entry| *entry != text::folder()) {
-            return Err(not_empty());
-        }
-        let id = self.id_of(object).await?.filter(|_| object != Handle::ROOT);
-        if let Some(id) = id {
-            for (backend, folder) in self.folders(object).await? {
-                if !self.remove_copy(backend, folder, id).await? {
-                    return Err(not_empty());
-                }
-            }
+        if first.iter().any(|entry| !self.is_own(object, entry)) {
+            return Err(Error::new(Status::NotEmpty, "rmdir").of(object));
         }
         self.forget(object);
-        let has_id = !first.is_empty();
-        if has_id {
-            gone_is_fine(self.first().unlink(object, &text::folder()).await)?;
+        if let Some(id) = self.id_of(object).await?.filter(|_| object != Handle::ROOT) {
+            self.remove_folders(object, id).await?;
+            self.forget(object);
         }
-        let removed = self.first().rmdir(dir, name).await;
-        match removed {
-            Ok(()) => {
-                self.give_name(dir, name).await;
-                Ok(())
-            }
-            Err(error) => {
-                if let Some(id) = id.filter(|_| has_id) {
-                    self.restore_id(object, id).await?;
-                }
-                Err(self.said(0, error))
-            }
-        }
+        self.first().rmdir(dir, name).await.map_err(|error| self.said(0, error))?;
+        self.give_name(dir, name).await;
+        Ok(())
     }
 
-    /// An entry was made meanwhile: the directory keeps its ID.
-    async fn restore_id(&self, object: Handle, id: LinkId) -> Result<()> {
-        let attr = self.first().getattr(object).await?;
-        let owner = Owner { mode: attr.mode & 0o666 | 0o444, uid: attr.uid, gid: attr.gid };
-        let aside = LinkId::draw(&self.0.env).name()?;
-        let aside = (self.objects_of(0), &aside);
-        let at = (object, &text::folder());
-        match super::links::put(self.first(), aside, at, owner, text::folder_id(id)).await {
-            Err(error) if error.status == Status::Exists => Ok(()),
-            put => put,
+    /// Remove the folders of a directory, and its ID: if they are empty.
+    async fn remove_folders(&self, object: Handle, id: LinkId) -> Result<()> {
+        self.begin_leaving(object).await?;
+        let removed = async {
+            for backend in 1..self.count() {
+                self.remove_copy(backend, object, id).await?;
+            }
+            gone_is_fine(self.first().unlink(object, &text::folder()).await)
+        };
+        let removed = removed.await;
+        let ended = gone_is_fine(self.first().unlink(object, &text::leaving()).await);
+        removed.and(ended).map_err(|error| self.said(0, error))
+    }
+
+    /// Be the one that removes a directory.
+    async fn begin_leaving(&self, object: Handle) -> Result<()> {
+        for _ in 0..WAITS_MAX {
+            let made = self.first().mknod(object, &text::leaving(), LEAVING, Kind::File, 0).await;
+            match made {
+                Err(error) if error.status == Status::Exists => self.0.env.sleep(WAIT).await,
+                made => return made.map(drop).map_err(|error| self.said(0, error)),
+            }
         }
+        Err(leaving_stays(object, "rmdir"))
     }
 
     /// Remove a directory's folder on a backend, and those in it that keep names of directories that are gone.
-    /// Whether it is gone.
-    async fn remove_copy(&self, backend: usize, folder: Handle, id: LinkId) -> Result<bool> {
+    async fn remove_copy(&self, backend: usize, object: Handle, id: LinkId) -> Result<()> {
         let (vfs, dirs) = (self.on(backend), self.0.backends[backend].dirs.get());
+        let not_empty = || Error::new(Status::NotEmpty, "rmdir").of(object);
         for is_last in [false, true] {
             match vfs.rmdir(dirs, &id.name()?).await {
                 Err(error) if error.status == Status::NotEmpty && !is_last => {
+                    let folder = vfs.lookup(dirs, &id.name()?).await?.handle;
                     for name in self.entries_of(backend, folder).await? {
                         if !self.clear_place(backend, folder, &name).await? {
-                            return Ok(false);
+                            return Err(not_empty());
                         }
                     }
                 }
-                Err(error) if error.status == Status::NotEmpty => return Ok(false),
-                removed => return gone_is_fine(removed).map(|()| true),
+                Err(error) if error.status == Status::NotEmpty => break,
+                removed => return gone_is_fine(removed).map_err(|error| self.said(backend, error)),
             }
         }
-        Ok(false)
+        Err(not_empty())
     }
 
     /// The names in a directory of a backend.

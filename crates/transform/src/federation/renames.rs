@@ -11,14 +11,19 @@
 //!                                     3  the other entry and Y are exchanged: this is the moment, for both
 //! ```
 //!
+//! Metalinks are durable before the entry goes for which they are made, and an exchange is so before one of the
+//! two is removed: a power cut leaves one of the two states, whichever backends it cuts.
+//!
 //! A process that is killed between the steps leaves both names as they were, and small files that lead nowhere.
 //! After each step the moved object is looked at: another process may have put a different one there.
 //!
-//! **Not one step**: a directory that replaces an empty one, a swap of a directory and a file, and a metalink
-//! that gets a third name, which has both names for a moment.
+//! **Not one step**: a directory that replaces an empty one, and a swap of a directory and a file.
+//!
+//! A metalink that is moved or swapped leads to the next one; then it is exchanged for one that leads to the
+//! object.
 
 use super::Federated;
-use super::links::rename_new;
+use super::links::{HOPS_MAX, rename_new};
 use super::locate::Located;
 use super::text::LinkId;
 use shoal_proto::{Handle, Name, Status};
@@ -49,16 +54,31 @@ impl<V: Vfs> Federated<V> {
             let moved = vfs.rename(source.handle, from.1, target.handle, to.1, flags).await;
             return moved.map_err(|error| self.said(source.backend, error));
         }
-        let entry = self.located(from.0, from.1, "rename").await?;
-        let replaced = self.locate(to.0, to.1).await?;
+        let none = || Error::new(Status::NotFound, "rename").of(from.0);
+        let entry = self.shortened(from).await?.ok_or_else(none)?;
+        let replaced = self.shortened(to).await?;
+        let absent = || Error::new(Status::NotFound, "rename").of(to.0);
+        if flags.exchange && replaced.is_none() {
+            return Err(absent());
+        }
+        if replaced.is_some() && flags.no_replace {
+            return Err(Error::new(Status::Exists, "rename").of(to.0));
+        }
+        if entry.is_shared() && self.is_above(&entry, to.0).await? {
+            return Err(Error::new(Status::Invalid, "rename").of(to.0));
+        }
+        if let Some(old) = &replaced
+            && old.is_shared()
+            && self.is_above(old, from.0).await?
+        {
+            let status = if flags.exchange { Status::Invalid } else { Status::NotEmpty };
+            return Err(Error::new(status, "rename").of(to.0));
+        }
         if flags.exchange {
-            let other = replaced.ok_or_else(|| Error::new(Status::NotFound, "rename").of(to.0))?;
+            let other = replaced.ok_or_else(absent)?;
             return self.exchange((from, &entry), (to, &other)).await;
         }
         if let Some(old) = replaced {
-            if flags.no_replace {
-                return Err(Error::new(Status::Exists, "rename").of(to.0));
-            }
             if old.object == entry.object {
                 return Ok(());
             }
@@ -81,9 +101,6 @@ impl<V: Vfs> Federated<V> {
         let fails = |status| Err(Error::new(status, "rename").of(to.0));
         match (entry.is_shared(), old.is_shared()) {
             (true, true) => {
-                if self.is_above(entry, to.0).await? {
-                    return fails(Status::Invalid);
-                }
                 self.remove_shared(to.0, to.1, old).await?;
                 Ok(true)
             }
@@ -146,11 +163,7 @@ impl<V: Vfs> Federated<V> {
             return moved.map_err(|error| self.said(place, error));
         }
         let id = LinkId::draw(&self.0.env);
-        let target = match &entry.link {
-            Some(linked) => linked.hops[0],
-            None => (entry.backend, id),
-        };
-        let target = self.target(target.0, target.1);
+        let target = self.target(entry.backend, id);
         match self.put_link(place, (folder, to.1), target).await {
             Err(error)
                 if error.status == Status::Exists
@@ -161,12 +174,17 @@ impl<V: Vfs> Federated<V> {
             }
             put => put.map_err(|error| self.said(place, error))?,
         }
-        let moved = self.set_aside(entry, from.1, id).await;
-        if moved.is_err() {
-            let _ = self.on(place).unlink(folder, to.1).await;
-        } else if entry.link.is_some() {
-            // The new metalink leads on to where this one led.
-            self.drop_aside(entry.backend, id).await?;
+        let moved = async {
+            // A power cut is to leave one of the two names.
+            self.sync_entry(place, to.0, folder).await?;
+            self.set_aside(entry, from.1, id).await
+        };
+        let moved = moved.await;
+        match &moved {
+            Ok(()) => self.try_to_shorten(to).await,
+            Err(_) => {
+                let _ = self.on(place).unlink(folder, to.1).await;
+            }
         }
         moved
     }
@@ -174,7 +192,7 @@ impl<V: Vfs> Federated<V> {
     /// Move an entry among the objects of its backend.
     async fn set_aside(&self, entry: &Located, name: &Name, id: LinkId) -> Result<()> {
         let (vfs, objects, aside) = (self.on(entry.backend), self.objects_of(entry.backend), id.name()?);
-        self.0.backends[entry.backend].is_dirty.set(true);
+        self.made_own(entry.backend);
         let moved = rename_new(vfs, (entry.dir, name), (objects, &aside)).await;
         moved.map_err(|error| self.said(entry.backend, error))?;
         if vfs.lookup(objects, &aside).await?.handle != entry.entry {
@@ -215,7 +233,12 @@ impl<V: Vfs> Federated<V> {
             self.drop_aside(entry.backend, x).await?;
             return Err(error);
         }
-        let first = self.exchange_aside(entry, from.1, x).await;
+        let first = async {
+            self.sync_own(entry.backend).await?;
+            self.sync_own(old.backend).await?;
+            self.exchange_aside(entry, from.1, x).await
+        };
+        let first = first.await;
         let second = match &first {
             Ok(()) => self.exchange_aside(old, to.1, y).await,
             Err(_) => Ok(()),
@@ -228,7 +251,61 @@ impl<V: Vfs> Federated<V> {
             self.drop_aside(entry.backend, x).await?;
             self.drop_aside(old.backend, y).await?;
         }
-        first.and(second)
+        first.and(second)?;
+        // Before one of the two is removed: what leads to the other one is durable.
+        self.sync_folder(entry.backend, entry.dir).await?;
+        self.try_to_shorten(from).await;
+        self.try_to_shorten(to).await;
+        Ok(())
+    }
+
+    /// What was renamed stays so.
+    async fn try_to_shorten(&self, name: At<'_>) {
+        if let Err(error) = self.shorten(name).await {
+            tracing::debug!("metalinks stay one after the other: {error}");
+        }
+    }
+
+    /// The entry of a name, with metalinks that a rename may add one to.
+    async fn shortened(&self, (dir, name): At<'_>) -> Result<Option<Located>> {
+        let entry = self.locate(dir, name).await?;
+        let hops = entry.as_ref().and_then(|entry| entry.link.as_ref()).map_or(0, |linked| linked.hops.len());
+        if hops <= HOPS_MAX / 2 {
+            return Ok(entry);
+        }
+        self.shorten((dir, name)).await?;
+        self.locate(dir, name).await
+    }
+
+    async fn sync_folder(&self, backend: usize, folder: Handle) -> Result<()> {
+        self.on(backend).fsync_directory(folder).await.map_err(|error| self.said(backend, error))
+    }
+
+    /// Let a metalink that leads to further ones lead to the object.
+    async fn shorten(&self, (dir, name): At<'_>) -> Result<()> {
+        let Some(entry) = self.locate(dir, name).await? else { return Ok(()) };
+        let Some((last, between)) = entry.link.as_ref().and_then(|linked| linked.hops.split_last()) else {
+            return Ok(());
+        };
+        if between.is_empty() {
+            return Ok(());
+        }
+        let id = LinkId::draw(&self.0.env);
+        self.put_aside(entry.backend, id, self.target(last.0, last.1)).await?;
+        self.sync_own(entry.backend).await?;
+        match self.exchange_aside(&entry, name, id).await {
+            // Another process changed it meanwhile.
+            Err(error) if matches!(error.status, Status::Stale | Status::NotFound) => {
+                return self.drop_aside(entry.backend, id).await;
+            }
+            exchanged => exchanged?,
+        }
+        self.sync_folder(entry.backend, entry.dir).await?;
+        self.drop_aside(entry.backend, id).await?;
+        for (backend, id) in between {
+            self.drop_aside(*backend, *id).await?;
+        }
+        Ok(())
     }
 
     /// Swap an entry and the metalink among the objects of its backend.

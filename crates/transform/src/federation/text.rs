@@ -3,6 +3,7 @@
 //! ```text
 //!   a metalink       shoal metalink 1␊ID BACKEND SUM␊         the object is BACKEND's objects/ID
 //!   .shoal-folder    shoal folder 1␊ID SUM␊
+//!   .shoal-leaving   empty
 //!   backend          shoal backend 1␊ID SUM␊
 //!   list.N           shoal backends N␊ID PATH␊ … sum SUM␊     SUM: crc32c of all before its line, 8 digits
 //! ```
@@ -70,6 +71,11 @@ pub(crate) fn federation() -> Name {
 /// In a directory of the first backend: its ID.
 pub(super) fn folder() -> Name {
     constant(".shoal-folder")
+}
+
+/// In a directory of the first backend: it is being removed.
+pub(super) fn leaving() -> Name {
+    constant(".shoal-leaving")
 }
 
 /// In the federation's folder.
