@@ -197,10 +197,11 @@ pub struct Mount {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub over: Option<PathBuf>,
     /// The layout of its files. `container`: each writer of a file appends to a log of its own;
-    /// `container,backends=DIR2:DIR3` spreads the files over further directories (DIR keeps the list, so it is
-    /// given once, and again with a further one). `composed`: the files of all processes lie in blocks of one file; with settings as `composed,block=SIZE,files=N`,
-    /// `buffer=block` (a kill of the mount may take what was closed in the last 5 seconds), `names=own` (no
-    /// other mount makes names at the same time).
+    /// `container,backends=DIR2:DIR3` spreads the files over further directories (DIR keeps the list, so it
+    /// is given once, and again with a further one). `composed`: the files of all processes lie in blocks of
+    /// one file; with settings as `composed,block=SIZE,files=N`, `buffer=block` (a kill of the mount may
+    /// take what was closed in the last 5 seconds), `names=own` (no other mount makes names at the same
+    /// time).
     #[arg(long, value_name = "LAYOUT", value_parser = Transform::parse)]
     pub transform: Option<Transform>,
     /// Which key.
