@@ -112,7 +112,8 @@ pub(crate) struct Shared<B: Vfs> {
     removed: Notify,
 }
 
-/// Names drawn for one of a place, at most: of 64 places one is found in a thousand draws but for 1 in a million.
+/// Names drawn for one of a place, at most: of 64 places one is found in a thousand draws but for 1 in a
+/// million.
 const NAME_DRAWS_MAX: u32 = 1000;
 
 /// The name that makes a directory a container.
@@ -223,8 +224,8 @@ impl<B: Vfs> Shared<B> {
         is.map(|is| Some(is.unwrap_or(false)))
     }
 
-    /// The access record of a container. `Stale`: it is being deleted, or is gone, and its number below may be
-    /// another object's already, such as a log's.
+    /// The access record of a container. `Stale`: it is being deleted, or is gone, and its number below may
+    /// be another object's already, such as a log's.
     pub(crate) async fn record_of(&self, object: Handle) -> Result<Attr> {
         self.over.lookup(object, &names::record()).await.map_err(|error| match error.status {
             Status::NotFound | Status::NotDirectory => Error::new(Status::Stale, "look up").of(object),

@@ -1,21 +1,21 @@
 //! One tree of names over the directories of several file systems: the backends.
 //!
-//! From PLFS's federation (Bent et al., SC'09; LANL's `plfsrc`): the metadata of containers is the work of many
-//! metadata servers, by a static hash. [`Federated`] is a [`Vfs`] over several of one type; containers lie over
-//! it and need not know.
+//! From PLFS's federation (Bent et al., SC'09; LANL's `plfsrc`): the metadata of containers is the work of
+//! many metadata servers, by a static hash. [`Federated`] is a [`Vfs`] over several of one type; containers
+//! lie over it and need not know.
 //!
 //! ```text
 //!   the first backend                                  the others
 //!   DIR/.shoal-federation/backend     its identity     DIR2/.shoal-federation/backend
-//!                        /list.1      the backends                          /dirs/ID/name     containers of DIR/x
+//!                        /list.1      the backends                          /dirs/ID/name     in DIR/x
 //!                        /objects/ID  see metalinks                         /objects/ID
 //!   DIR/x/.shoal-folder               the ID of x
 //!   DIR/x/name                        containers whose place is here
 //! ```
 //!
-//! - **Directories** are those of the first backend. Where one has entries elsewhere it has an ID, and a folder
-//!   of that name there: a renamed directory keeps it, so its rename is one rename of the first backend. On the
-//!   backend of its name's hash a directory has an empty folder that keeps the name.
+//! - **Directories** are those of the first backend. Where one has entries elsewhere it has an ID, and a
+//!   folder of that name there: a renamed directory keeps it, so its rename is one rename of the first backend.
+//!   On the backend of its name's hash a directory has an empty folder that keeps the name.
 //! - **Items** are directories made in the bin (`.shoal`): containers. One lies whole on one backend, but for
 //!   its folders of logs, which are spread.
 //! - **The place** of a name is its hash modulo the length of the newest list. A look-up tries it, then the

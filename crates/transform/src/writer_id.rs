@@ -15,8 +15,8 @@ impl WriterId {
         WriterId(id)
     }
 
-    /// A new one, whose logs lie in the folder of a number: processes of consecutive ids, and the writers of one
-    /// process, go round the folders.
+    /// A new one, whose logs lie in the folder of a number: processes of consecutive ids, and the writers of
+    /// one process, go round the folders.
     pub(crate) fn draw_for(env: &Env, number: u32, folders: u32) -> WriterId {
         let WriterId(mut id) = WriterId::draw(env);
         let drawn = u32::from_le_bytes([id[0], id[1], id[2], id[3]]) >> 1;

@@ -1,8 +1,8 @@
 //! Check and recovery of a federation: what killed renames and creations left.
 //!
-//! All directories are walked, from the first backend on. Folders and objects that no name leads to, and names
-//! that lead nowhere, are leftovers, or the steps of a rename under way: so recovery is for times when no
-//! program uses the directory.
+//! All directories are walked, from the first backend on. Folders and objects that no name leads to, and
+//! names that lead nowhere, are leftovers, or the steps of a rename under way: so recovery is for times when
+//! no program uses the directory.
 
 use super::Federated;
 use super::handles::Object;

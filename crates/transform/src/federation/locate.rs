@@ -68,7 +68,8 @@ impl<V: Vfs> Federated<V> {
         let is_item = match self.on(backend).lookup(attr.handle, &record_name()).await {
             Ok(_) => true,
             Err(error) if error.status == Status::NotFound => false,
-            // Another user's, and private: it is not known what it is. Directories keep their names elsewhere.
+            // Another user's, and private: it is not known what it is. Directories keep their names
+            // elsewhere.
             Err(error) if error.status == Status::AccessDenied => return Ok(backend != 0),
             Err(error) if matches!(error.status, Status::NotDirectory | Status::Stale) => return Ok(false),
             Err(error) => return Err(self.said(backend, error)),

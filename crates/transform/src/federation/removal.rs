@@ -24,7 +24,8 @@ fn gone_is_fine(done: Result<()>) -> Result<()> {
 }
 
 impl<V: Vfs> Federated<V> {
-    /// Keep the name of a directory of the first backend on the backend of its place, so that no file takes it.
+    /// Keep the name of a directory of the first backend on the backend of its place, so that no file takes
+    /// it.
     pub(super) async fn keep_name(&self, dir: Handle, name: &Name) -> Result<()> {
         let backend = self.place(name);
         if backend == 0 {
@@ -232,7 +233,8 @@ impl<V: Vfs> Federated<V> {
         Err(leaving_stays(object, "rmdir"))
     }
 
-    /// Remove a directory's folder on a backend, and those in it that keep names of directories that are gone.
+    /// Remove a directory's folder on a backend, and those in it that keep names of directories that are
+    /// gone.
     async fn remove_copy(&self, backend: usize, object: Handle, id: LinkId) -> Result<()> {
         let (vfs, dirs) = (self.on(backend), self.0.backends[backend].dirs.get());
         let not_empty = || Error::new(Status::NotEmpty, "rmdir").of(object);

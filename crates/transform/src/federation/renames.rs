@@ -11,11 +11,12 @@
 //!                                     3  the other entry and Y are exchanged: this is the moment, for both
 //! ```
 //!
-//! Metalinks are durable before the entry goes for which they are made, and an exchange is so before one of the
-//! two is removed: a power cut leaves one of the two states, whichever backends it cuts.
+//! Metalinks are durable before the entry goes for which they are made, and an exchange is so before one of
+//! the two is removed: a power cut leaves one of the two states, whichever backends it cuts.
 //!
-//! A process that is killed between the steps leaves both names as they were, and small files that lead nowhere.
-//! After each step the moved object is looked at: another process may have put a different one there.
+//! A process that is killed between the steps leaves both names as they were, and small files that lead
+//! nowhere. After each step the moved object is looked at: another process may have put a different one
+//! there.
 //!
 //! **Not one step**: a directory that replaces an empty one, and a swap of a directory and a file.
 //!
@@ -44,9 +45,8 @@ impl<V: Vfs> Federated<V> {
         let is_inner = |shape| shape != super::handles::Shape::Directory;
         let is_alone = self.count() == 1;
         if is_alone || is_inner(source.shape) || is_inner(target.shape) {
-            if !is_alone && !(is_inner(source.shape) && is_inner(target.shape))
-                || source.backend != target.backend
-            {
+            let is_one = is_alone || is_inner(source.shape) && is_inner(target.shape);
+            if !is_one || source.backend != target.backend {
                 let words = "a rename between backends, or out of a container";
                 return Err(Error::new(Status::NotSupported, "rename").of(from.0).because(words));
             }
