@@ -262,7 +262,7 @@ fn check(args: &One) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!found.is_empty())))
 }
 
-/// What was found of the names of a directory of containers.
+/// Print the findings about the names of a directory of containers.
 fn check_names(args: &One, found: &Federation) -> Result<ExitCode> {
     if args.json {
         let backends = found.entries.iter().map(|(dir, entries)| json!({ "dir": dir, "entries": entries }));
@@ -311,7 +311,7 @@ fn recover(args: &RecoverContainer) -> Result<ExitCode> {
     let recovered = Place::find(&args.path)?.with(async move |container, found| match found.kind {
         Kind::Directory => {
             let mut recovered = tools::empty_bin(container, allowed).await?;
-            // What a rename that runs needs is not told from what a killed one left.
+            // A rename under way looks like one that was killed.
             if allowed.ended && container.over().backends().0.len() > 1 {
                 let found = federation::recover(container.over()).await?;
                 recovered.deleted += found.removed;
