@@ -10,7 +10,7 @@ use shoal_client::Client;
 use shoal_env::Address;
 use shoal_fuse::{Mount, MountError, MountHandle};
 use shoal_proto::ClusterMap;
-use shoal_transform::{ComposedOptions, ContainerOptions};
+use shoal_transform::{ComposedOptions, ContainerOptions, FederationOptions, federation};
 use shoal_vfs::{Connect, LocalOptions, Vfs};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender};
@@ -152,7 +152,13 @@ impl Embedded {
         client.timeout = said.timeout.unwrap_or(options.limit.span());
         match transform {
             None => {}
-            Some(Transform::Container) => {
+            Some(Transform::Container(backends)) if !backends.is_empty() => {
+                return Err(anyhow!(
+                    "`backends` spreads containers over directories, and a ShoalFS spreads its files itself: leave \
+                     it out"
+                ));
+            }
+            Some(Transform::Container(_)) => {
                 let name = place.address.to_string();
                 return Embedded::over(ContainerOptions { over: client }, &name, at, &how, events);
             }
@@ -200,7 +206,11 @@ impl Embedded {
         let name = dir.display().to_string();
         match transform {
             None => Embedded::over(local, &name, at, &how, events),
-            Some(Transform::Container) => {
+            Some(Transform::Container(backends)) if !backends.is_empty() || federation::is_federated(dir) => {
+                let over = FederationOptions::new(local, backends);
+                Embedded::over(ContainerOptions { over }, &name, at, &how, events)
+            }
+            Some(Transform::Container(_)) => {
                 Embedded::over(ContainerOptions { over: local }, &name, at, &how, events)
             }
             Some(Transform::Composed(wishes)) => {

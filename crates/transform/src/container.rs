@@ -74,6 +74,11 @@ impl<C: Connect> Connect for ContainerOptions<C> {
             let words = "it is a composed directory: open it as one (`composed`), or name another directory";
             return Err(Error::new(Status::Invalid, "open").because(words));
         }
+        if over.lookup(Handle::ROOT, &crate::federation::own_name()).await.is_ok() {
+            let words = "it is one of several backends (it has `.shoal-federation`), and its files need all of \
+                         them: name the first one, with its list of backends";
+            return Err(Error::new(Status::Invalid, "connect").because(words));
+        }
         Ok(Container::new(env, over))
     }
 }
@@ -100,10 +105,33 @@ pub(crate) struct Shared<B: Vfs> {
     pub(crate) bin: Cell<Option<Handle>>,
     /// Containers whose removal is under way: nothing leads to them any more.
     removing: RefCell<HashSet<Handle>>,
+    /// The number of the next writer that is made here, for its folder.
+    pub(crate) writers: Cell<u32>,
     /// Closes under way in the background.
     closes: Cell<u64>,
     removed: Notify,
 }
+
+/// Names drawn for one of a place, at most: of 64 places one is found in a thousand draws but for 1 in a
+/// million.
+const NAME_DRAWS_MAX: u32 = 1000;
+
+/// The name that makes a directory a container.
+pub(crate) fn record_name() -> Name {
+    names::record()
+}
+
+/// The name of the directory of containers that have no name.
+pub(crate) fn bin_name() -> Name {
+    names::bin()
+}
+
+/// Whether a name in a container is that of a folder of logs.
+pub(crate) fn is_folder_name(name: &Name) -> bool {
+    name.as_bytes().starts_with(b"h.")
+}
+
+pub(crate) use load::whole as load_whole;
 
 fn some(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN)
@@ -124,6 +152,7 @@ impl<B: Vfs> Container<B> {
             idle: RefCell::new(LruCache::new(some(IDLE_STATES_MAX))),
             bin: Cell::new(None),
             removing: RefCell::default(),
+            writers: Cell::new(std::process::id()),
             closes: Cell::new(0),
             removed: Notify::default(),
         }))
@@ -195,8 +224,8 @@ impl<B: Vfs> Shared<B> {
         is.map(|is| Some(is.unwrap_or(false)))
     }
 
-    /// The access record of a container. `Stale`: it is being deleted, or is gone, and its number below may be
-    /// another object's already, such as a log's.
+    /// The access record of a container. `Stale`: it is being deleted, or is gone, and its number below may
+    /// be another object's already, such as a log's.
     pub(crate) async fn record_of(&self, object: Handle) -> Result<Attr> {
         self.over.lookup(object, &names::record()).await.map_err(|error| match error.status {
             Status::NotFound | Status::NotDirectory => Error::new(Status::Stale, "look up").of(object),
@@ -299,11 +328,19 @@ impl<B: Vfs> Shared<B> {
         Ok(found.handle)
     }
 
-    /// A name that nothing has, with this process in it.
-    pub(crate) fn draw_name(&self, prefix: &str) -> Result<Name> {
+    /// A name that nothing has, with this process in it. Over several backends it lies where `like` does, so
+    /// that a rename of one to the other is one of that backend.
+    pub(crate) fn draw_name(&self, prefix: &str, like: &Name) -> Result<Name> {
         let process = self.process.as_ref().map(|process| format!(".{}", process.suffix()));
-        let id = crate::WriterId::draw(&self.env);
-        names::name(&format!("{prefix}.{id}{}", process.unwrap_or_default()))
+        let (process, place) = (process.unwrap_or_default(), self.over.place_of(like));
+        let draw = || names::name(&format!("{prefix}.{}{process}", crate::WriterId::draw(&self.env)));
+        for _ in 0..NAME_DRAWS_MAX {
+            let name = draw()?;
+            if self.over.place_of(&name) == place {
+                return Ok(name);
+            }
+        }
+        draw()
     }
 
     /// Write a whole small file.

@@ -33,6 +33,7 @@
 mod clock;
 pub mod composed;
 pub mod container;
+pub mod federation;
 mod index;
 mod limits;
 pub mod online;
@@ -41,6 +42,7 @@ mod writer_id;
 
 pub use composed::{Composed, ComposedFile, ComposedOptions, Wishes};
 pub use container::{Container, ContainerFile, ContainerOptions};
+pub use federation::{Federated, FederationOptions};
 pub use index::{Index, IndexError, LogFacts};
 pub use limits::INDEX_LOG_BYTES_MAX;
 pub use writer_id::WriterId;

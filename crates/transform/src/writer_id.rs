@@ -15,6 +15,16 @@ impl WriterId {
         WriterId(id)
     }
 
+    /// A new one, whose logs lie in the folder of a number: processes of consecutive ids, and the writers of
+    /// one process, go round the folders.
+    pub(crate) fn draw_for(env: &Env, number: u32, folders: u32) -> WriterId {
+        let WriterId(mut id) = WriterId::draw(env);
+        let drawn = u32::from_le_bytes([id[0], id[1], id[2], id[3]]) >> 1;
+        let folders = folders.max(1);
+        id[..4].copy_from_slice(&(drawn - drawn % folders + number % folders).to_le_bytes());
+        WriterId(id)
+    }
+
     /// From 32 hexadecimal digits.
     pub fn parse(text: &str) -> Option<WriterId> {
         let mut id = [0; 16];
@@ -36,5 +46,23 @@ impl WriterId {
 impl fmt::Display for WriterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_env::real;
+
+    #[test]
+    fn writers_of_one_process_go_round_the_folders() {
+        real::run("writer ids", |env| async move {
+            for number in 0..100 {
+                let (one, other) =
+                    (WriterId::draw_for(&env, number, 32), WriterId::draw_for(&env, number, 32));
+                assert_eq!(one.folder(32), number % 32);
+                assert_ne!(one, other);
+            }
+        });
     }
 }

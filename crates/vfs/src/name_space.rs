@@ -306,6 +306,12 @@ pub trait Vfs: Clone + 'static {
         work: F,
     ) -> impl Future<Output = ()> + use<Self, F> + 'static;
 
+    /// The place of new entries of a name, where names lie on several backends: a rename between names of one
+    /// place is one rename there.
+    fn place_of(&self, _name: &Name) -> u32 {
+        0
+    }
+
     /// Whether a listing's attributes cost less than asking for each.
     fn lists_attributes(&self) -> bool {
         true

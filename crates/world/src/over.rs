@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use shoal_client::Options;
 use shoal_config::address::{Place, ShoalAddress};
 use shoal_env::real::Runtime;
-use shoal_transform::{ComposedOptions, ContainerOptions, Wishes};
+use shoal_transform::{ComposedOptions, ContainerOptions, FederationOptions, Wishes, federation};
 use shoal_vfs::{Connect as _, LocalOptions};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -28,6 +28,9 @@ pub enum Shown {
     Plain,
     /// Files that are containers in it.
     Container,
+    /// Files that are containers in it and in other directories, with the words that name those
+    /// (`backends=DIR2:DIR3`); none: those that it knows.
+    Federation(String),
     /// Files that share one physical file in it, with the words of its options (`block=4M,files=2`).
     Composed(String),
     /// A ShoalFS at an address, with a key file.
@@ -51,7 +54,7 @@ pub struct Over {
 }
 
 impl Over {
-    /// Read `DIR=container`, `DIR=composed[,WISHES]`, `DIR=plain` or `DIR=shoal://…`.
+    /// Read `DIR=container[,backends=DIR2:DIR3]`, `DIR=composed[,WISHES]`, `DIR=plain` or `DIR=shoal://…`.
     ///
     /// # Errors
     /// The directory is missing, or no directory; the transform is unknown; there is no key.
@@ -79,7 +82,11 @@ impl Over {
         if [&whole, dir].iter().any(|path| path.to_str().is_none_or(|text| text.contains(['\t', '\n']))) {
             bail!("the path {} has a tab, a line's end or no valid text: name another", dir.display());
         }
-        Ok(Over { dir: whole, given: dir.to_owned(), shown: shown_of(shown, key)? })
+        let shown = match shown_of(shown, key)? {
+            Shown::Container if federation::is_federated(&whole) => Shown::Federation(String::new()),
+            shown => shown,
+        };
+        Ok(Over { dir: whole, given: dir.to_owned(), shown })
     }
 
     /// Refuse directories of which one lies in the other.
@@ -106,6 +113,7 @@ impl Over {
         let (word, key) = match &self.shown {
             Shown::Plain => ("plain", ""),
             Shown::Container => ("container", ""),
+            Shown::Federation(words) => ("federation", &words[..]),
             Shown::Composed(wishes) => ("composed", &wishes[..]),
             Shown::Shoal { address, key } => (&address[..], key.to_str().unwrap_or("")),
         };
@@ -119,6 +127,7 @@ impl Over {
         let shown = match word {
             "plain" => Shown::Plain,
             "container" => Shown::Container,
+            "federation" => Shown::Federation(fields.next()?.to_owned()),
             "composed" => Shown::Composed(fields.next()?.to_owned()),
             address => Shown::Shoal { address: address.to_owned(), key: fields.next()?.into() },
         };
@@ -138,6 +147,10 @@ impl Over {
         Ok(match &self.shown {
             Shown::Plain => plant(runtime, local)?,
             Shown::Container => plant(runtime, ContainerOptions { over: local })?,
+            Shown::Federation(words) => {
+                let backends = backends_of(words)?;
+                plant(runtime, ContainerOptions { over: FederationOptions::new(local, backends) })?
+            }
             Shown::Composed(words) => {
                 let wishes = Wishes { publishes_writes: true, ..wishes_of(words)? };
                 plant(runtime, ComposedOptions { over: local, wishes })?
@@ -148,7 +161,7 @@ impl Over {
 
     /// Whether one process sees at once what another one writes through a file that both have open.
     pub fn is_seen_at_once(&self) -> bool {
-        !matches!(self.shown, Shown::Container | Shown::Composed(_))
+        !matches!(self.shown, Shown::Container | Shown::Federation(_) | Shown::Composed(_))
     }
 }
 
@@ -156,6 +169,13 @@ fn shown_of(text: &str, key: Option<&Path>) -> Result<Shown> {
     match text {
         "plain" => Ok(Shown::Plain),
         "container" => Ok(Shown::Container),
+        words if words.starts_with("container,") => {
+            let words = words.trim_start_matches("container,");
+            if words.contains(['\t', '\n']) {
+                bail!("the name of a backend has a tab or a line's end: name another");
+            }
+            backends_of(words).map(|_| Shown::Federation(words.to_owned()))
+        }
         address if address.starts_with("shoal://") => {
             let place = Place::find(address, key)?;
             if place.address.path != "/" {
@@ -171,6 +191,10 @@ fn shown_of(text: &str, key: Option<&Path>) -> Result<Shown> {
         }
         other => bail!("unknown transform `{other}`; there are: {OFFERED}"),
     }
+}
+
+fn backends_of(words: &str) -> Result<Vec<PathBuf>> {
+    federation::parse_backends(words).map_err(|why| anyhow!("container: {why}"))
 }
 
 fn wishes_of(words: &str) -> Result<Wishes> {

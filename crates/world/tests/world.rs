@@ -100,7 +100,8 @@ fn any_thread_drives_the_file_system_that_another_planted() {
 fn a_line_names_the_file_system_that_was_given() {
     let shoal = Shown::Shoal { address: "shoal://h:1/demo".into(), key: "/etc/key".into() };
     let composed = Shown::Composed("block=4M,names=own".into());
-    for shown in [Shown::Plain, Shown::Container, composed, Shown::Composed(String::new()), shoal] {
+    let several = Shown::Federation("backends=/two:/three".into());
+    for shown in [Shown::Plain, Shown::Container, several, composed, Shown::Composed(String::new()), shoal] {
         let over = Over { dir: "/data/ckpt".into(), given: "/home/ckpt".into(), shown };
         assert_eq!(Over::from_line(over.to_line().trim_end_matches('\n')), Some(over));
     }

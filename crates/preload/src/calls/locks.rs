@@ -114,6 +114,8 @@ fn stand_in(session: &mut Session, fd: c_int) -> Res<c_int> {
             [&host_path(&spot)[..], ACCESS_RECORD].concat()
         }
         Some(Shown::Container) => host_path(&spot),
+        // Its record lies on any of the backends, and may get a metalink: no object stands for it.
+        Some(Shown::Federation(_)) => return Err(libc::ENOLCK),
         Some(Shown::Composed(_)) => {
             let root = Spot { mount: spot.mount, path: Vec::new() };
             [&host_path(&root)[..], PHYSICAL].concat()

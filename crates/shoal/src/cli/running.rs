@@ -13,7 +13,8 @@ Example:  shoal run --over /scratch/me/ckpt=container -- ./model --checkpoint /s
 The program is unchanged, and no mount and no root is needed: a library in the program and its children answers the C
 library's calls on paths below DIR. Programs without a C library (static ones) are refused.")]
 pub struct Run {
-    /// A directory, and what it shows: DIR=container (each file is a container in DIR), DIR=composed (all
+    /// A directory, and what it shows: DIR=container (each file is a container in DIR; also
+    /// DIR=container,backends=DIR2:DIR3), DIR=composed (all
     /// files share one physical file in DIR; also DIR=composed,block=4M,files=2), DIR=plain (DIR itself) or
     /// DIR=shoal://HOST:PORT/NAME (a file system). DIR is absolute. May be given several times.
     #[arg(long, required = true, value_name = "DIR=WHAT")]

@@ -196,10 +196,12 @@ pub struct Mount {
     /// Mount a directory of any mounted file system, in the place of a ShoalFS.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub over: Option<PathBuf>,
-    /// The layout of its files. `container`: each writer of a file appends to a log of its own. `composed`:
-    /// the files of all processes lie in blocks of one file; with settings as `composed,block=SIZE,files=N`,
-    /// `buffer=block` (a kill of the mount may take what was closed in the last 5 seconds), `names=own` (no
-    /// other mount makes names at the same time).
+    /// The layout of its files. `container`: each writer of a file appends to a log of its own;
+    /// `container,backends=DIR2:DIR3` spreads the files over further directories (DIR keeps the list, so it
+    /// is given once, and again with a further one). `composed`: the files of all processes lie in blocks of
+    /// one file; with settings as `composed,block=SIZE,files=N`, `buffer=block` (a kill of the mount may
+    /// take what was closed in the last 5 seconds), `names=own` (no other mount makes names at the same
+    /// time).
     #[arg(long, value_name = "LAYOUT", value_parser = Transform::parse)]
     pub transform: Option<Transform>,
     /// Which key.
@@ -224,10 +226,10 @@ impl Mount {
 }
 
 /// A layout over another file system.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Transform {
-    /// Many writers of one file, a log each.
-    Container,
+    /// Many writers of one file, a log each; over further directories.
+    Container(Vec<PathBuf>),
     /// Many files in blocks of one.
     Composed(shoal_transform::Wishes),
 }
@@ -236,8 +238,7 @@ impl Transform {
     fn parse(text: &str) -> Result<Transform, String> {
         let (layout, words) = text.split_once(',').unwrap_or((text, ""));
         match layout {
-            "container" if words.is_empty() => Ok(Transform::Container),
-            "container" => Err("`container` takes no settings".into()),
+            "container" => shoal_transform::federation::parse_backends(words).map(Transform::Container),
             "composed" => shoal_transform::Wishes::parse(words).map(Transform::Composed),
             _ => Err("the layouts are `container` and `composed`".into()),
         }

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use shoal_env::real;
 use shoal_proto::{Handle, Kind, Name, Rights};
 use shoal_transform::container::tools::{self, Facts, Part};
-use shoal_transform::{Container, ContainerOptions, WriterId};
+use shoal_transform::federation::{self, Federation};
+use shoal_transform::{Container, ContainerOptions, Federated, FederationOptions, WriterId};
 use shoal_vfs::{Connect, Listing, Local, LocalOptions, Vfs, VfsFile};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
@@ -40,6 +41,25 @@ pub fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
+/// Containers, over one directory or several.
+type Mounted = Container<Federated<Local>>;
+
+/// A path without symbolic links. Over several backends a container may have no name in the first.
+fn whole(path: &Path) -> std::io::Result<PathBuf> {
+    match std::fs::canonicalize(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Err(error) };
+            let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+            let dir = std::fs::canonicalize(dir)?;
+            match dir.ancestors().any(federation::is_federated) {
+                true => Ok(dir.join(name)),
+                false => Err(error),
+            }
+        }
+        whole => whole,
+    }
+}
+
 /// A container's place: the root of the mount, and the path from there.
 struct Place {
     root: PathBuf,
@@ -48,8 +68,7 @@ struct Place {
 
 impl Place {
     fn find(path: &Path) -> Result<Place> {
-        let whole =
-            std::fs::canonicalize(path).with_context(|| format!("cannot look at {}", path.display()))?;
+        let whole = whole(path).with_context(|| format!("cannot look at {}", path.display()))?;
         let root = whole.ancestors().find(|above| above.join(".shoal").is_dir()).ok_or_else(|| {
             anyhow!(
                 "no directory above {} has containers (a `.shoal` folder): give a path in the directory below the mount, \
@@ -64,10 +83,11 @@ impl Place {
     /// With its containers, and the object of the path.
     fn with<T: Send + 'static>(
         self,
-        work: impl AsyncFnOnce(&Container<Local>, &Found) -> Result<T> + Send + 'static,
+        work: impl AsyncFnOnce(&Mounted, &Found) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         real::run("container", move |env| async move {
-            let options = ContainerOptions { over: LocalOptions::new(&self.root) };
+            let over = FederationOptions::new(LocalOptions::new(&self.root), Vec::new());
+            let options = ContainerOptions { over: FederationOptions { may_be_alone: true, ..over } };
             let container = options.connect(env).await?;
             let found = Found::walk(&container, &self.path).await?;
             let done = work(&container, &found).await;
@@ -86,7 +106,7 @@ struct Found {
 }
 
 impl Found {
-    async fn walk(container: &Container<Local>, path: &Path) -> Result<Found> {
+    async fn walk(container: &Mounted, path: &Path) -> Result<Found> {
         let mut found = Found { dir: Handle::ROOT, name: None, object: Handle::ROOT, kind: Kind::Directory };
         for part in path.components() {
             let name = Name::new(part.as_os_str().as_bytes())?;
@@ -165,8 +185,7 @@ fn stat(args: &One) -> Result<ExitCode> {
 }
 
 fn facts(path: &Path) -> Result<Facts> {
-    let look =
-        async |container: &Container<Local>, found: &Found| Ok(tools::facts(container, found.object).await?);
+    let look = async |container: &Mounted, found: &Found| Ok(tools::facts(container, found.object).await?);
     Place::find(path)?.with(look).with_context(|| format!("cannot look at {}", path.display()))
 }
 
@@ -219,10 +238,17 @@ fn map(args: &MapContainer) -> Result<ExitCode> {
 
 fn check(args: &One) -> Result<ExitCode> {
     let checked = Place::find(&args.path).and_then(|place| {
-        place.with(async |container, found| Ok(tools::check(container, found.object).await?))
+        place.with(async |container, found| match found.name {
+            None => Ok((federation::check(container.over()).await?, true)),
+            Some(_) => {
+                let damage = tools::check(container, found.object).await?;
+                Ok((Federation { damage, ..Federation::default() }, false))
+            }
+        })
     });
     let found = match checked {
-        Ok(found) => found,
+        Ok((federation, true)) => return check_names(args, &federation),
+        Ok((found, false)) => found.damage,
         Err(error) => {
             eprintln!("shoal: cannot check {}: {error:#}", args.path.display());
             return Ok(ExitCode::from(2));
@@ -236,10 +262,30 @@ fn check(args: &One) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!found.is_empty())))
 }
 
+/// Print the findings about the names of a directory of containers.
+fn check_names(args: &One, found: &Federation) -> Result<ExitCode> {
+    if args.json {
+        let backends = found.entries.iter().map(|(dir, entries)| json!({ "dir": dir, "entries": entries }));
+        out::json(&json!({ "backends": backends.collect::<Vec<_>>(), "metalinks": found.metalinks,
+                           "leftovers": found.leftovers, "damage": found.damage }))?;
+        return Ok(ExitCode::from(u8::from(!found.damage.is_empty())));
+    }
+    for (dir, entries) in &found.entries {
+        out::line(format!("{:>12} entries  {dir}", words::count(*entries)))?;
+    }
+    if found.entries.len() > 1 {
+        out::line(format!("{:>12} metalinks", words::count(found.metalinks)))?;
+    }
+    found.leftovers.iter().try_for_each(|words| out::line(format!("left of a killed program: {words}")))?;
+    found.damage.iter().try_for_each(out::line)?;
+    if found.damage.is_empty() {
+        out::line(format!("the names in {} are whole", args.path.display()))?;
+    }
+    Ok(ExitCode::from(u8::from(!found.damage.is_empty())))
+}
+
 fn flatten(args: &One) -> Result<ExitCode> {
-    let work = async |container: &Container<Local>, found: &Found| {
-        Ok(tools::flatten(container, found.object).await?)
-    };
+    let work = async |container: &Mounted, found: &Found| Ok(tools::flatten(container, found.object).await?);
     let logs = Place::find(&args.path)?.with(work)?;
     match args.json {
         true => out::json(&json!({ "logs": logs }))?,
@@ -263,17 +309,31 @@ fn compact(args: &One) -> Result<ExitCode> {
 fn recover(args: &RecoverContainer) -> Result<ExitCode> {
     let allowed = tools::Allowed { lossy: args.lossy, ended: args.ended };
     let recovered = Place::find(&args.path)?.with(async move |container, found| match found.kind {
-        Kind::Directory => Ok(tools::empty_bin(container, allowed).await?),
+        Kind::Directory => {
+            let mut recovered = tools::empty_bin(container, allowed).await?;
+            // A rename under way looks like one that was killed.
+            if allowed.ended && container.over().backends().0.len() > 1 {
+                let found = federation::recover(container.over()).await?;
+                recovered.deleted += found.removed;
+                recovered.named = found.named;
+            }
+            Ok(recovered)
+        }
         _ => Ok(tools::recover(container, found.object, allowed).await?),
     })?;
-    let tools::Recovered { closed, deleted, kept, lost } = recovered;
+    let tools::Recovered { closed, deleted, kept, lost, named } = recovered;
     if args.json {
-        out::json(&json!({ "closed": closed, "deleted": deleted, "kept": kept, "lost": lost }))?;
+        out::json(
+            &json!({ "closed": closed, "deleted": deleted, "kept": kept, "lost": lost, "named": named }),
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     out::line(format!("{closed} writers closed, {deleted} leftovers deleted"))?;
     if kept > 0 {
         out::line(format!("{kept} leftovers kept: their programs run, or may run elsewhere (--ended)"))?;
+    }
+    if named > 0 {
+        out::line(format!("{named} files that had no name are `recovered-ID` in the root"))?;
     }
     lost.iter().try_for_each(|words| out::line(format!("given up: {words}")))?;
     Ok(ExitCode::SUCCESS)

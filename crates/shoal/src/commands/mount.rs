@@ -49,7 +49,7 @@ fn start(args: &Mount, events: &Sender<Event>) -> Result<(String, Embedded)> {
         if args.places.len() > 1 {
             bail!("give either an address or --over DIR, and the mount point: not `{}` too", args.places[0]);
         }
-        let mount = Embedded::local(dir, args.transform, at, &args.options, events)?;
+        let mount = Embedded::local(dir, args.transform.clone(), at, &args.options, events)?;
         return Ok((dir.display().to_string(), mount));
     }
     let [address, _] = &args.places[..] else {
@@ -60,7 +60,7 @@ fn start(args: &Mount, events: &Sender<Event>) -> Result<(String, Embedded)> {
     };
     let said = mount_options::apply(&args.options.mount_options, &mut shoal_fuse::MountOptions::default())?;
     let place = Place::find(address, said.key.as_deref().or(args.key.key.as_deref()))?;
-    let mount = Embedded::start(&place, args.transform, at, &args.options, events)?;
+    let mount = Embedded::start(&place, args.transform.clone(), at, &args.options, events)?;
     let watched = place.clone();
     let look = std::thread::Builder::new().name("servers".into()).spawn(move || say_degraded(&watched));
     look.context("cannot start a thread that asks the servers")?;

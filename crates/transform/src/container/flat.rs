@@ -136,7 +136,7 @@ pub(super) async fn flatten<B: Vfs>(state: &State<B>, only_last: bool) -> Result
         return Err(Error::new(Status::OverLimit, "flatten").of(state.object).because(words));
     }
     let owner = super::attributes::owner_of(over, state.object).await?;
-    let (aside, made) = (state.shared.draw_name("t")?, WriterId::draw(&state.shared.env));
+    let (aside, made) = (state.shared.draw_name("t", &names::record())?, WriterId::draw(&state.shared.env));
     state.shared.put(state.object, &aside, owner, bytes.into()).await?;
     over.rename(state.object, &aside, state.object, &names::flat(made)?, RenameFlags::default()).await?;
     for id in old {

@@ -141,7 +141,7 @@ pub(super) fn index(container: Handle, logs: &[LogFacts]) -> Result<Index> {
 }
 
 /// All bytes of a file below.
-pub(super) async fn whole<B: Vfs>(over: &B, object: Handle, size: u64) -> Result<Vec<u8>> {
+pub(crate) async fn whole<B: Vfs>(over: &B, object: Handle, size: u64) -> Result<Vec<u8>> {
     let file = over.open(object, Rights::READ).await?;
     let mut bytes = Vec::with_capacity(size as usize);
     while (bytes.len() as u64) < size {

@@ -59,7 +59,7 @@ impl<B: Vfs> Container<B> {
         // It is made elsewhere: a set-group-id directory's group is given to it here.
         let gid = if parent.mode & SET_GROUP_ID != 0 { parent.gid } else { owner.gid };
         let owner = Owner { gid, ..owner };
-        let aside = shared.draw_name("new")?;
+        let aside = shared.draw_name("new", name)?;
         let folder = Owner { mode: attributes::folder_mode(owner.mode), ..owner };
         let made = match shared.over.mkdir(shared.bin().await?, &aside, folder).await {
             // `.shoal` was removed below: it is made again.

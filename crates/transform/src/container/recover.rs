@@ -38,6 +38,8 @@ pub struct Recovered {
     pub kept: u64,
     /// What was given up, in words.
     pub lost: Vec<String>,
+    /// Files that had no name on any of several backends, and have one in the root now.
+    pub named: u64,
 }
 
 /// Close the writers of a container that were killed.

@@ -12,7 +12,7 @@ impl<B: Vfs> Shared<B> {
     /// Another process may have moved it and put another file in its place: so the object is looked at once
     /// it is in the bin, and one that is no container gets its name back.
     pub(super) async fn remove(self: &Rc<Self>, dir: Handle, name: &Name, expected: Handle) -> Result<()> {
-        let (bin, gone) = (self.bin().await?, self.draw_name("gone")?);
+        let (bin, gone) = (self.bin().await?, self.draw_name("gone", name)?);
         self.over.rename(dir, name, bin, &gone, RenameFlags::default()).await?;
         let moved = self.over.lookup(bin, &gone).await?;
         let is_wanted = moved.handle == expected || self.is_container(&moved).await?;

@@ -183,7 +183,7 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
     }
     let attr = attributes::of(shared, &below).await?;
     let owner = Owner { mode: attr.mode, uid: attr.uid, gid: attr.gid };
-    let (bin, aside) = (shared.bin().await?, shared.draw_name("compact")?);
+    let (bin, aside) = (shared.bin().await?, shared.draw_name("compact", name)?);
     let (_, _, new) = container.create_below(bin, &aside, owner).await?;
     let old = container.open(object, Rights::READ).await?;
     let mut todo = Vec::new();

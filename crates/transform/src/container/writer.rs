@@ -61,7 +61,10 @@ const RIGHTS: Rights = Rights::READ.union(Rights::WRITE);
 impl<B: Vfs> Writer<B> {
     /// A new writer of a container. If that fails nothing of it stays.
     pub(super) async fn make(state: &State<B>, owner: Owner) -> Result<Writer<B>> {
-        let id = WriterId::draw(&state.shared.env);
+        let shared = &state.shared;
+        let number = shared.writers.get();
+        shared.writers.set(number.wrapping_add(1));
+        let id = WriterId::draw_for(&shared.env, number, FOLDERS);
         let made = Writer::make_logs(state, id, owner).await;
         if made.is_err() {
             let (shared, object) = (state.shared.clone(), state.object);

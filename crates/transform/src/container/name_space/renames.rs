@@ -13,6 +13,17 @@ impl<B: Vfs> Container<B> {
         }
     }
 
+    /// Whether a directory is another one, or lies below it.
+    async fn is_within(&self, mut dir: Handle, above: Handle) -> Result<bool> {
+        for _ in 0..shoal_proto::limits::PATH_COMPONENTS_MAX {
+            if dir == above || dir == Handle::ROOT {
+                return Ok(dir == above);
+            }
+            dir = self.0.over.getattr(dir).await?.parent;
+        }
+        Ok(false)
+    }
+
     /// One try to move an entry.
     pub(super) async fn rename_once(
         &self,
@@ -38,8 +49,16 @@ impl<B: Vfs> Container<B> {
         }
         let is_dir = |attr: &Attr, is_container: bool| attr.kind == Kind::Directory && !is_container;
         match (is_dir(&new, new_is_container), is_dir(&old, old_is_container)) {
-            (true, false) => return Err(Error::new(Status::NotDirectory, "rename").of(old.handle)),
-            (false, true) => return Err(Error::new(Status::IsDirectory, "rename").of(old.handle)),
+            (true, false) => {
+                let is_within = self.is_within(to.0, new.handle).await?;
+                let status = if is_within { Status::Invalid } else { Status::NotDirectory };
+                return Err(Error::new(status, "rename").of(old.handle));
+            }
+            (false, true) => {
+                let is_within = self.is_within(from.0, old.handle).await?;
+                let status = if is_within { Status::NotEmpty } else { Status::IsDirectory };
+                return Err(Error::new(status, "rename").of(old.handle));
+            }
             _ => {}
         }
         let exchange = RenameFlags { no_replace: false, exchange: true };
@@ -63,7 +82,7 @@ impl<B: Vfs> Container<B> {
         is_container: bool,
     ) -> Result<()> {
         let (shared, over, flags) = (&self.0, &self.0.over, RenameFlags::default());
-        let (bin, gone) = (shared.bin().await?, shared.draw_name("gone")?);
+        let (bin, gone) = (shared.bin().await?, shared.draw_name("gone", to.1)?);
         over.rename(to.0, to.1, bin, &gone, flags).await?;
         if let Err(error) = over.rename(from.0, from.1, to.0, to.1, flags).await {
             shared.rename_new(bin, &gone, to.0, to.1).await?;
