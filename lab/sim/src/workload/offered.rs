@@ -61,6 +61,10 @@ impl Worker {
         self.shared.ledger.borrow_mut().give(&slot, self.id, self.now());
         match self.rng.below(2) {
             0 => self.unlink_name(&slot, object).await,
+            // Files do not go into a subfile.
+            _ if self.shared.ledger.borrow().unsplit.contains(&slot.0) => {
+                self.unlink_name(&slot, object).await
+            }
             _ => self.replace(&slot, object).await,
         };
     }
