@@ -6,8 +6,8 @@
 //!   fork `b` of subfile s: rows s·n/4 … of Aᵀ     the panel transposed: w whole rows, one write
 //! ```
 //! The short forms hold that the bytes are right, and count requests and bytes. The long forms
-//! (`--ignored --nocapture`, a build of the profile `quick`) are of the sizes that `docs/using/forked.md`
-//! states, and print times.
+//! (`--ignored --nocapture`, a build of the profile `quick`) are of 512 MiB to 1 GiB, and print times, which no
+//! test judges.
 
 use crate::cluster::Cluster;
 use futures_util::future::join_all;
