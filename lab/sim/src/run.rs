@@ -34,8 +34,8 @@ pub struct RunConfig {
     pub operations: u64,
     /// The faults of the cluster meanwhile; `None`: the mix that the seed draws.
     pub faults: Option<Faults>,
-    /// Whether clients make and use forked files, too; `None`: as the seed draws it. A file system without the
-    /// techniques that they need has none in any case.
+    /// Whether clients make and use forked files, too; `None`: as the seed draws it. A file system without
+    /// the techniques that they need has none in any case.
     pub forks: Option<bool>,
     /// Bound of every operation.
     pub timeout: Duration,

@@ -5,9 +5,8 @@
 //!   fork `a` of subfile s: rows s·n/4 … of A      a panel: w columns of all rows, one strided request a subfile
 //!   fork `b` of subfile s: rows s·n/4 … of Aᵀ     the panel transposed: w whole rows, one write
 //! ```
-//! The short forms hold that the bytes are right, and count requests and bytes. The long forms
-//! (`--ignored --nocapture`, a build of the profile `quick`) are of 512 MiB to 1 GiB, and print times, which no
-//! test judges.
+//! They hold that the bytes are right, and count requests and bytes. With `SHOAL_OUT_OF_CORE=1` they have 256
+//! MiB to 1 GiB on disk; `--nocapture` shows times, which no test judges.
 
 use crate::cluster::Cluster;
 use futures_util::future::join_all;
@@ -35,6 +34,10 @@ enum Way {
     Structured,
     /// One read a record, the subfiles at once.
     Single,
+}
+
+fn is_long() -> bool {
+    std::env::var_os("SHOAL_OUT_OF_CORE").is_some()
 }
 
 struct Site {
@@ -197,20 +200,16 @@ fn transpose_both_ways(matrix: Matrix, module: ModuleKind) -> [[Duration; 2]; 2]
 
 #[test]
 fn a_matrix_is_transposed_by_one_request_a_subfile_and_panel_and_every_element_is_right() {
-    transpose_both_ways(Matrix { n: 128, w: 32 }, ModuleKind::Memory);
-}
-
-#[test]
-#[ignore = "512 MiB, minutes: cargo test --profile quick -p shoal --test counts out_of_core -- --ignored --nocapture"]
-fn a_matrix_of_512_mib_is_transposed_in_128_mib() {
-    for w in [512, 256] {
-        let [structured, single] = transpose_both_ways(Matrix { n: 8192, w }, ModuleKind::Disk);
-        for (what, at) in [("transpose", 0), ("its reads", 1)] {
+    let (n, widths, module) = match is_long() {
+        true => (8192, &[512, 256][..], ModuleKind::Disk),
+        false => (128, &[32][..], ModuleKind::Memory),
+    };
+    for &w in widths {
+        let [structured, single] = transpose_both_ways(Matrix { n, w }, module);
+        for (part, at) in [("transpose", 0), ("its reads", 1)] {
             let ratio = single[at].as_secs_f64() / structured[at].as_secs_f64();
-            println!(
-                "panels of {w}: {what}: {:?} structured, {:?} single: {ratio:.1}x",
-                structured[at], single[at]
-            );
+            let (fast, slow) = (structured[at], single[at]);
+            println!("panels of {w}: {part}: {fast:?} structured, {slow:?} single: {ratio:.1}x");
         }
     }
 }
@@ -302,35 +301,31 @@ async fn write_all(bytes: usize, each: impl AsyncFn(u64, usize)) {
 
 #[test]
 fn one_polarisation_of_three_equal_columns_moves_a_third_of_the_bytes_of_the_interleaved_file() {
-    let moved = one_polarisation(40_000, ModuleKind::Memory);
-    assert!(moved.forks * 100 <= moved.whole * 35, "{} of {}", moved.forks, moved.whole);
-    assert_eq!(moved.forks, moved.strided, "a strided request moves no more from the striped file, either");
-}
-
-#[test]
-#[ignore = "1 GiB twice: cargo test --profile quick -p shoal --test counts out_of_core -- --ignored --nocapture"]
-fn one_polarisation_of_1_gib_moves_a_third() {
-    let records = (1 << 30) / RECORD / PARTS * PARTS;
-    let Moved { forks, whole, strided } = one_polarisation(records, ModuleKind::Disk);
-    let share = |bytes: u64| bytes as f64 * 100.0 / whole as f64;
+    let (records, module) = match is_long() {
+        true => ((1 << 30) / RECORD / PARTS * PARTS, ModuleKind::Disk),
+        false => (40_000, ModuleKind::Memory),
+    };
+    let Moved { forks, whole, strided } = one_polarisation(records, module);
     println!(
-        "forks {forks} ({:.1} %), whole {whole}, strided {strided} ({:.1} %)",
-        share(forks),
-        share(strided)
+        "bytes received: {forks} of the forks, {whole} of the whole file, {strided} by strided requests"
     );
-    assert!(forks * 100 <= whole * 35);
+    assert!(forks * 100 <= whole * 35, "{forks} of {whole}");
+    assert_eq!(forks, strided, "a strided request moves no more from the striped file, either");
 }
 
-/// Bytes of the data that four forks, or one striped file, hold; of a record; and from one to the next.
-const BESIDE: (usize, u64, i64) = (256 << 20, 4096, 16_384);
+/// Bytes of a record, and from one to the next, in four forks and in a striped file.
+const BESIDE: (u64, i64) = (4096, 16_384);
 
 #[test]
-#[ignore = "512 MiB: cargo test --profile quick -p shoal --test counts out_of_core -- --ignored --nocapture"]
-fn four_forks_read_strided_at_once_beside_a_striped_file() {
-    let cluster = Cluster::start(PARTS as u16, ModuleKind::Disk);
+fn four_forks_read_strided_at_once_give_the_bytes_that_a_striped_file_gives() {
+    let (bytes, module) = match is_long() {
+        true => (256 << 20, ModuleKind::Disk),
+        false => (1 << 20, ModuleKind::Memory),
+    };
+    let cluster = Cluster::start(PARTS as u16, module);
     real::run("client", async |env| {
         let site = Site::begin(env, &cluster).await;
-        let (bytes, record, stride) = BESIDE;
+        let (record, stride) = BESIDE;
         let (part, quant) = (bytes / PARTS, (bytes / PARTS) as u64 / stride as u64);
         let file = site.file("forked").await;
         let forks = site.forks(file, "a").await;
@@ -362,6 +357,7 @@ fn four_forks_read_strided_at_once_beside_a_striped_file() {
                 let read =
                     galley.gfs_read_strided(fork, to, place, record, stride, record as i64, quant).await;
                 assert_eq!(read, Ok(quant * record));
+                assert!(buffer.iter().all(|byte| *byte == 7));
             }))
             .await;
             // The first of each is not counted.
