@@ -317,6 +317,11 @@ impl Worker {
                 return;
             }
         }
+        // One that was offered may be another client's now.
+        let live = self.shared.ledger.borrow().all_live();
+        if live.iter().any(|(slot, _)| file.subfiles.contains(&Handle(slot.0))) {
+            return;
+        }
         let all = forks(self);
         if !all.iter().all(|slot| self.shared.ledger.borrow().is_settled(slot)) {
             return;
