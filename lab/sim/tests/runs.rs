@@ -117,7 +117,7 @@ fn forked_files_are_made_used_and_removed_by_all_clients_over_crashes() {
         let report = run_with(seed, &RunConfig { forks: Some(true), ..with(&faults) });
         good(&report);
         made += report.kinds["mkforked"][0];
-        // What a forked file does not allow is never done.
+        // Operations that a forked file does not allow are never done.
         assert_eq!(report.kinds["refused"][0], 0, "{:?}", report.kinds);
     }
     assert!(made > 10, "{made} forked files were made");

@@ -29,7 +29,7 @@ const SUBFILES_MAX: u64 = 8;
 /// Own forked files of a lane, at most.
 const OWN_MAX: usize = 3;
 
-/// What is done to forks and forked files.
+/// Operations on forks and forked files.
 #[derive(Clone, Copy)]
 enum Act {
     Create,
@@ -373,7 +373,7 @@ impl Worker {
         }
     }
 
-    /// What a forked file does not allow.
+    /// Operations that a forked file does not allow.
     async fn refused(&mut self) {
         let files = self.shared.scene.forked.clone();
         let Some(file) = self.rng.pick(&files) else { return };
