@@ -40,4 +40,4 @@ pub use counters::ClientCounters;
 pub use file::OpenFile;
 pub use ops::{Contents, DirStream, NewFile, OfServers, Piece, StreamCounts, UnorderedDirStream, Which};
 pub use options::{Options, TIMEOUT};
-pub use shoal_vfs::{Error, HeldLock, LockCall, RenameFlags, Space};
+pub use shoal_vfs::{Error, ForkedFile, HeldLock, LockCall, RenameFlags, Space};

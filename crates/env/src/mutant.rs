@@ -98,6 +98,10 @@ mutants! {
     StayAtAddress "stay-at-address",
     /// A removed file that other clients have open is freed at the next check, although clients hold it.
     LingeringFreedEarly "lingering-freed-early",
+    /// A participant keeps a subfile although the transaction that makes its forked file is given up.
+    SubfileWithoutFile "subfile-without-file",
+    /// A deleted fork is freed at once although clients have it open.
+    ForkFreedWhileOpen "fork-freed-while-open",
     /// The change count of a stream stays as it is when its bytes are changed.
     CountStandsStill "count-stands-still",
     /// A block of a server's cache is shown although the stream's bytes were changed.

@@ -23,6 +23,7 @@ pub mod pools;
 pub mod problem;
 pub mod report;
 pub mod rounds;
+pub mod subfiles;
 pub mod tables;
 #[cfg(test)]
 mod tests;

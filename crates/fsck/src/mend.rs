@@ -10,7 +10,7 @@
 //! round.
 
 use super::tables::{Entry, Shard, Tables, Wrong};
-use super::{Problem, undecided};
+use super::{Problem, subfiles, undecided};
 use shoal_proto::{
     Action, Attr, ClientId, ClusterMap, Decision, Dist, Generation, Handle, Kind, Name, Owner, ServerId,
     Template, Time, TxId,
@@ -133,6 +133,9 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
         }
         // Its last name was removed, by its user.
         Problem::Nameless { object, nlink: 0, .. } => act(Action::ObjectRemove { object: *object }),
+        Problem::Nameless { object, parent, .. } if subfiles::is_lone(*object, *parent, tables) => {
+            Offer::Later
+        }
         Problem::Nameless { object, kind, parent, .. } => keep(*object, *kind, *parent, site),
         Problem::LinksWrong { object, counted, .. } => {
             act(Action::LinksSet { object: *object, nlink: *counted })
@@ -207,9 +210,7 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
             }
             aside(*server, keys::inode(*dir).to_vec())
         }
-        Problem::SubfileMissing { .. } => Offer::Leave(
-            "the number of its subfiles is fixed: copy the forks that are left to a new forked file, and remove this one",
-        ),
+        Problem::SubfileMissing { file, subfile } => subfiles::missing(*file, *subfile, tables, site),
         Problem::SubfileStrange(_) => {
             Offer::Leave("move nothing into it: copy the object elsewhere, and remove the file")
         }

@@ -10,7 +10,7 @@ use super::{Problem, Tables};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use indicatif::ProgressBar;
-use shoal_client::{Client, Options};
+use shoal_client::{Client, ForkedFile, Options};
 use shoal_env::Env;
 use shoal_proto::{
     Action, ClientId, ClusterMap, CollectionId, Dist, Handle, Kind, Name, Owner, Rights, Roles, SecretKey,
@@ -21,6 +21,7 @@ use shoal_server::rows::{
 };
 use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, keys, precreated, serve};
 use shoal_store::{Changes, Collection, CollectionConfig, Identity, ModuleKind, StreamChange, look};
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -250,8 +251,8 @@ macro_rules! cases {
         fn variant(problem: &Problem) -> &'static str {
             match problem {
                 $(Problem::$variant { .. } => stringify!($variant),)*
-                // Left as they are, and found by the tests of `check`.
-                Problem::SubfileMissing { .. } | Problem::SubfileStrange(_) => "Subfile",
+                // Left as it is, and found by a test of `check`.
+                Problem::SubfileStrange(_) => "Subfile",
             }
         }
 
@@ -303,6 +304,15 @@ cases! {
         scene.entry(scene.at("inner"), "deep", None).await;
         let kept = vec![Bytes::from_static(b"deep bytes")];
         Planted { says: "has no name".into(), notes: "/lost+found", gone: vec!["/dir/inner/deep"], kept, ..Planted::default() }
+    },
+    SubfileMissing => |scene| {
+        let (client, forked) = (scene.client.clone(), ForkedFile { subfiles: 3, ..ForkedFile::default() });
+        let file = client.mkforked(Handle::ROOT, &name("forked"), OWNER, &forked).await.unwrap().handle;
+        let subfile = client.lookup(file, &name("1")).await.unwrap().handle;
+        let bytes = Bytes::from_static(b"bytes of a fork");
+        client.create_write(subfile, &name("keys"), OWNER, bytes.clone(), None).await.unwrap();
+        scene.entry(file, "1", None).await;
+        Planted { says: "has no subfile 1".into(), notes: "in its place again", kept: vec![bytes], ..Planted::default() }
     },
     Loop => |scene| {
         let (a, b) = (scene.at("a"), scene.at("b"));

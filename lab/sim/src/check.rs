@@ -1,7 +1,7 @@
 //! The end: the whole tree as a fresh client sees it, and the rows that the servers hold, against each other.
 
 use shoal_client::{Client, Error};
-use shoal_proto::{Attr, Handle, Kind, ServerId};
+use shoal_proto::{Attr, Dist, Handle, Kind, ServerId};
 use shoal_server::keys::{self, Table};
 use shoal_server::rows::{Dirent, Inode, RowValue};
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,6 +133,45 @@ pub async fn leftovers(client: &Client, servers: u16, tree: &Tree) -> Result<Vec
     wrong.extend(directories(client, servers, tree).await?);
     wrong.extend(crate::pools::check(client, servers, tree).await?);
     Ok(wrong)
+}
+
+/// Each forked file has all its subfiles and nothing else, unless its removal was begun; subfiles are nowhere
+/// else; and a fork is whole on the server of its subfile.
+pub(crate) fn forked(tree: &Tree, unmade: &BTreeSet<u64>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let dist = |handle: u64| tree.objects.get(&handle).map(|attr| attr.template.dist);
+    let mut subfiles: BTreeMap<u64, u16> = BTreeMap::new();
+    for ((dir, name), handle) in &tree.entries {
+        let (dir, leaf) = (Handle(*dir), String::from_utf8_lossy(name));
+        let Some(found) = tree.objects.get(handle) else { continue };
+        match dist(dir.0) {
+            Some(Dist::Forked { subfiles: all }) => {
+                *subfiles.entry(dir.0).or_default() += 1;
+                let is_subfile = leaf.parse::<u16>().is_ok_and(|number| number < all);
+                if !is_subfile || found.template.dist != Dist::Fork || found.kind != Kind::Directory {
+                    wrong.push(format!("`{leaf}` in the forked file {dir} is none of its subfiles"));
+                }
+            }
+            Some(Dist::Fork) => {
+                let is_whole = found.handle.server() == dir.server() && found.layout.is_none();
+                if !is_whole || found.template.dist != Dist::Fork || found.kind != Kind::File {
+                    wrong.push(format!("`{leaf}` in the subfile {dir} is no fork, or is not whole there"));
+                }
+            }
+            _ if found.template.dist == Dist::Fork => {
+                wrong.push(format!("`{leaf}` in {dir} is a subfile or a fork, and not in its place"));
+            }
+            _ => {}
+        }
+    }
+    for (handle, attr) in &tree.objects {
+        let Dist::Forked { subfiles: all } = attr.template.dist else { continue };
+        let there = subfiles.get(handle).copied().unwrap_or_default();
+        if there != all && !unmade.contains(handle) {
+            wrong.push(format!("forked file {} has {there} of its {all} subfiles", attr.handle));
+        }
+    }
+    wrong
 }
 
 /// Every row of a directory, or of a shard of one, counts its own entries; each expected shard is there, and

@@ -38,6 +38,7 @@ pub(crate) async fn judge(
     let tree = check::walk(client).await?;
     let mut judged = Judged { violations: tree.violations.clone(), ..Judged::default() };
     judged.violations.extend(check::leftovers(client, servers, &tree).await?);
+    judged.violations.extend(check::forked(&tree, &shared.unmade.borrow()));
     judged.violations.extend(bounds::judge(client, servers).await?);
     let held = tree.objects.values().flat_map(|attr| {
         let parts = attr.layout.iter().flat_map(|layout| layout.datafiles.iter());

@@ -17,7 +17,7 @@ use crate::contents::Contents;
 use crate::facts::Facts;
 use crate::losses::{Held, Stamp};
 use shoal_proto::{Handle, Kind, PlaceKey, ServerId, Shards};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A name: its directory's handle and its bytes.
 pub type Slot = (u64, String);
@@ -143,6 +143,8 @@ pub struct Ledger {
     pub now: Stamp,
     /// How directories are split, if they are.
     pub splits: Option<Splits>,
+    /// Directories that never are: subfiles.
+    pub unsplit: BTreeSet<u64>,
 }
 
 /// How names are dealt to servers when their directory is split.
@@ -187,7 +189,8 @@ impl Ledger {
     /// split.
     pub fn servers_of(&self, slot: &Slot) -> Vec<u16> {
         let mut servers = vec![Handle(slot.0).server().0];
-        if let Some(Splits { key, shards }) = &self.splits {
+        if let Some(Splits { key, shards }) = self.splits.as_ref().filter(|_| !self.unsplit.contains(&slot.0))
+        {
             let place = key.place_of(slot.1.as_bytes());
             servers.extend(shards.iter().filter_map(|all| all.server_of(place)).map(|server| server.0));
         }

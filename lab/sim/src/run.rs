@@ -6,7 +6,9 @@ use crate::contents::SERVERS_MAX;
 use crate::faults::{Fault, Faults, Outcome, Plan, Told};
 use crate::judge::judge;
 use crate::rng::Rng;
-use crate::workload::{LANES_MAX, Made, Scene, Seat, Shared, Worker, drawn_modes};
+use crate::workload::{
+    FORKS_LANE, LANES_MAX, Made, Scene, Seat, Shared, Worker, drawn_modes, forks_are_drawn,
+};
 use futures_util::future::join_all;
 use shoal_env::Instant;
 use shoal_env::crash_point::CrashPoint;
@@ -32,6 +34,9 @@ pub struct RunConfig {
     pub operations: u64,
     /// The faults of the cluster meanwhile; `None`: the mix that the seed draws.
     pub faults: Option<Faults>,
+    /// Whether clients make and use forked files, too; `None`: as the seed draws it. A file system without
+    /// the techniques that they need has none in any case.
+    pub forks: Option<bool>,
     /// Bound of every operation.
     pub timeout: Duration,
     /// A bug planted on purpose.
@@ -47,6 +52,7 @@ impl Default for RunConfig {
             promised: None,
             operations: 80,
             faults: None,
+            forks: None,
             timeout: Duration::from_secs(30),
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -146,9 +152,10 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
     }
     let mut options = cluster.options();
     options.timeout = config.timeout;
+    let has_forks = forks_are_drawn(seed, config.forks, report.switches);
     let laid_out = cluster.complete_client(0, |env| async move {
         let client = connect(&env, options).await?;
-        let laid_out = Scene::lay_out(&client, place_key()).await;
+        let laid_out = Scene::lay_out(&client, place_key(), has_forks).await;
         client.close().await;
         laid_out
     });
@@ -275,7 +282,9 @@ fn worker_starter(
                         let (seat, own) = (Seat { client: id, lane, life }, operations / u64::from(lanes));
                         Worker::new(seat, env.clone(), client.clone(), shared.clone(), seed).work(own)
                     };
-                    join_all((0..lanes).map(lane)).await;
+                    // Lanes of files first, so that they draw the same without forks.
+                    let of_forks = if shared.scene.forked.is_empty() { None } else { Some(FORKS_LANE) };
+                    join_all((0..lanes).chain(of_forks).map(lane)).await;
                     shared.done.set(shared.done.get() + 1);
                 }
                 Err(error) => {

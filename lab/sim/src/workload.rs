@@ -13,6 +13,7 @@ mod attributes;
 mod bytes;
 mod contended;
 mod descriptors;
+mod forks;
 mod held;
 mod in_use;
 mod links;
@@ -28,6 +29,7 @@ mod scene;
 mod space;
 mod wander;
 
+pub(crate) use forks::{FORKS_LANE, are_drawn as forks_are_drawn};
 pub(crate) use modes::drawn as drawn_modes;
 pub use modes::words as modes_words;
 pub(crate) use scene::Scene;
@@ -38,6 +40,7 @@ use crate::ledger::{Ledger, Object, ObjectId, Slot};
 use crate::losses::{Held, Modes, Stamp};
 use crate::register::Event;
 use crate::rng::Rng;
+use forks::Forked;
 use mix::{Family, Mix};
 use moments::Moments;
 use offered::Offer;
@@ -47,7 +50,7 @@ use shoal_proto::op::Owner;
 use shoal_proto::{Durability, Handle, Name, Roles, Status, Switches};
 use shoal_store::SyncModes;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -93,6 +96,10 @@ pub(crate) struct Shared {
     pub removed: RefCell<Vec<(u16, ObjectId)>>,
     /// Names of open files that other clients are to take away.
     offers: RefCell<Vec<Offer>>,
+    /// Own forked files, by the lane that made them.
+    forked: RefCell<BTreeMap<u16, Vec<Forked>>>,
+    /// Forked files whose removal was begun, so that they may lack subfiles.
+    pub unmade: RefCell<BTreeSet<u64>>,
     pub violations: RefCell<Vec<String>>,
     /// Of calls, returns and faults.
     moments: Moments,
@@ -152,6 +159,8 @@ impl Shared {
             values: RefCell::default(),
             removed: RefCell::default(),
             offers: RefCell::default(),
+            forked: RefCell::default(),
+            unmade: RefCell::default(),
             violations: RefCell::default(),
             moments: Moments::default(),
             opens: RefCell::default(),
@@ -313,6 +322,9 @@ impl Worker {
     }
 
     async fn one(&mut self) {
+        if self.is_of_forks() {
+            return self.one_of_forks().await;
+        }
         let family = self.shared.mix.draw(&mut self.rng);
         if family.is_contended() {
             // Others see the state that the modes promise.
@@ -472,6 +484,9 @@ impl Worker {
 
     /// So many of a file's first bytes are the metafile's own, whatever becomes of it.
     fn stuffed(&self, file: Handle) -> u64 {
+        if self.is_of_forks() {
+            return u64::MAX;
+        }
         let map = self.client.map();
         let holds_data = map.with_roles(Roles::DATA).any(|holder| holder == file.server());
         if map.switches.stuffing && holds_data { map.template.stuffed_max() } else { 0 }
@@ -518,7 +533,11 @@ impl Worker {
         Handle(self.with_object(object, |object| object.handle))
     }
 
+    /// A directory that stays; for a lane of forks a subfile.
     fn directory(&mut self) -> Handle {
+        if self.is_of_forks() {
+            return self.subfile();
+        }
         let directories = &self.shared.scene.directories;
         directories[self.rng.below(directories.len() as u64) as usize]
     }

@@ -91,8 +91,10 @@ fn some_seeds_are_stood() {
 
 #[test]
 fn seeds_that_once_broke_a_promise_are_stood() {
+    // They were found before seeds drew forked files.
+    let without_forks = RunConfig { forks: Some(false), ..RunConfig::default() };
     [126, 541, 1024, 1280, 20_043, 40_008].into_iter().for_each(|seed| {
-        let as_it_was = RunConfig { switches: Some(Switches::OURS), ..RunConfig::default() };
+        let as_it_was = RunConfig { switches: Some(Switches::OURS), ..without_forks.clone() };
         good(&run_with(seed, &as_it_was));
     });
     [
@@ -102,9 +104,23 @@ fn seeds_that_once_broke_a_promise_are_stood() {
         93_001_168, 94_002_508, 94_003_672, 94_005_286, 95_000_951,
     ]
     .into_iter()
-    .for_each(|seed| good(&run(seed)));
-    let baseline = RunConfig { switches: Some(Switches::BASELINE), ..RunConfig::default() };
+    .for_each(|seed| good(&run_with(seed, &without_forks)));
+    let baseline = RunConfig { switches: Some(Switches::BASELINE), ..without_forks };
     good(&run_with(1036, &baseline));
+}
+
+#[test]
+fn forked_files_are_made_used_and_removed_by_all_clients_over_crashes() {
+    let mut made = 0;
+    for seed in [2, 8] {
+        let faults = [(Fault::Crash, 2), (Fault::PowerCut, 1), (Fault::ClientCrash, 2)];
+        let report = run_with(seed, &RunConfig { forks: Some(true), ..with(&faults) });
+        good(&report);
+        made += report.kinds["mkforked"][0];
+        // Operations that a forked file does not allow are never done.
+        assert_eq!(report.kinds["refused"][0], 0, "{:?}", report.kinds);
+    }
+    assert!(made > 10, "{made} forked files were made");
 }
 
 #[test]

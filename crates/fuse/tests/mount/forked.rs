@@ -2,10 +2,11 @@
 
 use crate::cluster::Cluster;
 use crate::{Mounted, errno, names_in};
+use bytes::Bytes;
 use shoal_client::Client;
 use shoal_env::real;
 use shoal_proto::op::Owner;
-use shoal_proto::{Handle, Name, Status};
+use shoal_proto::{Attr, Handle, Kind, Name, Rights, ServerId, Status};
 use shoal_vfs::ForkedFile;
 use std::fs;
 use std::path::Path;
@@ -119,4 +120,90 @@ fn a_forked_file_that_a_silent_server_should_hold_a_part_of_is_made_whole_or_not
         }
         client.close().await;
     });
+}
+
+fn leaf(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+/// A forked file whose own server answers, and two of its subfiles: one of the silent server, one of another.
+async fn subfiles_about(client: &Client, silent: ServerId) -> (String, Attr, [Handle; 2], usize) {
+    let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+    for number in 0.. {
+        let name = format!("f{number}");
+        let forked = ForkedFile { subfiles: 6, ..ForkedFile::default() };
+        let file = client.mkforked(Handle::ROOT, &leaf(&name), owner, &forked).await.unwrap();
+        if file.handle.server() == silent {
+            continue;
+        }
+        let (mut of_silent, mut of_others) = (None, None);
+        for subfile in 0..6 {
+            let handle = client.lookup(file.handle, &leaf(&subfile.to_string())).await.unwrap().handle;
+            match handle.server() == silent {
+                true => of_silent = Some((handle, subfile)),
+                false => of_others = Some(handle),
+            }
+        }
+        let (of_silent, index) = of_silent.unwrap();
+        return (name, file, [of_silent, of_others.unwrap()], index);
+    }
+    unreachable!("servers have turns");
+}
+
+#[test]
+fn while_a_server_of_a_forked_file_is_silent_its_forks_fail_in_time_and_the_others_work_and_it_is_removed_later()
+ {
+    let cluster = Cluster::start(3);
+    let silent = ServerId(2);
+    let options = shoal_client::Options { timeout: Duration::from_secs(1), ..cluster.client() };
+    real::run("client", async |env| {
+        let client = &Client::connect(env.clone(), options).await.unwrap();
+        let (name, file, subfiles, index) = subfiles_about(client, silent).await;
+        let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+        let mut forks = Vec::new();
+        for dir in subfiles {
+            client.create_write(dir, &leaf("a"), owner, Bytes::from_static(b"bytes"), None).await.unwrap();
+            forks.push(client.open_name(dir, &leaf("a"), Rights::READ | Rights::WRITE).await.unwrap());
+        }
+        let [of_silent, of_another] = subfiles;
+        let silenced = cluster.silence(silent.0);
+        let (away, there) = (&forks[0], &forks[1]);
+        // Each ends at the client's time limit; the run itself would hang otherwise.
+        assert!(away.read(0, 5).await.unwrap_err().is_silence());
+        assert!(away.write(0, Bytes::from_static(b"more")).await.unwrap_err().is_silence());
+        assert!(client.unlink(of_silent, &leaf("a")).await.unwrap_err().is_silence());
+        assert!(client.rmdir(file.handle, &leaf(&index.to_string())).await.is_err());
+        assert_eq!(&there.read(0, 5).await.unwrap()[..], b"bytes");
+        there.write(5, Bytes::from_static(b" more")).await.unwrap();
+        client.mknod(of_another, &leaf("b"), owner, Kind::File, 0).await.unwrap();
+        client.unlink(of_another, &leaf("b")).await.unwrap();
+        assert_eq!(&there.read(0, 10).await.unwrap()[..], b"bytes more");
+        drop(silenced);
+
+        // The removal goes on from where it is: requests that were given up may have been done since.
+        for fork in forks {
+            let _ = fork.close().await;
+        }
+        for dir in subfiles {
+            until_gone(async || client.unlink(dir, &leaf("a")).await).await;
+        }
+        for subfile in 0..6 {
+            until_gone(async || client.rmdir(file.handle, &leaf(&subfile.to_string())).await).await;
+        }
+        until_gone(async || client.rmdir(Handle::ROOT, &leaf(&name)).await).await;
+        let there = client.lookup(Handle::ROOT, &leaf(&name)).await;
+        assert_eq!(there.map_err(|error| error.status), Err(Status::NotFound));
+        client.close().await;
+    });
+}
+
+/// Remove it; again where the server does not answer yet.
+async fn until_gone(remove: impl AsyncFn() -> Result<(), shoal_client::Error>) {
+    loop {
+        match remove().await {
+            Ok(()) => return,
+            Err(error) if [Status::NotFound, Status::Stale].contains(&error.status) => return,
+            Err(error) => assert!(error.is_silence() || error.status == Status::Busy, "{error}"),
+        }
+    }
 }

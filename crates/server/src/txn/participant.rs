@@ -4,6 +4,7 @@ use super::coordinator::{apply_all, is_passing, reaps};
 use super::durable;
 use crate::counters::add;
 use crate::data::{admit_with, status_of};
+use crate::meta::inode;
 use crate::meta::keys;
 use crate::meta::lingering;
 use crate::meta::rows::{Ended, RowValue, Tx, TxState};
@@ -16,7 +17,7 @@ use bytes::Bytes;
 use shoal_env::local::Semaphore;
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, crash_point};
-use shoal_proto::{Action, Decision, ServerId, Status, Time, TxId};
+use shoal_proto::{Action, Decision, Dist, ServerId, Status, Time, TxId};
 use shoal_store::{Ask, Changes, Loaded, Lsn, Strength, settle};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -128,6 +129,7 @@ async fn lock_and_write(
                 | Action::ObjectCreate { .. }
                 | Action::DatafileCreate { .. }
                 | Action::ShardCreate { .. }
+                | Action::ForkedCreate { .. }
         )
     });
     let journal_bytes = 1024 * (1 + list.len() as u64) + actions::journal_bytes(&list);
@@ -215,6 +217,9 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
         Decision::Abort => {
             let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
             changes.remove(keys::tx(tx));
+            if mutant::is(Mutant::SubfileWithoutFile) {
+                keep_subfiles(&list, &mut changes);
+            }
             let lsn = apply_own(&shard.collection, changes).await.map_err(status_of)?;
             shard.env.crash_point(crash_point::PARTICIPANT_ABORTS, tx.0);
             lsn
@@ -233,6 +238,17 @@ pub async fn finish(shard: &Rc<Shard>, tx: TxId, decision: Decision) -> Result<(
         }
         // If the removal is lost, the coordinator is asked again and says the same.
         Decision::Abort => Ok(()),
+    }
+}
+
+/// The bug [`Mutant::SubfileWithoutFile`].
+fn keep_subfiles(list: &[Action], changes: &mut Changes) {
+    for action in list {
+        if let Action::ObjectCreate { attr } = action
+            && attr.template.dist == Dist::Fork
+        {
+            changes.put(keys::inode(attr.handle), inode::of_attr(attr).to_row());
+        }
     }
 }
 

@@ -54,10 +54,16 @@ impl Cluster {
 
     /// The same with other techniques.
     pub fn start_with(servers: u16, module: ModuleKind, switches: Switches) -> Cluster {
+        Cluster::start_as(&vec![Roles::METADATA | Roles::DATA; servers.into()], module, switches)
+    }
+
+    /// A server for each of these roles.
+    pub fn start_as(roles: &[Roles], module: ModuleKind, switches: Switches) -> Cluster {
+        let servers = roles.len() as u16;
         let dir = TempDir::new().unwrap();
         let info = |id: u16| {
             let address = format!("unix:{}", dir.path().join(format!("{id}.socket")).display());
-            ServerInfo::new(ServerId(id), vec![Text(address)], Roles::METADATA | Roles::DATA)
+            ServerInfo::new(ServerId(id), vec![Text(address)], roles[usize::from(id)])
         };
         let map = ClusterMap {
             fs_id: [5; 16],

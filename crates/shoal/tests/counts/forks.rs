@@ -4,8 +4,10 @@ use crate::cluster::Cluster;
 use crate::cost::Meter;
 use shoal_client::{Client, Error, RenameFlags};
 use shoal_env::real;
-use shoal_proto::op::Owner;
-use shoal_proto::{Attr, Dist, Handle, Kind, Name, Rights, ServerId, Status, Template, limits};
+use shoal_proto::op::{Op, Owner};
+use shoal_proto::{
+    Attr, Dist, Handle, Kind, Name, Rights, Roles, ServerId, Status, Switches, Template, limits,
+};
 use shoal_store::ModuleKind;
 use shoal_vfs::ForkedFile;
 
@@ -158,6 +160,40 @@ fn a_forked_file_that_cannot_be_is_refused_and_leaves_nothing() {
         let made = client.mkforked(root, &name("d"), DIR, &replacing).await.unwrap();
         assert_eq!(client.lookup(root, &name("d")).await.unwrap().handle, made.handle);
         assert_eq!(names(client, made.handle).await, ["0", "1"]);
+        client.close().await;
+    });
+}
+
+#[test]
+fn a_subfile_is_on_a_server_of_metadata_and_data_and_another_one_is_refused_by_client_and_server() {
+    let both = Roles::METADATA | Roles::DATA;
+    let roles = [both, Roles::METADATA, both, Roles::DATA];
+    let cluster = Cluster::start_as(&roles, ModuleKind::Memory, Switches::default());
+    real::run("client", async |env| {
+        let client = &Client::connect(env.clone(), cluster.client()).await.unwrap();
+        let (root, leaf) = (Handle::ROOT, name("f"));
+        for server in [1, 3] {
+            let refused = client.mkforked(root, &leaf, DIR, &forked(2, &[0, server])).await.unwrap_err();
+            assert_eq!(refused.status, Status::Invalid);
+            assert!(refused.to_string().contains("both metadata and data"), "{refused}");
+            // A client that does not look itself.
+            let servers = vec![ServerId(0), ServerId(server)].into();
+            let op = Op::Mkforked {
+                dir: root,
+                name: leaf.clone(),
+                owner: DIR,
+                subfiles: 2,
+                servers,
+                replace: false,
+            };
+            fails(client.request(ServerId(0), op, bytes::Bytes::new()).await, Status::Invalid);
+        }
+        assert!(names(client, root).await.is_empty());
+        let file = make(client, "f", &forked(5, &[])).await.handle;
+        for number in 0..5 {
+            let server = subfile(client, file, number).await.server();
+            assert!([ServerId(0), ServerId(2)].contains(&server), "{server}");
+        }
         client.close().await;
     });
 }

@@ -364,6 +364,19 @@ fn a_fork_in_each_subfile_is_one_message_a_server_and_a_strided_call_one_request
         let file = galley.gfs_open_file(b"f").await.unwrap();
         client.sync_all().await.unwrap();
         let meter = Meter { env: &env, cluster: &cluster, client: &client };
+        for call in ["create_fork", "open_fork", "delete_fork"] {
+            let cost = meter.cost(call, 1, async {
+                match call {
+                    "create_fork" => galley.gfs_create_fork(file, 1, b"one").await.unwrap(),
+                    "open_fork" => {
+                        let fork = galley.gfs_open_fork(file, 1, b"one").await.unwrap();
+                        galley.gfs_close_fork(fork).await.unwrap();
+                    }
+                    _ => galley.gfs_delete_fork(file, 1, b"one").await.unwrap(),
+                }
+            });
+            assert_eq!(cost.await.messages, 1.0, "{call}");
+        }
         let cost = meter.cost("all_create", 1, async { galley.gfs_all_create(file, b"a").await.unwrap() });
         assert_eq!(cost.await.messages, 4.0);
         let fork = galley.gfs_open_fork(file, 3, b"a").await.unwrap();
@@ -372,6 +385,32 @@ fn a_fork_in_each_subfile_is_one_message_a_server_and_a_strided_call_one_request
             galley.gfs_write_strided(fork, &records[..], 0, 64, 1000, 64, 100).await.unwrap();
         });
         assert_eq!(cost.await.messages, 1.0);
+        let levels =
+            [Stride { f_off: 1000, m_off: 64, quant: 10 }, Stride { f_off: 10_000, m_off: 640, quant: 10 }];
+        let node = |quant, f_stride, m_stride, body| {
+            let (f_off, m_off, f_absolute, m_absolute) = (0, 0, false, false);
+            Batch { f_off, m_off, f_absolute, m_absolute, quant, f_stride, m_stride, body }
+        };
+        let inner = node(10, 1000, 64, BatchBody::Size(64));
+        let vector = [node(10, 10_000, 640, BatchBody::SubVector(vec![inner]))];
+        let place = |turn: u64| (turn * 1000, turn as i64 * 64);
+        let list: Vec<ListEntry> = (0..100)
+            .map(place)
+            .map(|(file_offset, memory_offset)| ListEntry { file_offset, memory_offset, size: 64 })
+            .collect();
+        for call in ["nested", "batched", "listio"] {
+            let mut read = vec![0; 64 * 100];
+            let cost = meter.cost(call, 1, async {
+                let moved = match call {
+                    "nested" => galley.gfs_read_nested(fork, &mut read[..], 0, 64, &levels).await,
+                    "batched" => galley.gfs_read_batched(fork, &mut read[..], &vector).await,
+                    _ => galley.gfs_read_listio(fork, &mut read[..], &list).await,
+                };
+                assert_eq!(moved, Ok(6400));
+            });
+            assert_eq!(cost.await.messages, 1.0, "{call}");
+            assert!(read == records, "{call}");
+        }
         let mut read = vec![0; 64 * 100];
         let cost = meter.cost("read_strided", 1, async {
             galley.gfs_read_strided(fork, &mut read[..], 0, 64, 1000, 64, 100).await.unwrap();

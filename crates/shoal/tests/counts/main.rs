@@ -9,6 +9,7 @@ mod forks;
 mod galley;
 mod hot;
 mod many;
+mod out_of_core;
 mod sets;
 mod table;
 mod together;

@@ -12,7 +12,9 @@ const NAMES: [&str; 3] = ["user.a", "user.bb", "user.a-longer-name-of-an-attribu
 
 impl Worker {
     pub(super) async fn attributes(&mut self) {
-        let fits = |kind| matches!(kind, Kind::File | Kind::Directory);
+        // The times of a forked file change with the removal of its subfiles.
+        let is_of_forks = self.is_of_forks();
+        let fits = |kind| kind == Kind::File || kind == Kind::Directory && !is_of_forks;
         let Some((_, object)) = self.own(|object| fits(object.kind) && !object.is_public) else { return };
         match self.rng.below(6) {
             0 => self.chmod(object).await,

@@ -33,10 +33,10 @@ pub(super) struct Append {
 impl Worker {
     /// A file to write to: an own one, one held open, or a shared one.
     pub(super) fn target(&mut self, shared: bool) -> Option<ObjectId> {
-        let records = self.shared.scene.records.clone();
+        let records = self.shared.scene.records_of(self.is_of_forks());
         match self.rng.below(5) {
             0..2 if shared => self.rng.pick(&records).copied(),
-            3 => self.neighbours(),
+            3 if !self.is_of_forks() => self.neighbours(),
             2 => {
                 let held: Vec<ObjectId> = self.held.iter().map(|held| held.object).collect();
                 let held: Vec<ObjectId> = held.into_iter().filter(|object| self.is_own(*object)).collect();
@@ -61,8 +61,7 @@ impl Worker {
     }
 
     fn is_own(&self, object: ObjectId) -> bool {
-        let shared = &self.shared.scene;
-        !shared.records.contains(&object) && !shared.logs.contains(&object)
+        !self.shared.scene.is_shared(object)
     }
 
     /// Hold the file open: as it is open already, or anew.
@@ -231,7 +230,7 @@ impl Worker {
     }
 
     pub(super) async fn append(&mut self) {
-        let logs = self.shared.scene.logs.clone();
+        let logs = self.shared.scene.logs_of(self.is_of_forks());
         let object = if self.rng.below(2) == 0 { self.rng.pick(&logs).copied() } else { self.target(true) };
         let Some(object) = object else { return };
         let Some(at) = self.opened(object).await else { return };
@@ -298,7 +297,8 @@ impl Worker {
     }
 
     pub(super) async fn truncate(&mut self) {
-        let Some(object) = self.target(true) else { return };
+        // Forks that others append to are left alone.
+        let Some(object) = self.target(!self.is_of_forks()) else { return };
         let size = match self.rng.below(4) {
             0 => 0,
             _ => PLACES[self.rng.below(9) as usize] + self.rng.below(300),

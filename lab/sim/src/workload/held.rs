@@ -51,7 +51,10 @@ impl Worker {
     /// Rename another own file over it; whether that was acknowledged.
     pub(super) async fn replace(&mut self, to: &Slot, object: ObjectId) -> bool {
         let other = self.own(|object| object.kind == Kind::File && !object.is_public);
-        let Some((from, moved)) = other.filter(|(from, moved)| from != to && *moved != object) else {
+        // A fork does not leave its subfile.
+        let may_move = |from: &Slot| !self.is_of_forks() || from.0 == to.0;
+        let may_replace = |(from, moved): &(Slot, ObjectId)| from != to && *moved != object && may_move(from);
+        let Some((from, moved)) = other.filter(may_replace) else {
             return false;
         };
         let words = format!("rename {from:?} {to:?}, which is held open");

@@ -9,8 +9,8 @@ use shoal_client::RenameFlags;
 use shoal_proto::{Durability, Handle, Kind, Status, Switches};
 
 const GONE: [Status; 2] = [Status::Stale, Status::NotFound];
-const REPLACE: RenameFlags = RenameFlags { no_replace: false, exchange: false };
-const NO_REPLACE: RenameFlags = RenameFlags { no_replace: true, exchange: false };
+pub(super) const REPLACE: RenameFlags = RenameFlags { no_replace: false, exchange: false };
+pub(super) const NO_REPLACE: RenameFlags = RenameFlags { no_replace: true, exchange: false };
 const EXCHANGE: RenameFlags = RenameFlags { no_replace: false, exchange: true };
 
 impl Worker {

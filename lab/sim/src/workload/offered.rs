@@ -47,7 +47,10 @@ impl Worker {
     pub(super) async fn offered(&mut self) {
         let taken = {
             let (mut offers, own) = (self.shared.offers.borrow_mut(), self.client_number());
-            let at = offers.iter().position(|offer| offer.client != own);
+            // A lane of files takes files, a lane of forks forks.
+            let ledger = self.shared.ledger.borrow();
+            let is_mine = |offer: &Offer| ledger.unsplit.contains(&offer.slot.0) == self.is_of_forks();
+            let at = offers.iter().position(|offer| offer.client != own && is_mine(offer));
             at.map(|at| offers.swap_remove(at))
         };
         match taken {

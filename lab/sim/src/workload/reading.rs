@@ -29,7 +29,7 @@ impl Worker {
                 }
             }
             _ => {
-                let logs = self.shared.scene.logs.clone();
+                let logs = self.shared.scene.logs_of(self.is_of_forks());
                 let log = self.rng.below(4) == 0;
                 let object = if log { self.rng.pick(&logs).copied() } else { self.target(true) };
                 let Some(object) = object else { return };

@@ -4,6 +4,7 @@ use crate::meta::keys;
 use crate::meta::rows::{Datafile, Inode, Lingering, Orphan, Reap};
 use crate::request::ctx::{Ctx, Stopped};
 use bytes::Bytes;
+use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Attr, ClientId, Dist, Handle, Kind, Status, Time, limits};
 use shoal_store::StreamChange;
 use std::collections::BTreeSet;
@@ -149,7 +150,8 @@ pub fn links(
     if nlink == 0 {
         let (client, held) = asker;
         let elsewhere = inode.kind == Kind::File && ctx.may_be_open_elsewhere(object, client);
-        if !held && !elsewhere {
+        let is_forgotten = inode.template.dist == Dist::Fork && mutant::is(Mutant::ForkFreedWhileOpen);
+        if is_forgotten || !held && !elsewhere {
             return remove_object(ctx, object, &inode);
         }
         if held {

@@ -119,6 +119,9 @@ pub struct SimSetup {
     /// word lists all).
     #[arg(long, value_name = "LIST")]
     pub faults: Option<Faults>,
+    /// Whether clients use forked files, too: true or false [default: as the seed draws].
+    #[arg(long, value_name = "BOOL")]
+    pub forks: Option<bool>,
 }
 
 /// `shoal sim soak`.
@@ -169,6 +172,7 @@ impl SimSetup {
             switches: self.switches,
             operations: self.operations,
             faults: self.faults.clone(),
+            forks: self.forks,
             ..RunConfig::default()
         }
     }
@@ -192,6 +196,9 @@ impl SimSetup {
         if let Some(faults) = &self.faults {
             words.push_str(&format!(" --faults {faults}"));
         }
+        if let Some(forks) = self.forks {
+            words.push_str(&format!(" --forks {forks}"));
+        }
         words
     }
 }
@@ -209,10 +216,14 @@ mod tests {
 
     #[test]
     fn the_command_names_what_is_not_customary() {
-        let mut setup = SimSetup { operations: 80, servers: 4, clients: 8, switches: None, faults: None };
+        let mut setup =
+            SimSetup { operations: 80, servers: 4, clients: 8, switches: None, faults: None, forks: None };
         assert_eq!(setup.command(5), "shoal sim replay --seed 5");
         (setup.servers, setup.faults) = (2, Some("crash=2".parse().unwrap()));
         assert_eq!(setup.command(5), "shoal sim replay --seed 5 --servers 2 --faults crash=2");
+        (setup.forks, setup.servers) = (Some(true), 2);
+        assert_eq!(setup.command(5), "shoal sim replay --seed 5 --servers 2 --faults crash=2 --forks true");
+        setup.forks = None;
         (setup.faults, setup.switches) = (None, Some("paper,eager=off".parse().unwrap()));
         assert_eq!(setup.command(5), "shoal sim replay --seed 5 --servers 2 --switches paper,eager=off");
     }
