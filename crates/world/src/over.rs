@@ -193,7 +193,11 @@ fn shown_of(text: &str, key: Option<&Path>) -> Result<Shown> {
     }
 }
 
-fn backends_of(words: &str) -> Result<Vec<PathBuf>> {
+/// The directories that `backends=DIR2:DIR3` names, besides the first one.
+///
+/// # Errors
+/// Other words, or a relative path.
+pub fn backends_of(words: &str) -> Result<Vec<PathBuf>> {
     federation::parse_backends(words).map_err(|why| anyhow!("container: {why}"))
 }
 

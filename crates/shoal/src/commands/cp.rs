@@ -16,9 +16,9 @@ use serde_json::json;
 use shoal_client::Options;
 use shoal_env::{Env, real};
 use shoal_proto::Kind;
-use shoal_transform::{ComposedOptions, ContainerOptions, Wishes};
+use shoal_transform::{ComposedOptions, ContainerOptions, FederationOptions, Wishes};
 use shoal_vfs::{Connect as _, LocalOptions};
-use shoal_world::{Over, Shown};
+use shoal_world::{Over, Shown, backends_of};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -275,6 +275,10 @@ async fn over(env: Env, over: &Over) -> Result<CopyTree> {
     Ok(match &over.shown {
         Shown::Plain => bail!("{} needs no --over: its files are this machine's", over.given.display()),
         Shown::Container => CopyTree::Container(ContainerOptions { over: local }.connect(env).await?),
+        Shown::Federation(words) => {
+            let over = FederationOptions::new(local, backends_of(words)?);
+            CopyTree::Federation(ContainerOptions { over }.connect(env).await?)
+        }
         Shown::Composed(words) => {
             let wishes = Wishes::parse(words).map_err(|why| anyhow!("composed: {why}"))?;
             CopyTree::Composed(ComposedOptions { over: local, wishes }.connect(env).await?)

@@ -2,7 +2,7 @@
 
 use shoal_client::{Client, OpenFile};
 use shoal_proto::{Attr, Handle, Name, Owner, Rights};
-use shoal_transform::{Composed, ComposedFile, Container, ContainerFile};
+use shoal_transform::{Composed, ComposedFile, Container, ContainerFile, Federated};
 use shoal_vfs::local::LocalFile;
 use shoal_vfs::{Local, Result, Vfs, VfsFile};
 
@@ -14,6 +14,8 @@ pub enum CopyTree {
     Plain(Local),
     /// A directory of containers.
     Container(Container<Local>),
+    /// Containers over several directories.
+    Federation(Container<Federated<Local>>),
     /// A composed directory.
     Composed(Composed<Local>),
 }
@@ -27,6 +29,8 @@ pub enum CopyFile {
     Plain(LocalFile),
     /// See [`CopyTree::Container`].
     Container(ContainerFile<Local>),
+    /// See [`CopyTree::Federation`].
+    Federation(ContainerFile<Federated<Local>>),
     /// See [`CopyTree::Composed`].
     Composed(ComposedFile<Local>),
 }
@@ -38,6 +42,7 @@ macro_rules! in_each {
             $kinds::Shoal($one) => $work,
             $kinds::Plain($one) => $work,
             $kinds::Container($one) => $work,
+            $kinds::Federation($one) => $work,
             $kinds::Composed($one) => $work,
         }
     };
@@ -56,6 +61,7 @@ impl CopyTree {
             CopyTree::Shoal(vfs) => CopyFile::Shoal(Vfs::open(vfs, object, rights).await?),
             CopyTree::Plain(vfs) => CopyFile::Plain(vfs.open(object, rights).await?),
             CopyTree::Container(vfs) => CopyFile::Container(vfs.open(object, rights).await?),
+            CopyTree::Federation(vfs) => CopyFile::Federation(vfs.open(object, rights).await?),
             CopyTree::Composed(vfs) => CopyFile::Composed(vfs.open(object, rights).await?),
         })
     }
@@ -71,6 +77,9 @@ impl CopyTree {
             CopyTree::Plain(vfs) => of(vfs, dir, name, owner).await.map(|(a, f)| (a, CopyFile::Plain(f)))?,
             CopyTree::Container(vfs) => {
                 of(vfs, dir, name, owner).await.map(|(a, f)| (a, CopyFile::Container(f)))?
+            }
+            CopyTree::Federation(vfs) => {
+                of(vfs, dir, name, owner).await.map(|(a, f)| (a, CopyFile::Federation(f)))?
             }
             CopyTree::Composed(vfs) => {
                 of(vfs, dir, name, owner).await.map(|(a, f)| (a, CopyFile::Composed(f)))?

@@ -8,8 +8,8 @@
 //! a directory are the same functions. The differences are that no byte of a fork is ever on another server
 //! than its subfile, and that a name does not leave its subfile.
 //!
-//! **No fork is truncated while it is appended to**: that is a known bug (`docs/lab/BUGS.md`), which the
-//! family of several operations at once meets soon.
+//! No fork is truncated while it is appended to: of its several operations at once the lanes of files draw
+//! that.
 //!
 //! **A seed draws forks or not ([`are_drawn`]), and the other lanes draw the same either way.** So the seeds
 //! without forks are the runs that they were.
