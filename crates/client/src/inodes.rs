@@ -118,8 +118,8 @@ impl Losses {
         self.wrote_in = Some((layout.clone(), self.writes));
     }
 
-    /// The file is laid out so now. A layout stays as long as its file, unless a power cut, or in mode *never*
-    /// a kill, takes it back: bytes that were written in it are then in no file.
+    /// The file is laid out so now. A layout stays as long as its file, unless a power cut, or in mode
+    /// *never* a kill, takes it back: bytes that were written in it are then in no file.
     fn is_laid_out(&mut self, layout: Option<&Layout>) {
         let is_other = |(wrote_in, _): &mut (Rc<Layout>, u64)| {
             layout.is_none_or(|layout| layout.datafiles.0 != wrote_in.datafiles.0)

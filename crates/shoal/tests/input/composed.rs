@@ -112,7 +112,7 @@ fn wrong_words_and_places_of_composed_directories_are_refused() {
     for (words, says) in [
         ("composed,block=3M", "a power of two, 16K to 64M"),
         ("composed,stripes=4", "block, files, buffer and names"),
-        ("container,block=1M", "`container` takes no settings"),
+        ("container,block=1M", "`container` has `backends=DIR2:DIR3`"),
         ("striped", "`container` and `composed`"),
     ] {
         refused(&["mount", "--over", text(&below), "--transform", words, text(&mnt)], &[says]);

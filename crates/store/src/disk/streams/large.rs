@@ -104,9 +104,9 @@ impl CollectionState {
         Ok(touched?.map(|info| (offset, info)))
     }
 
-    /// Undo an append, because a new generation began, or a cut, while its bytes were written. The stream may
-    /// have grown over them: then they become zeros. The caller is still alone at the gate, so no one else has
-    /// written there.
+    /// Undo an append, because a new generation began, or a cut, while its bytes were written. The stream
+    /// may have grown over them: then they become zeros. The caller is still alone at the gate, so no one
+    /// else has written there.
     async fn take_back(
         self: &Rc<Self>,
         handle: Handle,
