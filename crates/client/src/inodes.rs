@@ -352,7 +352,7 @@ impl Inodes {
     }
 
     fn keep(&mut self, handle: Handle, mut losses: Losses) {
-        // What is durable as it is answered needs no fsync; only open files look for its layout.
+        // Writes that were durable as they were answered need no fsync; only open files look for their layout.
         if losses.unsynced.is_empty() {
             losses.wrote_in = None;
         }
