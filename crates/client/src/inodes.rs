@@ -352,7 +352,8 @@ impl Inodes {
     }
 
     fn keep(&mut self, handle: Handle, mut losses: Losses) {
-        // Writes that were durable as they were answered need no fsync; only open files look for their layout.
+        // Writes that were durable as they were answered need no fsync: only open files look for their
+        // layout.
         if losses.unsynced.is_empty() {
             losses.wrote_in = None;
         }
