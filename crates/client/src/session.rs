@@ -108,6 +108,16 @@ struct Pending {
 }
 
 impl Pending {
+    /// A long write that was given up: where it is sent again, it writes nothing.
+    fn gives_nothing(&mut self) {
+        let ops = self.request.groups.iter_mut().flat_map(|group| group.ops.iter_mut());
+        for op in ops {
+            if let Op::Write { transfer, .. } = op {
+                transfer.window_len = 0;
+            }
+        }
+    }
+
     fn has_caller(&self) -> bool {
         matches!(self.waiter, Waiter::Caller(_))
     }
@@ -515,7 +525,13 @@ impl Session {
 
     fn forsake(&mut self, tag: u64) {
         match self.pending.get_mut(tag) {
-            Some(pending) if pending.sent && pending.changes => pending.waiter = Waiter::Nobody,
+            Some(pending) if pending.sent && pending.changes => {
+                pending.waiter = Waiter::Nobody;
+                if pending.long_write.take().is_some() {
+                    pending.gives_nothing();
+                    self.gives.retain(|(of, _)| *of != tag);
+                }
+            }
             Some(pending) if pending.sent => {
                 // A read: an answer that still comes has no receiver.
                 pending.waiter = Waiter::Nobody;

@@ -283,6 +283,33 @@ fn a_write_whose_connections_are_lost_within_its_grants_is_done_and_right() {
 }
 
 #[test]
+fn a_long_write_that_its_caller_gave_up_writes_nothing_over_a_later_one() {
+    for (seed, pause_us) in [(61, 1000), (62, 3000), (63, 6000)] {
+        let cluster = cluster(seed, 1);
+        let mut options = cluster.options();
+        options.unasked_bytes = 20_000;
+        cluster.complete_client(0, move |env| async move {
+            let client = Client::connect(env.clone(), options).await.unwrap();
+            let file = make(&client, "file").await;
+            let mut draw = Draw(seed);
+            let (first, later) = (draw.bytes(16_000_000), draw.bytes(16_000_000));
+            {
+                let writing = std::pin::pin!(file.write(0, first.into()));
+                let pause = std::pin::pin!(env.sleep(Duration::from_micros(pause_us)));
+                let ended = futures_util::future::select(writing, pause).await;
+                let is_under_way = matches!(ended, futures_util::future::Either::Right(_));
+                assert!(is_under_way, "it was over after {pause_us} us");
+            }
+            file.write(0, later.clone().into()).await.unwrap();
+            env.sleep(Duration::from_secs(40)).await;
+            let read = file.read(0, later.len()).await.unwrap();
+            assert!(read[..] == later[..], "seed {seed}: the first write is over the later one");
+            assert_eq!(counts(&client, 1).await.in_hand, 0);
+        });
+    }
+}
+
+#[test]
 fn a_strided_read_of_64_mib_over_4_servers_is_4_requests() {
     let (servers, record, records) = (4, 8192, 8192);
     let cluster = cluster(31, servers);

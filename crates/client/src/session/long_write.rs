@@ -8,7 +8,12 @@
 //! ```
 //! The data stays where its caller has it until it is granted; what is granted is sent from there. **After a
 //! lost connection the whole is asked for again**, under the same slot and sequence: the server has either
-//! answered the write, or it begins anew. The time limit counts from the last grant of something new.
+//! answered the write, or it begins anew. The time limit counts from the last grant of something new; a lost
+//! connection makes all new again, [`RESTARTS_MAX`] times at most.
+//!
+//! **A long write that its caller gave up writes nothing more**: what was granted and not sent is not given,
+//! the next grant ends the connection, and its request is sent again as one that writes nothing, so that its
+//! slot is free when it is answered. At most a connection's credit that was on its way may still be written.
 
 use super::{Outgoing, Session};
 use crate::transfer::gather;
@@ -22,6 +27,9 @@ use std::time::Duration;
 
 /// Data granted to be sent in one write to the connection, at most.
 const BATCH_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Lost connections after which the time limit of a long write counts from its first grant again.
+const RESTARTS_MAX: u32 = 16;
 
 /// The data of a long write, and where one server's share of it lies.
 pub(crate) struct Giver {
@@ -54,11 +62,21 @@ pub(super) struct LongWrite {
     /// Packed bytes that were granted on this connection, and the most on any.
     granted: u64,
     granted_most: u64,
+    restarts: u32,
 }
 
 impl LongWrite {
     pub(super) fn new(giver: Rc<Giver>, limit: Duration) -> LongWrite {
-        LongWrite { giver, limit, granted: 0, granted_most: 0 }
+        LongWrite { giver, limit, granted: 0, granted_most: 0, restarts: 0 }
+    }
+
+    /// Its connection was lost: it is granted from its start again.
+    fn begin_anew(&mut self) {
+        self.granted = 0;
+        self.restarts += 1;
+        if self.restarts <= RESTARTS_MAX {
+            self.granted_most = 0;
+        }
     }
 
     /// Take a grant; whether it is of something new.
@@ -87,6 +105,9 @@ impl Session {
         self.answers();
         let pending = self.pending.get_mut(tag).filter(|pending| pending.sent);
         let Some(pending) = pending else { return Err("a grant to no request".to_owned()) };
+        if !pending.has_caller() {
+            return Err("a long write was given up: its connection ends, and nothing more of it".to_owned());
+        }
         let taken = match &mut pending.long_write {
             Some(long_write) => long_write.take(grant).map(|is_new| (is_new, long_write.limit)),
             None => Err("a grant to a request that has all its data"),
@@ -142,7 +163,7 @@ impl Session {
         for tag in self.pending.tags(|pending| pending.sent && pending.long_write.is_some()) {
             let pending = self.pending.get_mut(tag);
             if let Some(long_write) = pending.and_then(|pending| pending.long_write.as_mut()) {
-                long_write.granted = 0;
+                long_write.begin_anew();
             }
         }
     }
@@ -176,8 +197,15 @@ mod tests {
             assert!(take(from, len).unwrap_err().contains("outside"), "{from} {len}");
         }
         assert_eq!(take(100, 900), Ok(true));
-        write.granted = 0;
-        assert_eq!(write.take(Grant { from: 0, len: 1000 }), Ok(false), "it was granted before");
+        for restart in 1..=RESTARTS_MAX + 1 {
+            write.begin_anew();
+            let counts = restart <= RESTARTS_MAX;
+            assert_eq!(
+                write.take(Grant { from: 0, len: 1000 }),
+                Ok(counts),
+                "after {restart} lost connections"
+            );
+        }
     }
 
     #[test]
