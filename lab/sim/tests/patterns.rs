@@ -292,7 +292,8 @@ fn a_long_write_that_its_caller_gave_up_writes_nothing_over_a_later_one() {
             let client = Client::connect(env.clone(), options).await.unwrap();
             let file = make(&client, "file").await;
             let mut draw = Draw(seed);
-            let (first, later) = (draw.bytes(16_000_000), draw.bytes(16_000_000));
+            // The later one is where the first one has not come yet.
+            let (first, later, at) = (draw.bytes(16_000_000), draw.bytes(500_000), 15_500_000);
             {
                 let writing = std::pin::pin!(file.write(0, first.into()));
                 let pause = std::pin::pin!(env.sleep(Duration::from_micros(pause_us)));
@@ -300,9 +301,9 @@ fn a_long_write_that_its_caller_gave_up_writes_nothing_over_a_later_one() {
                 let is_under_way = matches!(ended, futures_util::future::Either::Right(_));
                 assert!(is_under_way, "it was over after {pause_us} us");
             }
-            file.write(0, later.clone().into()).await.unwrap();
+            file.write(at, later.clone().into()).await.unwrap();
             env.sleep(Duration::from_secs(40)).await;
-            let read = file.read(0, later.len()).await.unwrap();
+            let read = file.read(at, later.len()).await.unwrap();
             assert!(read[..] == later[..], "seed {seed}: the first write is over the later one");
             assert_eq!(counts(&client, 1).await.in_hand, 0);
         });
