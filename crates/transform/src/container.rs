@@ -20,6 +20,7 @@
 //! Hard links are refused: a directory has one name.
 
 mod attributes;
+mod collective;
 mod damage;
 mod file;
 mod flat;
@@ -107,6 +108,8 @@ pub(crate) struct Shared<B: Vfs> {
     removing: RefCell<HashSet<Handle>>,
     /// The number of the next writer that is made here, for its folder.
     pub(crate) writers: Cell<u32>,
+    /// Index logs, and flattened ones, that were opened.
+    index_opens: Cell<u64>,
     /// Closes under way in the background.
     closes: Cell<u64>,
     removed: Notify,
@@ -152,6 +155,7 @@ impl<B: Vfs> Container<B> {
             bin: Cell::new(None),
             removing: RefCell::default(),
             writers: Cell::new(std::process::id()),
+            index_opens: Cell::new(0),
             closes: Cell::new(0),
             removed: Notify::default(),
         }))
@@ -161,9 +165,18 @@ impl<B: Vfs> Container<B> {
     pub fn over(&self) -> &B {
         &self.0.over
     }
+
+    /// Index logs, and flattened ones, that were opened.
+    pub fn index_opens(&self) -> u64 {
+        self.0.index_opens.get()
+    }
 }
 
 impl<B: Vfs> Shared<B> {
+    fn opened_index(&self) {
+        self.index_opens.set(self.index_opens.get() + 1);
+    }
+
     /// Whether an object below is a container. These are its attributes there.
     ///
     /// A container that another process is deleting looks like a directory: so only [`Shared::named`] knows

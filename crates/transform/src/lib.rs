@@ -34,6 +34,7 @@ mod clock;
 pub mod composed;
 pub mod container;
 pub mod federation;
+pub mod group;
 mod index;
 mod limits;
 pub mod online;

@@ -11,6 +11,7 @@
 //! grown since, or is not named, is read; so one that is missing, made twice, stale or damaged costs time
 //! and never a byte. It is written aside and renamed into place.
 
+use super::Shared;
 use super::load;
 use super::names::{self, Contents, Dropping};
 use super::state::State;
@@ -45,13 +46,14 @@ impl Flat {
 
 /// The logs that flattened indexes cover. One that cannot be read covers nothing.
 pub(super) async fn covered<B: Vfs>(
-    over: &B,
+    shared: &Shared<B>,
     container: Handle,
     contents: &Contents,
 ) -> BTreeMap<WriterId, Flat> {
     let mut all = BTreeMap::new();
     for id in &contents.flat {
-        match read(over, container, *id).await {
+        shared.opened_index();
+        match read(&shared.over, container, *id).await {
             Ok(logs) => all.extend(logs),
             Err(error) => tracing::debug!("a flattened index is not used: {error}"),
         }

@@ -7,7 +7,7 @@ use super::names::Contents;
 use super::writer::{Idle, Writer};
 use super::{Shared, names, some};
 use crate::clock::Clock;
-use crate::index::Index;
+use crate::index::{Index, LogFacts};
 use crate::limits::{CUT_LOGS_MAX, FOLDERS, LOADS_AT_ONCE, READERS_MAX};
 use crate::record::{Cut, Found};
 use crate::writer_id::WriterId;
@@ -124,7 +124,18 @@ impl<B: Vfs> State<B> {
                 logs
             }
         };
-        let index = load::index(self.object, &logs)?;
+        self.has_logs(contents, &logs)
+    }
+
+    /// See what the members of a group read together.
+    pub(super) async fn refresh_with(&self, contents: Contents, logs: &[LogFacts]) -> Result<()> {
+        let _all = self.turns.acquire(TURNS).await;
+        self.has_logs(contents, logs)
+    }
+
+    /// These are the logs. The caller has all turns.
+    fn has_logs(&self, contents: Contents, logs: &[LogFacts]) -> Result<()> {
+        let index = load::index(self.object, logs)?;
         self.clock.found(index.newest());
         self.index.replace(index);
         self.reserved.set(0);
