@@ -329,6 +329,7 @@ impl Worker {
         self.forget_forked(&file);
         self.shared.unmade.borrow_mut().insert(self.handle(file.object).0);
         let handle = self.handle(file.object);
+        let (before, held) = (self.shared.now(), self.held_metadata());
         for index in 0..file.subfiles.len() {
             let words = format!("rmdir subfile {index} of {handle}");
             let (client, leaf) = (self.client.clone(), name(&index.to_string()));
@@ -348,6 +349,9 @@ impl Worker {
         let changes = vec![(file.slot.clone(), None)];
         match self.change("rmdir", &words, &refusals, changes, client.rmdir(dir, &leaf)).await {
             End::Done(()) => self.lost_name(file.object),
+            // A fault may have given a subfile back.
+            End::Refused(Status::NotEmpty)
+                if before.is_lost_by_any(&self.shared.now(), &[], held.min(self.held_metadata())) => {}
             End::Refused(status) => self.wrong_name(&words, &[&file.slot], status),
             End::Unknown(_) => {}
         }
