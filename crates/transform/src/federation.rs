@@ -79,7 +79,7 @@ struct Backend<V> {
     entries_durable: Cell<u64>,
 }
 
-/// What the clones share.
+/// The state that all clones share.
 struct Shared<V: Vfs> {
     env: Env,
     /// All backends of all lists; the first one first.

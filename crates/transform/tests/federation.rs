@@ -343,7 +343,7 @@ fn a_further_backend_moves_nothing_and_all_files_are_found() {
             put(&three, Handle::ROOT, &format!("three-{number}"), "c").await;
         }
         assert!(count(&all[2], "data.") > 0);
-        // What is given stands on the first backend; and the former mount finds what it made.
+        // The given names stand on the first backend, and the former mount finds its own files.
         let read = mount(&env, &all[..1]).await;
         for (prefix, most, text) in [("alone", 20, "a"), ("two", 40, "b"), ("three", 60, "c")] {
             for number in 0..most {

@@ -24,9 +24,9 @@ pub struct Federation {
     pub entries: Vec<(String, u64)>,
     /// Metalinks that lead to an object.
     pub metalinks: u64,
-    /// What killed steps left, in words; harmless.
+    /// Leftovers of killed steps, in words; harmless.
     pub leftovers: Vec<String>,
-    /// What is wrong, in words.
+    /// Damage, in words.
     pub damage: Vec<String>,
     /// Leftovers that were removed.
     pub removed: u64,

@@ -22,7 +22,7 @@ use std::time::Duration;
 pub(super) const WAITS_MAX: u32 = 100;
 pub(super) const WAIT: Duration = Duration::from_millis(20);
 
-/// What is known of a directory's folders.
+/// The known folders of a directory.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     /// The directory's birth: its number may become another's.

@@ -16,7 +16,7 @@ const SHAPE_SHIFT: u32 = 61;
 /// Bits that a backend's own handles must leave.
 const TAKEN: u64 = 0xff << BACKEND_SHIFT;
 
-/// What an object is for the federation.
+/// The role of an object in the federation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Shape {
     /// A directory over all backends.

@@ -37,7 +37,7 @@ impl Located {
     }
 }
 
-/// What a backend has under a name.
+/// The entry that a backend has under a name.
 enum Found {
     Nothing,
     /// A metalink that leads nowhere.

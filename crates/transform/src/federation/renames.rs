@@ -259,7 +259,7 @@ impl<V: Vfs> Federated<V> {
         Ok(())
     }
 
-    /// What was renamed stays so.
+    /// The rename stands, whether or not this works.
     async fn try_to_shorten(&self, name: At<'_>) {
         if let Err(error) = self.shorten(name).await {
             tracing::debug!("metalinks stay one after the other: {error}");
