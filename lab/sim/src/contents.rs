@@ -171,7 +171,7 @@ pub struct Places {
     home: Option<u16>,
     /// Up to here the bytes are the metafile's own.
     stuffed: u64,
-    /// Bytes of a strip, and the servers of the datafiles in their order; none: not known.
+    /// Bytes of a strip (0: not known), and the servers of the datafiles in their order; none: not known.
     strip: u64,
     dealt: Vec<u16>,
 }
@@ -195,7 +195,7 @@ impl Places {
 
     /// Where strips begin, between two places.
     fn borders(&self, from: u64, end: u64) -> impl Iterator<Item = u64> {
-        let strip = if self.dealt.is_empty() { self.stuffed } else { self.strip };
+        let strip = self.strip;
         let last = end.checked_div(strip).unwrap_or(0);
         let first = from.checked_div(strip).unwrap_or(0) + 1;
         (first..=last).map(move |index| index * strip)
@@ -339,9 +339,10 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// The file was made on this server, and so many of its first bytes are the metafile's own.
-    pub fn made(&mut self, home: u16, stuffed: u64) {
-        (self.places.home, self.places.stuffed) = (Some(home), stuffed);
+    /// The file was made on this server. Its first bytes, so many, are the metafile's own; its strips are so
+    /// long.
+    pub fn made(&mut self, home: u16, stuffed: u64, strip: u64) {
+        self.places = Places { home: Some(home), stuffed, strip, ..self.places.clone() };
     }
 
     /// Where the file's bytes are: a layout stays as long as the file.

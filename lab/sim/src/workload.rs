@@ -482,6 +482,11 @@ impl Worker {
         self.shared.modes.borrow().data(asks)
     }
 
+    /// Bytes of a strip of the files that this worker makes.
+    fn strip(&self) -> u64 {
+        if self.is_of_forks() { u64::MAX } else { self.client.map().template.stuffed_max() }
+    }
+
     /// So many of a file's first bytes are the metafile's own, whatever becomes of it.
     fn stuffed(&self, file: Handle) -> u64 {
         if self.is_of_forks() {

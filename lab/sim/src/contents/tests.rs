@@ -369,7 +369,7 @@ fn a_loss_is_excused_only_on_the_server_that_had_the_fault() {
 #[test]
 fn a_file_whose_layout_is_not_known_may_lose_by_any_server_what_is_beyond_its_first_strip() {
     let mut file = contents(&[write(10, 20, 0, 150)]);
-    file.made(2, 100);
+    file.made(2, 100, 100);
     let content = filled(11, 0, 150);
     let judge = |now, content: &[u8]| file.judge(&Read { now, ..read(50, 0, 150, content) }).is_ok();
     for server in 0..3 {
@@ -377,6 +377,18 @@ fn a_file_whose_layout_is_not_known_may_lose_by_any_server_what_is_beyond_its_fi
         let torn = [&[0; 100], &content[100..]].concat();
         assert_eq!(judge(fault(server, true), &torn), server == 2);
     }
+}
+
+#[test]
+fn a_refused_append_to_a_file_whose_layout_is_not_known_may_end_where_a_strip_does() {
+    let refused = Act { kind: "append", returned: None, base: None, len: 40, tag: 77, ..append(20, 40) };
+    let mut file = contents(&[write(10, 12, 0, 93), refused]);
+    let content = [filled(11, 0, 93), filled(77, 0, 7), vec![0; 20]].concat();
+    file.begin(Act { length: Length::Becomes(120), returned: Some(45), called: 44, ..write(44, 45, 0, 0) });
+    let judge = |file: &Contents| file.judge(&read(50, 0, 120, &content)).is_ok();
+    assert!(!judge(&file), "seven bytes fit by chance");
+    file.made(2, 100, 100);
+    assert!(judge(&file), "one server refused its share of it, from 100 on");
 }
 
 #[test]

@@ -209,7 +209,7 @@ impl Worker {
         match self.change("mkforked", &words, &refusals, changes, made).await {
             End::Done(attr) => {
                 self.made(object, attr.handle, &stamp);
-                self.with_object(object, |object| object.contents.made(attr.handle.server().0, 0));
+                self.with_object(object, |object| object.contents.made(attr.handle.server().0, 0, 0));
                 self.check_forked(&words, &attr, &forked);
                 self.look_at_subfiles(Forked { slot, object, subfiles: Vec::new() }, &attr, &forked).await;
             }

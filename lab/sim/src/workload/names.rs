@@ -52,7 +52,7 @@ impl Worker {
                 self.shared.totals.borrow_mut().history.push(format!("{words} is {}", attr.handle));
                 self.made(object, attr.handle, &stamp);
                 self.with_object(object, |object| {
-                    object.contents.made(attr.handle.server().0, stuffed);
+                    object.contents.made(attr.handle.server().0, stuffed, self.strip());
                     object.contents.learn(&attr);
                     object.contents.done(act, now, held);
                 });

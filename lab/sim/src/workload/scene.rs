@@ -118,7 +118,13 @@ fn directory_name(index: usize) -> String {
 
 async fn make(client: &Client, ledger: &mut Ledger, dir: Handle, leaf: String) -> Result<ObjectId, Error> {
     let (attr, ..) = client.create(dir, &name(&leaf), OWNER, true, Rights::WRITE, None).await?;
-    Ok(stays(ledger, (dir.0, leaf), &attr))
+    let object = stays(ledger, (dir.0, leaf), &attr);
+    let map = client.map();
+    let strip = map.template.stuffed_max();
+    let holds_data = map.with_roles(Roles::DATA).any(|holder| holder == attr.handle.server());
+    let stuffed = if map.switches.stuffing && holds_data { strip } else { 0 };
+    ledger.objects[object].contents.made(attr.handle.server().0, stuffed, strip);
+    Ok(object)
 }
 
 /// Forked files that stay: one on all servers in turn, and one with both its subfiles on one server.
@@ -152,7 +158,7 @@ async fn make_fork(
 ) -> Result<ObjectId, Error> {
     let dir = file.subfiles[leaf.len() % file.subfiles.len()];
     let object = make(client, ledger, dir, leaf.to_owned()).await?;
-    ledger.objects[object].contents.made(dir.server().0, u64::MAX);
+    ledger.objects[object].contents.made(dir.server().0, u64::MAX, u64::MAX);
     Ok(object)
 }
 
