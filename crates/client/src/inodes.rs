@@ -182,6 +182,11 @@ impl Losses {
         self.found > before
     }
 
+    /// The writes so far, if some of them need a layout.
+    fn writes_in(&self) -> Option<u64> {
+        self.wrote_in.as_ref().map(|_| self.writes)
+    }
+
     fn is_settled(&self) -> bool {
         self.unsynced.is_empty() && self.wrote_in.is_none() && self.found == self.reported
     }
@@ -302,6 +307,15 @@ impl Inode {
 pub(crate) struct AllBefore {
     inodes: Vec<(Handle, Before)>,
     forgotten: Before,
+    /// Files that were written in a layout, and the number of the newest write then.
+    laid_out: Vec<(Handle, u64)>,
+}
+
+impl AllBefore {
+    /// The files whose layout the writes need.
+    pub(crate) fn laid_out(&self) -> impl Iterator<Item = Handle> {
+        self.laid_out.iter().map(|&(handle, _)| handle)
+    }
 }
 
 /// See the module's page.
@@ -419,7 +433,31 @@ impl Inodes {
         let open = self.open.iter().map(|(&handle, inode)| (handle, inode.before()));
         let closed = self.closed.iter().map(|(&handle, losses)| (handle, losses.before()));
         let inodes = open.chain(closed).filter(|(_, before)| !before.unsynced.is_empty()).collect();
-        AllBefore { inodes, forgotten: self.forgotten.before() }
+        let open =
+            self.open.iter().filter_map(|(&handle, inode)| Some((handle, inode.losses().writes_in()?)));
+        let closed = self.closed.iter().filter_map(|(&handle, losses)| Some((handle, losses.writes_in()?)));
+        AllBefore { inodes, forgotten: self.forgotten.before(), laid_out: open.chain(closed).collect() }
+    }
+
+    /// After a sync of all servers the files are laid out so. A layout that writes before it were made in is
+    /// durable, or was taken back and they are lost.
+    pub(crate) fn compare_layouts(
+        &mut self,
+        before: &AllBefore,
+        found: &BTreeMap<Handle, Option<Rc<Layout>>>,
+    ) {
+        for (handle, writes) in &before.laid_out {
+            let Some(layout) = found.get(handle) else { continue };
+            let compare = |losses: &mut Losses| {
+                losses.is_laid_out(layout.as_deref());
+                losses.wrote_in.take_if(|(_, newest)| *newest <= *writes);
+            };
+            match (self.open.get(handle), self.closed.peek_mut(handle)) {
+                (Some(inode), _) => compare(&mut inode.losses.borrow_mut()),
+                (None, Some(losses)) => compare(losses),
+                (None, None) => {}
+            }
+        }
     }
 
     /// A sync of all servers came back with these loss ids, of those that it reached.

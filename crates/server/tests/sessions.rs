@@ -3,9 +3,11 @@
 mod raw;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use raw::*;
 use shoal_proto::{Action, ClientId, Decision, Handle, Op, ServerId, Status, TxId, limits};
 use shoal_server::Settings;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 fn again(client: &Raw) -> Wish {
@@ -142,6 +144,21 @@ fn a_client_has_a_bounded_number_of_sessions_and_can_always_begin_one_more_in_pl
             assert_eq!(client.ask(vec![Op::Ping {}]).await.status, Status::Ok);
         }
         assert_eq!(others.change(vec![create(Handle::ROOT, &name("others"))]).await.status, Status::Ok);
+    });
+}
+
+#[test]
+fn many_connections_of_one_client_at_once_begin_no_more_sessions_than_it_may_have() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let all = (0..3 * limits::CLIENT_SESSIONS_MAX).map(|_| Raw::attach(&cluster, 0, Wish::default()));
+        let (attached, refused): (Vec<_>, Vec<_>) = join_all(all).await.into_iter().partition(Result::is_ok);
+        assert_eq!(attached.len(), limits::CLIENT_SESSIONS_MAX);
+        assert!(refused.into_iter().all(|end| end.err().is_some_and(|end| end.status == Status::OverLimit)));
+        let sessions = cluster.shard(0).sessions.of_client(Wish::default().client);
+        assert_eq!(sessions.len(), limits::CLIENT_SESSIONS_MAX);
+        let ids: BTreeSet<_> = attached.iter().flatten().map(|client| client.attached.session).collect();
+        assert_eq!(ids.len(), limits::CLIENT_SESSIONS_MAX);
     });
 }
 

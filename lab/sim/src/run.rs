@@ -7,7 +7,7 @@ use crate::faults::{Fault, Faults, Outcome, Plan, Told};
 use crate::judge::judge;
 use crate::rng::Rng;
 use crate::workload::{
-    FORKS_LANE, LANES_MAX, Made, Scene, Seat, Shared, Worker, drawn_modes, forks_are_drawn,
+    FORKS_LANE, LANES_MAX, Made, Rest, Scene, Seat, Shared, Worker, drawn_modes, forks_are_drawn,
 };
 use futures_util::future::join_all;
 use shoal_env::Instant;
@@ -166,6 +166,7 @@ fn body(cluster: &Cluster, seed: u64, config: &RunConfig, report: &mut RunReport
         switches: report.switches,
         draws_modes: config.promised.is_none(),
         is_calm: report.mix.total() == 0,
+        rest: Rest::drawn(seed, config.cluster.settings.lease, &report.mix),
     };
     let bounds = (config.timeout, believes_for(seed));
     let shared = Rc::new(Shared::new(seed, scene, ledger, bounds, made));

@@ -25,6 +25,7 @@ mod names;
 mod offered;
 mod paths;
 mod reading;
+mod rest;
 mod scene;
 mod space;
 mod wander;
@@ -32,6 +33,7 @@ mod wander;
 pub(crate) use forks::{FORKS_LANE, are_drawn as forks_are_drawn};
 pub(crate) use modes::drawn as drawn_modes;
 pub use modes::words as modes_words;
+pub(crate) use rest::Rest;
 pub(crate) use scene::Scene;
 
 use crate::contents::Contents;
@@ -81,6 +83,8 @@ pub(crate) struct Shared {
     switches: Switches,
     /// No fault is planned.
     is_calm: bool,
+    /// How some clients rest; files in use get further names then.
+    rest: Option<Rest>,
     /// A disk may be full: `NoSpace` is an answer.
     pub may_be_full: Cell<bool>,
     /// Faults that the clients wait for half-way.
@@ -120,6 +124,8 @@ pub(crate) struct Made {
     pub draws_modes: bool,
     /// No fault is planned: each operation has an answer.
     pub is_calm: bool,
+    /// How some clients rest.
+    pub rest: Option<Rest>,
 }
 
 /// Counts of a run.
@@ -150,6 +156,7 @@ impl Shared {
             modes: RefCell::new(modes),
             switches: made.switches,
             is_calm: made.is_calm,
+            rest: made.rest,
             may_be_full: Cell::default(),
             operators: Rc::default(),
             done: Cell::default(),
@@ -299,6 +306,7 @@ impl Worker {
         for count in 0..operations {
             if count == operations / 2 {
                 self.shared.operators.wait().await;
+                self.rest().await;
             }
             let pause = self.rng.below(4_000);
             self.env.sleep(Duration::from_micros(pause)).await;

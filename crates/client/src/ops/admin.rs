@@ -4,13 +4,19 @@ use crate::core::Operation;
 use crate::{Client, Error, Options};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 use shoal_env::{Address, Env};
 use shoal_proto::message::Loss;
 use shoal_proto::op::{Answer, Row};
-use shoal_proto::{Action, ClusterMap, Decision, Op, Roles, ServerId, Status, StoreId, Text, TxId, limits};
+use shoal_proto::{
+    Action, ClusterMap, Decision, Handle, Layout, Op, Roles, ServerId, Status, StoreId, Text, TxId, limits,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+
+/// Files whose layouts a sync of all requests at once.
+const LAYOUTS_AT_ONCE: usize = 16;
 
 /// The results of a request to all servers, each by itself.
 #[derive(Default, Debug)]
@@ -244,7 +250,13 @@ impl Client {
                 server
             }));
         }
+        let found = self.layouts(&o, before.laid_out().filter(|file| synced.contains_key(&file.server())));
+        let found = found.await.unwrap_or_else(|error| {
+            of.failed.push(error);
+            BTreeMap::new()
+        });
         let mut inodes = self.core.inodes.borrow_mut();
+        inodes.compare_layouts(&before, &found);
         inodes.compare_all(&before, &synced);
         if of.failed.is_empty() && inodes.report_by_all() {
             of.failed.push(o.error(Status::Io).because(
@@ -252,6 +264,23 @@ impl Client {
             ));
         }
         of
+    }
+
+    /// The present layouts of these files; those that are gone are left out.
+    async fn layouts(
+        &self,
+        o: &Operation,
+        files: impl Iterator<Item = Handle>,
+    ) -> Result<BTreeMap<Handle, Option<Rc<Layout>>>, Error> {
+        let asked = files.map(|file| async move {
+            match self.core.getattr_raw(o, file).await {
+                Ok(attr) => Ok(Some((file, attr.layout.map(Rc::new)))),
+                Err(error) if [Status::Stale, Status::NotFound].contains(&error.status) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        let found = stream::iter(asked).buffer_unordered(LAYOUTS_AT_ONCE).collect::<Vec<_>>().await;
+        found.into_iter().filter_map(Result::transpose).collect()
     }
 
     /// Any operation as it is, to a server; returns the answer and its data.

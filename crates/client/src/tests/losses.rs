@@ -131,6 +131,30 @@ fn a_write_in_a_layout_that_is_taken_back_is_lost_and_the_next_fsync_says_so() {
 }
 
 #[test]
+fn a_write_in_a_layout_that_is_taken_back_is_lost_and_a_sync_of_all_says_so_once() {
+    for (is_taken_back, relaid) in [(false, false), (true, false), (true, true)] {
+        let hand = Hand::new(FakeCluster::new(3, STRIP));
+        let (name, both) = (name("f"), Rights::READ | Rights::WRITE);
+        let file = hand.run(hand.client.create(ROOT, &name, OWNER, true, both, None)).unwrap().2;
+        hand.run(file.write(0, vec![1; 10].into())).unwrap();
+        hand.run(hand.client.sync_all()).unwrap();
+        hand.cluster.borrow_mut().unstuff(file.handle());
+        hand.advance(std::time::Duration::from_secs(1));
+        let file = hand.run(hand.client.open(file.handle(), both)).unwrap();
+        hand.run(file.write(STRIP, vec![2; 10].into())).unwrap();
+        if is_taken_back {
+            hand.cluster.borrow_mut().take_layout_back(file.handle());
+        }
+        forget(&hand);
+        if relaid {
+            hand.cluster.borrow_mut().unstuff(file.handle());
+        }
+        assert_eq!(io(hand.run(hand.client.sync_all())), is_taken_back, "relaid {relaid}");
+        hand.run(hand.client.sync_all()).unwrap();
+    }
+}
+
+#[test]
 fn a_sync_of_all_reaches_a_server_that_was_added() {
     let hand = Hand::new(FakeCluster::new(1, STRIP));
     hand.run(hand.client.ping(shoal_proto::ServerId(0))).unwrap();

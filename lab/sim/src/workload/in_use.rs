@@ -1,4 +1,4 @@
-//! Several operations at once on one file that is open: appends, truncations, changes of names and
+//! Several operations at once on one file that is open: appends, truncations, changes of names, new names and
 //! attributes. A broken connection, or a fault, then meets operations that wait on its server for a turn or a
 //! lock.
 
@@ -41,7 +41,7 @@ impl Worker {
             appends.extend(self.draw_append(at));
         }
         let others = 1 + self.rng.below(2);
-        let (mut cuts, mut modes) = (Vec::new(), Vec::new());
+        let (mut cuts, mut modes, mut links) = (Vec::new(), Vec::new(), Vec::new());
         let mut moved = None;
         for _ in 0..others {
             match (self.rng.below(3), &slot) {
@@ -59,6 +59,11 @@ impl Worker {
                 _ => {}
             }
         }
+        // The count of links in the answer of a change of attributes is judged, too.
+        let gets_name = self.shared.rest.is_some() && !self.is_of_forks() && modes.is_empty();
+        if slot.is_some() && gets_name && self.rng.below(2) == 0 {
+            links.push((self.directory().0, self.fresh_name()));
+        }
         {
             let this = &*self;
             let mut parts: Vec<Part<'_>> = Vec::new();
@@ -66,6 +71,7 @@ impl Worker {
             let cut = |(act, size)| Box::pin(this.truncate_as(object, act, size)) as Part<'_>;
             parts.extend(cuts.into_iter().map(cut));
             parts.extend(modes.into_iter().map(|mode| Box::pin(this.chmod_to(object, mode)) as Part<'_>));
+            parts.extend(links.into_iter().map(|to| Box::pin(this.link_as(object, to)) as Part<'_>));
             if let Some((from, to)) = &moved {
                 parts.push(Box::pin(this.move_to(object, from, to)));
             }

@@ -16,6 +16,11 @@ impl Worker {
         let is_file = |object: &Object| object.kind != Kind::Directory && !object.is_public;
         let Some((_, object)) = self.own(is_file) else { return };
         let slot = (self.directory().0, self.fresh_name());
+        self.link_as(object, slot).await;
+    }
+
+    /// Give an own file this name, too.
+    pub(super) async fn link_as(&self, object: ObjectId, slot: Slot) {
         let handle = self.handle(object);
         let words = format!("link {handle} as {slot:?}");
         let (client, leaf) = (self.client.clone(), name(&slot.1));
