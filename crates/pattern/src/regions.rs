@@ -150,7 +150,28 @@ pub(crate) struct Row {
     pub next_offset: i64,
 }
 
+/// The records of a row from the current one on, of which nothing was passed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowRecords {
+    /// Offset of the current one.
+    pub offset: i64,
+    /// Bytes of each.
+    pub record: u64,
+    /// From one to the next.
+    pub stride: i64,
+    /// How many, the current one among them; those after the window's end too.
+    pub records: u64,
+}
+
 impl Walk<'_> {
+    /// The records of the current row; `None`: a part of the current one was passed.
+    pub fn row_records(&self) -> Option<RowRecords> {
+        let cursor = self.cursor.as_ref().filter(|cursor| cursor.left_in_record() == cursor.record())?;
+        let (stride, following) = cursor.row();
+        let (offset, record) = (cursor.record_offset(), cursor.record());
+        Some(RowRecords { offset, record, stride, records: following + 1 })
+    }
+
     /// The current row.
     pub fn row(&self) -> Option<Row> {
         let cursor = self.cursor.as_ref()?;

@@ -29,8 +29,9 @@
 
 use crate::congruence::first_below;
 use crate::distribution::{Cycle, Distribution};
+use crate::packed::PackedRanges;
 use crate::pattern::Pattern;
-use crate::regions::Walk;
+use crate::regions::{RowRecords, Walk};
 
 /// Packed bytes `from .. from + len` of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,12 +110,44 @@ pub struct View<'a> {
     distribution: &'a dyn Distribution,
     server: u32,
     cycle: Option<Cycle>,
+    /// The bytes of the server around the last piece: of many small records in one strip only the first is
+    /// located.
+    here: Here,
     window_len: u64,
     /// Found and not yet yielded, since the next may extend it.
     pending: Option<ViewRun>,
     /// Pieces that the walk may still visit.
     steps_left: u64,
     gave_up: bool,
+}
+
+/// Logical bytes that follow each other in the server's datafile.
+#[derive(Clone, Copy, Default)]
+struct Here {
+    from: u64,
+    end: u64,
+    physical: u64,
+}
+
+impl Here {
+    /// The place of a byte, and how many follow it; `None`: it is not among them.
+    fn locate(&self, logical: u64) -> Option<(u64, u64)> {
+        let is_inside = self.from <= logical && logical < self.end;
+        is_inside.then(|| (self.physical + (logical - self.from), self.end - logical))
+    }
+}
+
+impl Here {
+    /// How many records of a row lie whole in these bytes, one after the other from its first on.
+    fn records(&self, row: RowRecords) -> u64 {
+        let RowRecords { offset, record, stride, records } = row;
+        let Ok(from) = u64::try_from(offset) else { return 0 };
+        if from < self.from || from.checked_add(record).is_none_or(|end| end > self.end) {
+            return 0;
+        }
+        let room = if stride < 0 { from - self.from } else { self.end - from - record };
+        room.checked_div(stride.unsigned_abs()).map_or(records, |more| records.min(more.saturating_add(1)))
+    }
 }
 
 impl<'a> View<'a> {
@@ -134,6 +167,7 @@ impl<'a> View<'a> {
             distribution,
             server,
             cycle: distribution.cycle(server).filter(Cycle::is_valid),
+            here: Here::default(),
             window_len: window.len,
             pending: None,
             steps_left: u64::MAX,
@@ -157,6 +191,28 @@ impl<'a> View<'a> {
     /// servers. A view of the rest of the window continues there.
     pub fn passed(&self) -> u64 {
         self.pending.map_or(self.window_len - self.walk.left(), |run| run.packed)
+    }
+
+    /// The packed ranges of the server, wherever they lie in its datafile.
+    pub fn packed(self) -> PackedRanges<'a> {
+        PackedRanges::of(self)
+    }
+
+    /// Passes whole records of a row that follow packed byte `packed` at once and lie in the datafile near
+    /// the last piece; how many bytes they have. What is found and not yet yielded must be their first.
+    pub(crate) fn pass_here(&mut self, packed: u64) -> u64 {
+        // With a piece pending, the walk is after it.
+        let pending = self.pending.take_if(|run| run.packed == packed).map_or(0, |run| run.len);
+        if self.pending.is_some() || self.window_len - self.walk.left() != packed + pending {
+            return pending;
+        }
+        let Some(records) = self.walk.row_records().map(|row| self.here.records(row)) else { return pending };
+        let left = self.walk.left();
+        if records > 0 && self.steps_left > 0 {
+            self.steps_left -= 1;
+            self.walk.pass_records(records - 1);
+        }
+        pending + (left - self.walk.left())
     }
 
     /// Bytes of the server that are not yet yielded. Counts whole records by arithmetic if the distribution
@@ -199,16 +255,27 @@ impl<'a> View<'a> {
             };
             self.steps_left = steps_left;
             let logical = region.offset as u64;
-            let found = self.distribution.locate(logical);
-            let run = found.run().min(region.len);
-            if let Some(piece) = found.piece()
-                && piece.object == self.server
-            {
-                let packed = self.window_len - self.walk.left();
-                self.walk.pass(run);
-                return Some(ViewRun { physical: piece.physical, packed, len: run });
-            }
-            self.pass_over(region.len, logical, run);
+            let (physical, run) = match self.here.locate(logical) {
+                Some(here) => here,
+                None => {
+                    let found = self.distribution.locate(logical);
+                    match found.piece().filter(|piece| piece.object == self.server) {
+                        Some(piece) => {
+                            let run = found.run();
+                            let end = logical.saturating_add(run);
+                            self.here = Here { from: logical, end, physical: piece.physical };
+                            (piece.physical, run)
+                        }
+                        None => {
+                            self.pass_over(region.len, logical, found.run().min(region.len));
+                            continue;
+                        }
+                    }
+                }
+            };
+            let (packed, len) = (self.window_len - self.walk.left(), run.min(region.len));
+            self.walk.pass(len);
+            return Some(ViewRun { physical, packed, len });
         }
     }
 

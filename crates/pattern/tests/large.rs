@@ -118,6 +118,7 @@ proptest! {
         let walked: Vec<ViewRun> = walk.collect();
         let skip = View::new(&pattern, window, &skipping, servers - 1).unwrap();
         prop_assert_eq!(skip.len(), walked.iter().map(|run| run.len).sum::<u64>());
+        prop_assert_eq!(skip.clone().packed().collect::<Vec<_>>(), model::packed_ranges(&walked));
         prop_assert_eq!(skip.collect::<Vec<_>>(), walked);
     }
 

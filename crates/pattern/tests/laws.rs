@@ -2,6 +2,7 @@
 
 mod model;
 
+use model::packed_ranges;
 use model::{bytes, config, cut, distributions, expand, recipes};
 use proptest::prelude::*;
 use shoal_pattern::codec::{Codec, Reader};
@@ -120,6 +121,7 @@ proptest! {
             let runs: Vec<ViewRun> = view.clone().collect();
             prop_assert_eq!(view.len(), runs.iter().map(|run| run.len).sum::<u64>());
             prop_assert_eq!(view.is_empty(), runs.is_empty());
+            prop_assert_eq!(view.packed().collect::<Vec<_>>(), packed_ranges(&runs));
             for pair in runs.windows(2) {
                 prop_assert!(pair[0].packed + pair[0].len <= pair[1].packed);
                 let goes_on = pair[0].packed + pair[0].len == pair[1].packed

@@ -12,7 +12,7 @@ use crate::session::Brought;
 use crate::{Error, OpenFile};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use shoal_pattern::{Distribution, Pattern, View, Window};
+use shoal_pattern::{Distribution, Pattern, View, Window, share_len};
 use shoal_proto::op::Answer;
 use shoal_proto::{Handle, Op, Rights, Status, StreamFacts, limits};
 
@@ -184,7 +184,10 @@ fn fetched_part(
     let view = plan.view(index, window).map_err(|error| error.words)?;
     let share = match plan.is_after_end(index, window, facts.size) {
         true => Share { bytes: 0, needed: 0, ended: !view.is_empty() },
-        false => Share::of(view, facts.size),
+        false => match plan.whole_share(index, window, facts.size) {
+            Some(bytes) => Share { bytes, needed: bytes, ended: false },
+            None => Share::of(view, facts.size),
+        },
     };
     let got = bulk.len() as u64;
     if got > share.bytes || got < share.needed {
@@ -199,6 +202,16 @@ impl Plan<'_> {
         let first = self.pattern.window_bounds(window.from, window.len).map(|(first, _)| first);
         let first = first.and_then(|first| u64::try_from(first).ok());
         first.is_some_and(|first| self.striping.physical_size(index, first) >= size)
+    }
+
+    /// The bytes of a share, if a stream of this size has all of them: known without a walk.
+    fn whole_share(&self, index: u32, window: Window, size: u64) -> Option<u64> {
+        let (_, end) = self.pattern.window_bounds(window.from, window.len)?;
+        let end = self.striping.physical_size(index, u64::try_from(end).ok()?);
+        if end > size {
+            return None;
+        }
+        share_len(self.pattern, window, &self.striping, index).ok().flatten()
     }
 }
 
@@ -266,25 +279,25 @@ impl Fetched {
         self.bulk.len() as u64
     }
 
-    /// Its runs: the packed position of each, and those of its bytes that came.
+    /// Its packed ranges: the position of each, and those of its bytes that came.
     pub(super) fn pieces(&self, plan: &Plan<'_>, mut of: impl FnMut(u64, &[u8])) -> Result<(), Error> {
         let mut bulk = &self.bulk[..];
-        for run in plan.view(self.index, self.window)? {
+        for range in plan.view(self.index, self.window)?.packed() {
             if bulk.is_empty() {
                 break;
             }
-            let (own, rest) = bulk.split_at((run.len as usize).min(bulk.len()));
+            let (own, rest) = bulk.split_at(((range.end - range.start) as usize).min(bulk.len()));
             bulk = rest;
-            of(self.window.from + run.packed, own);
+            of(self.window.from + range.start, own);
         }
         Ok(())
     }
 }
 
-/// One answer that holds everything in one run needs no copy.
+/// One answer that holds everything, in packed order, needs no copy.
 fn as_it_came(plan: &Plan<'_>, only: &Fetched, len: usize) -> Result<Option<Bytes>, Error> {
-    let mut runs = plan.view(only.index, only.window)?;
-    let one =
-        runs.next().is_some_and(|run| run.packed == 0 && only.window.from == 0) && runs.next().is_none();
+    let mut ranges = plan.view(only.index, only.window)?.packed();
+    let one = ranges.next().is_some_and(|range| range.start == 0 && only.window.from == 0)
+        && ranges.next().is_none();
     Ok((one && len <= only.bulk.len()).then(|| only.bulk.slice(..len)))
 }

@@ -152,18 +152,21 @@ pub(crate) fn gather(
     memory: Option<&Pattern>,
 ) -> (Vec<Bytes>, usize, usize) {
     let (mut pieces, mut len) = (0, 0);
-    for run in view.clone() {
-        places(memory, base + run.packed, run.len, |_| pieces += 1);
-        len += run.len as usize;
+    let ranges = || view.clone().packed().map(|range| (base + range.start, range.end - range.start));
+    for (packed, bytes) in ranges() {
+        places(memory, packed, bytes, |_| pieces += 1);
+        len += bytes as usize;
     }
     if pieces <= PIECES_MAX || len / pieces >= PIECE_BYTES_MIN {
         let mut sent = Vec::with_capacity(pieces);
-        view.for_each(|run| places(memory, base + run.packed, run.len, |range| sent.push(data.slice(range))));
+        ranges().for_each(|(packed, bytes)| {
+            places(memory, packed, bytes, |range| sent.push(data.slice(range)));
+        });
         return (sent, len, 0);
     }
     let mut packed = BytesMut::with_capacity(len);
-    for run in view {
-        places(memory, base + run.packed, run.len, |range| packed.extend_from_slice(&data[range]));
+    for (from, bytes) in ranges() {
+        places(memory, from, bytes, |range| packed.extend_from_slice(&data[range]));
     }
     (vec![packed.freeze()], len, len)
 }

@@ -346,3 +346,16 @@ pub fn distributions() -> impl Strategy<Value = Box<dyn Shown>> {
         .prop_map(|(holder, has_cycle)| Box::new(Basic { holder, has_cycle }) as Box<dyn Shown>);
     prop_oneof![8 => stripe, 1 => basic]
 }
+
+/// The packed bytes of runs, those side by side as one range.
+#[allow(dead_code, reason = "not every test compares views")]
+pub fn packed_ranges(runs: &[shoal_pattern::ViewRun]) -> Vec<std::ops::Range<u64>> {
+    let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();
+    for run in runs {
+        match ranges.last_mut() {
+            Some(last) if last.end == run.packed => last.end += run.len,
+            _ => ranges.push(run.packed..run.packed + run.len),
+        }
+    }
+    ranges
+}

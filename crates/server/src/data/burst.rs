@@ -18,33 +18,55 @@ pub(super) type Group = (Extent, usize, usize);
 pub(super) fn cut(runs: &[ViewRun], is_only: bool, of: Extent) -> (Vec<ViewRun>, Vec<Group>) {
     let is_long = |run: &ViewRun| is_only || run.len >= BLOCK_BYTES;
     let keeps_long = runs.iter().any(is_long) && !overlap(runs);
-    let mut cuts: Vec<(Extent, ViewRun)> = Vec::with_capacity(runs.len());
+    let mut cuts = Cuts { cuts: Vec::with_capacity(runs.len()), groups: Vec::new() };
     for run in runs {
         if keeps_long && is_long(run) {
-            cuts.push((Extent { from: run.physical, len: run.len, ..of }, *run));
+            cuts.push(Extent { from: run.physical, len: run.len, ..of }, *run);
             continue;
         }
         let (mut rest, end) = (*run, run.physical + run.len);
         while rest.len > 0 {
             let from = rest.physical / BLOCK_BYTES * BLOCK_BYTES;
             let len = rest.len.min(from + BLOCK_BYTES - rest.physical);
-            cuts.push((Extent { from, len: BLOCK_BYTES, ..of }, ViewRun { len, ..rest }));
+            cuts.push(Extent { from, len: BLOCK_BYTES, ..of }, ViewRun { len, ..rest });
             let (physical, packed) = (rest.physical + len, rest.packed + len);
             rest = ViewRun { physical, packed, len: end - physical };
         }
     }
-    if !cuts.is_sorted_by_key(|(extent, _)| *extent) {
-        // Stable: pieces of one extent keep their order.
-        cuts.sort_by_key(|(extent, _)| *extent);
-    }
-    let mut groups: Vec<Group> = Vec::new();
-    for (at, (extent, _)) in cuts.iter().enumerate() {
-        match groups.last_mut() {
-            Some((last, _, to)) if last == extent => *to = at + 1,
-            _ => groups.push((*extent, at, at + 1)),
+    cuts.sorted()
+}
+
+/// Pieces in packed order, and the groups of those that follow each other in one extent.
+struct Cuts {
+    cuts: Vec<ViewRun>,
+    groups: Vec<Group>,
+}
+
+impl Cuts {
+    fn push(&mut self, extent: Extent, piece: ViewRun) {
+        let at = self.cuts.len();
+        self.cuts.push(piece);
+        match self.groups.last_mut() {
+            Some((last, _, to)) if *last == extent => *to = at + 1,
+            _ => self.groups.push((extent, at, at + 1)),
         }
     }
-    (cuts.into_iter().map(|(_, run)| run).collect(), groups)
+
+    /// In order of extents, one group each. Pieces of one extent keep their order.
+    fn sorted(self) -> (Vec<ViewRun>, Vec<Group>) {
+        let Cuts { cuts, mut groups } = self;
+        // Extents that come again later are found by the sort, too.
+        if groups.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+            return (cuts, groups);
+        }
+        groups.sort_by_key(|(extent, ..)| *extent);
+        let mut sorted =
+            Cuts { cuts: Vec::with_capacity(cuts.len()), groups: Vec::with_capacity(groups.len()) };
+        for (extent, from, to) in groups {
+            cuts[from..to].iter().for_each(|piece| sorted.push(extent, *piece));
+        }
+        (sorted.cuts, sorted.groups)
+    }
 }
 
 fn overlap(runs: &[ViewRun]) -> bool {

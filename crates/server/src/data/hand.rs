@@ -135,7 +135,7 @@ impl HandRequest {
             *into = ReadInto::Packed(BytesMut::zeroed(self.part.len() as usize));
         }
         let ReadInto::Packed(out) = into else { return (0, 0) };
-        (cuts.iter().map(|cut| sources.copy(cut, out)).sum(), cuts.len())
+        (sources.copy_all(cuts, out), cuts.len())
     }
 
     /// Find the next burst: `None` when all runs were served, else whether one is there.

@@ -193,6 +193,29 @@ impl Sources {
         self.0.get(next.checked_sub(1)?)
     }
 
+    /// Copy runs into their places, as [`Sources::copy`]. Most lie in the piece of the run before.
+    pub fn copy_all(&self, runs: &[ViewRun], out: &mut [u8]) -> usize {
+        let (mut copied, mut near) = (0, None::<&(u64, Bytes)>);
+        for run in runs {
+            let inside = near.and_then(|(from, bytes)| {
+                let at = usize::try_from(run.physical.checked_sub(*from)?).ok()?;
+                bytes.get(at..at.checked_add(run.len as usize)?)
+            });
+            match inside {
+                Some(bytes) => {
+                    let to = run.packed as usize;
+                    out[to..to + bytes.len()].copy_from_slice(bytes);
+                    copied += bytes.len();
+                }
+                None => {
+                    near = self.piece(run.physical);
+                    copied += self.copy(run, out);
+                }
+            }
+        }
+        copied
+    }
+
     /// Copy a run into its place; bytes that were not read stay as they are. The number of copied bytes.
     pub fn copy(&self, run: &ViewRun, out: &mut [u8]) -> usize {
         let mut copied = 0;
@@ -270,6 +293,13 @@ mod tests {
         assert_eq!(sources.copy(&ViewRun { physical: 102, packed: 1, len: 4 }, &mut out), 4);
         assert_eq!(sources.copy(&ViewRun { physical: 106, packed: 5, len: 3 }, &mut out), 2);
         assert_eq!(&out, b".cdefgh.");
+        let mut all = *b"........";
+        let run = |physical, packed, len| ViewRun { physical, packed, len };
+        assert_eq!(
+            sources.copy_all(&[run(104, 0, 1), run(105, 1, 2), run(102, 3, 3), run(100, 6, 2)], &mut all),
+            8
+        );
+        assert_eq!(&all, b"efgcdeab");
         assert_eq!(sources.slice(&ViewRun { physical: 105, packed: 0, len: 2 }).as_deref(), Some(&b"fg"[..]));
         assert_eq!(sources.slice(&ViewRun { physical: 102, packed: 0, len: 4 }), None);
     }

@@ -78,12 +78,9 @@ impl SweepState {
                 whole.insert(extent.from);
                 continue;
             }
-            let ranges = self.ranges(extent, &wanted.readers);
-            match (ranges.first(), ranges.last()) {
-                (Some(_), Some(_)) if wanted.is_sparse() => sparse.extend(ranges),
-                (Some(low), Some(high)) if high.end - low.start < BLOCK_BYTES / 2 => {
-                    sparse.push(low.start..high.end);
-                }
+            match self.span(extent, &wanted.readers) {
+                Some(_) if wanted.is_sparse() => sparse.extend(self.ranges(extent, &wanted.readers)),
+                Some(span) if span.end - span.start < BLOCK_BYTES / 2 => sparse.push(span),
                 _ => dense.push(*extent),
             }
         }
@@ -96,6 +93,14 @@ impl SweepState {
         }
         sources.sort();
         Ok((sources, whole))
+    }
+
+    /// From the first to the last byte of an extent that these requests read.
+    fn span(&self, extent: &Extent, readers: &[u64]) -> Option<Range<u64>> {
+        let requests = self.requests.borrow();
+        let cuts = readers.iter().filter_map(|id| requests.get(id)).flat_map(|request| request.cuts(extent));
+        cuts.map(|cut| cut.physical..cut.physical + cut.len)
+            .reduce(|all, cut| all.start.min(cut.start)..all.end.max(cut.end))
     }
 
     /// The bytes of an extent that these requests read.

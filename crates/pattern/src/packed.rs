@@ -1,0 +1,52 @@
+//! The packed bytes that one server holds, as ranges: wherever they lie in its datafile.
+//!
+//! On the wire a server's bytes lie in packed order. To put them in their places a client needs the packed
+//! ranges alone, and of small records many lie side by side in packed order, though not in the datafile:
+//!
+//! ```text
+//!   pattern   #...#...#...#...#...#...    strided(0, 1, 4, 6), strips of 12, two servers
+//!   server 0  ^   ^   ^                   View: 3 runs       PackedRanges: 0..3
+//!   server 1              ^   ^   ^       View: 3 runs       PackedRanges: 3..6
+//! ```
+//! Invariant: the ranges are those of the view's runs, in order, each maximal.
+//!
+//! Cost: the whole records of a row that ascend within one strip are passed by arithmetic, so a range costs
+//! O(strips + rows) and not O(records).
+
+use crate::view::View;
+use std::ops::Range;
+
+/// Packed ranges of a server, counted from the start of the view's window. Made by [`View::packed`].
+#[derive(Clone)]
+pub struct PackedRanges<'a> {
+    view: View<'a>,
+    /// Found, and not in the range before it.
+    next: Option<Range<u64>>,
+}
+
+impl<'a> PackedRanges<'a> {
+    pub(crate) fn of(mut view: View<'a>) -> Self {
+        let next = view.next().map(|run| run.packed..run.packed + run.len);
+        Self { view, next }
+    }
+}
+
+impl Iterator for PackedRanges<'_> {
+    type Item = Range<u64>;
+
+    fn next(&mut self) -> Option<Range<u64>> {
+        let mut range = self.next.take()?;
+        loop {
+            range.end += self.view.pass_here(range.end);
+            match self.view.next() {
+                Some(run) if run.packed == range.end => range.end += run.len,
+                next => {
+                    self.next = next.map(|run| run.packed..run.packed + run.len);
+                    return Some(range);
+                }
+            }
+        }
+    }
+}
+
+impl std::iter::FusedIterator for PackedRanges<'_> {}
