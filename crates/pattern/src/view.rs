@@ -199,7 +199,7 @@ impl<'a> View<'a> {
     }
 
     /// Passes whole records of a row that follow packed byte `packed` at once and lie in the datafile near
-    /// the last piece; how many bytes they have. What is found and not yet yielded must be their first.
+    /// the last piece; how many bytes they have. A found piece that is not yet yielded counts as their first.
     pub(crate) fn pass_here(&mut self, packed: u64) -> u64 {
         // With a piece pending, the walk is after it.
         let pending = self.pending.take_if(|run| run.packed == packed).map_or(0, |run| run.len);
