@@ -325,11 +325,62 @@ fn what_cannot_be_measured_is_said() {
         ("bench native --many 1", "a batch has between 2 and"),
         ("bench small --target dir:/tmp --many 4 --whole", "cannot be used with"),
         ("bench native --folder /nonexistent", "cannot make the folder"),
+        ("bench flood", "<DIRECTORY>"),
+        ("bench flood /nonexistent", "is no directory: make it first"),
+        ("bench flood /tmp --files 0", "files are between 1 and"),
+        ("bench flood /tmp --processes 2000", "processes are between 1 and"),
+        ("bench flood /tmp --readers 1,0", "readers are between 1 and"),
+        ("bench flood /tmp --size 0", "a file has between 1 byte and"),
+        ("bench flood /tmp --repeat 0", "rounds are between 1 and"),
+        ("bench flood /tmp --servers 0", "0 is not in"),
+        ("bench flood /tmp --servers 1 --preload", "cannot be used with"),
     ] {
         let output = run(&words.split(' ').collect::<Vec<_>>());
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains(told), "{words}: {error}");
     }
+}
+
+/// The rows of a flood, each with all its figures.
+fn flooded(words: &str) -> Vec<Value> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().to_str().expect("text");
+    let told = said(&words.split(' ').chain([at]).collect::<Vec<_>>());
+    assert_eq!((&told["processes"], &told["files"], &told["rounds"]), (&4.into(), &50.into(), &1.into()));
+    assert_eq!(told["not_cold"], "not asked for", "{told}");
+    for row in list(&told["rows"]) {
+        let reads = list(&row["reads"]);
+        assert_eq!(reads.iter().map(|read| &read["readers"]).collect::<Vec<_>>(), [1, 4], "{row}");
+        for held in [&row["create"], &row["calls"]].into_iter().chain(reads) {
+            for figure in ["per_s", "bound_per_s", "of_bound", "of_plain"] {
+                assert!(held[figure].as_f64().is_some_and(|rate| rate > 0.0), "{figure}: {row}");
+            }
+        }
+        assert!(row["reach_s"].as_f64().is_some_and(|seconds| seconds > 0.0), "{row}");
+    }
+    assert_eq!(std::fs::read_dir(at).expect("the folder").count(), 0, "nothing stays");
+    list(&told["rows"]).clone()
+}
+
+#[test]
+fn bench_flood_makes_files_of_a_composed_directory_beside_plain_ones_and_counts_those_below() {
+    let rows = flooded("bench flood --quick --json");
+    let below = |row: usize| rows[row]["files_below"].as_u64().expect("counted");
+    // One file a process; 200 files; and a folder a process beside them.
+    assert_eq!([below(0), below(1), below(2)], [4, 200, 204]);
+    assert_eq!(rows.len(), 7);
+    for row in 3..7 {
+        assert!(below(row) < 50, "markers and one physical file: {}", rows[row]);
+    }
+}
+
+#[test]
+fn bench_flood_counts_the_messages_of_a_shoalfs_and_syncs_both_sides() {
+    let rows = flooded("bench flood --quick --json --sync --servers 1");
+    let messages = |row: usize| rows[row]["messages_a_file"].as_f64().expect("counted");
+    assert_eq!((rows.len(), &rows[1]["files_below"]), (7, &Value::Null));
+    assert!(messages(1) >= 1.0, "a plain file is a message at least: {}", rows[1]);
+    assert!((3..7).all(|row| messages(row) > 0.0), "{rows:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bounds;
+mod flood;
 mod paper;
 mod patterns;
 mod sim;
@@ -13,6 +14,7 @@ pub use bench::{
     BenchPage, BenchSmall, BenchStored, BenchSweep, BenchTechniques, BenchTell,
 };
 pub use bounds::Bounds;
+pub use flood::BenchFlood;
 pub use paper::Paper;
 pub use patterns::{BenchPatterns, PatternShape};
 #[cfg(feature = "mutants")]
@@ -49,6 +51,9 @@ pub enum Study {
     /// A process that lists for a benchmark (started by `shoal bench`).
     #[command(hide = true)]
     BenchList,
+    /// A process of a flood (started by `shoal bench flood`).
+    #[command(hide = true)]
+    BenchFlood,
     /// A client's process (started by `shoal torture`).
     #[command(hide = true)]
     TortureHand,

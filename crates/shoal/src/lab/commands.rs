@@ -22,6 +22,7 @@ pub fn run(study: Study) -> Result<ExitCode> {
         Study::BenchWorker => bench::worker(),
         Study::BenchEcho => bench::echo(),
         Study::BenchList => bench::list(),
+        Study::BenchFlood => bench::flooding(),
         Study::TortureHand => torture::hand(),
     }
 }

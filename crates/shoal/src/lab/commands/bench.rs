@@ -4,6 +4,7 @@ mod checkpoint;
 pub(super) mod cluster;
 mod compare;
 mod directory;
+mod flood;
 pub mod held;
 mod listing;
 mod mount;
@@ -47,6 +48,7 @@ pub fn run(args: Bench) -> Result<ExitCode> {
         Bench::Small(args) => small(args),
         Bench::Io(args) => io(args),
         Bench::Checkpoint(args) => checkpoint::run(args),
+        Bench::Flood(args) => flood::run(args),
         Bench::Tail(args) => super::bench_tail::run(args),
         Bench::Native(args) => native::run(args),
         Bench::Mount(args) => mount::run(args),
@@ -77,6 +79,11 @@ pub fn worker() -> Result<ExitCode> {
 /// The work of a process that lists.
 pub fn list() -> Result<ExitCode> {
     listing::main()
+}
+
+/// The work of a process of a flood.
+pub fn flooding() -> Result<ExitCode> {
+    flood::process()
 }
 
 /// The work of a process of echo servers.
