@@ -27,8 +27,8 @@ Targets:  native:PLACE  the native client       dir:DIR          any directory
 Example:  shoal bench checkpoint ./mnt                       (any directory: a mount, a container, a local disk)
           shoal bench checkpoint ./mnt --writers 8 --record 47008 --each 32M --rounds 7 --json")]
     Checkpoint(BenchCheckpoint),
-    /// A flood of small files: many processes that create, write and close them at once, composed beside plain,
-    /// and all read back.
+    /// A flood of small files: many processes create, write and close them at once, composed beside plain ones;
+    /// then all are read back.
     #[command(after_help = "\
 Example:  shoal bench flood /scratch                         (composed directories beside plain ones, on any file system)
           shoal bench flood /scratch --preload               (unchanged processes under `shoal run`)

@@ -10,10 +10,12 @@ pub struct BenchFlood {
     /// Where the files are made, and removed afterwards; of a ShoalFS: where its servers keep their data.
     #[arg(value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,
-    /// Over a ShoalFS of so many servers, made anew for each row and round. Default: over the directory.
+    /// Over a ShoalFS of so many servers, made anew for each row and round. Default: over the directory
+    /// itself.
     #[arg(long, value_name = "N", conflicts_with = "preload", value_parser = clap::value_parser!(u16).range(1..))]
     pub servers: Option<u16>,
-    /// Unchanged processes under `shoal run`, each a writer by the preload library; else by this program's own.
+    /// Unchanged processes under `shoal run`: the preload library is the writer. Default: the library within this
+    /// program.
     #[arg(long)]
     pub preload: bool,
     /// Processes at the same time.
