@@ -347,7 +347,7 @@ fn flooded(words: &str) -> Vec<Value> {
     let at = folder.path().to_str().expect("text");
     let told = said(&words.split(' ').chain([at]).collect::<Vec<_>>());
     assert_eq!((&told["processes"], &told["files"], &told["rounds"]), (&4.into(), &50.into(), &1.into()));
-    assert_eq!(told["not_cold"], "not asked for", "{told}");
+    assert_eq!(told["not_cold"], "not asked for (--cold)", "{told}");
     for row in list(&told["rows"]) {
         let reads = list(&row["reads"]);
         assert_eq!(reads.iter().map(|read| &read["readers"]).collect::<Vec<_>>(), [1, 4], "{row}");

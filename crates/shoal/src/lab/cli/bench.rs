@@ -27,10 +27,11 @@ Targets:  native:PLACE  the native client       dir:DIR          any directory
 Example:  shoal bench checkpoint ./mnt                       (any directory: a mount, a container, a local disk)
           shoal bench checkpoint ./mnt --writers 8 --record 47008 --each 32M --rounds 7 --json")]
     Checkpoint(BenchCheckpoint),
-    /// A flood of small files: many processes create, write and close them at once, composed beside plain ones;
-    /// then all are read back.
+    /// A flood of small files: many processes create, write and close them at once, composed beside plain
+    /// ones; then all are read back.
     #[command(after_help = "\
 Example:  shoal bench flood /scratch                         (composed directories beside plain ones, on any file system)
+          sudo shoal bench flood /scratch --cold             (and once with empty caches)
           shoal bench flood /scratch --preload               (unchanged processes under `shoal run`)
           shoal bench flood /scratch --servers 4 --quick     (over a ShoalFS, whose data lies there)
 Each row stands beside its bound: as many bytes by large writes into one file a process.")]

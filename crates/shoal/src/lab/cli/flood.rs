@@ -14,8 +14,8 @@ pub struct BenchFlood {
     /// itself.
     #[arg(long, value_name = "N", conflicts_with = "preload", value_parser = clap::value_parser!(u16).range(1..))]
     pub servers: Option<u16>,
-    /// Unchanged processes under `shoal run`: the preload library is the writer. Default: the library within this
-    /// program.
+    /// Unchanged processes under `shoal run`: the preload library is the writer. Default: the library within
+    /// this program.
     #[arg(long)]
     pub preload: bool,
     /// Processes at the same time.
@@ -36,10 +36,11 @@ pub struct BenchFlood {
     /// Each file is durable before it is closed, on all sides. Default: on none.
     #[arg(long)]
     pub sync: bool,
-    /// Do not read the whole set from the disk: the kernel's caches of the whole machine are dropped for it.
+    /// Also read the whole set once from the disk, by as many processes as wrote it. For that the kernel's caches
+    /// of the whole machine are dropped, which only root may do.
     #[arg(long)]
-    pub no_cold: bool,
-    /// A first look: 4 processes, 50 files each, 1 and 4 readers, 1 round, nothing read from the disk.
+    pub cold: bool,
+    /// A first look: 4 processes, 50 files each, 1 and 4 readers, 1 round.
     #[arg(long)]
     pub quick: bool,
     /// As JSON.
