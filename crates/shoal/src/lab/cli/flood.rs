@@ -36,8 +36,8 @@ pub struct BenchFlood {
     /// Each file is durable before it is closed, on all sides. Default: on none.
     #[arg(long)]
     pub sync: bool,
-    /// Also read the whole set once from the disk, by as many processes as wrote it. For that the kernel's caches
-    /// of the whole machine are dropped, which only root may do.
+    /// Also read the whole set once from the disk, by as many processes as wrote it. For that the kernel's
+    /// caches of the whole machine are dropped, which only root may do.
     #[arg(long)]
     pub cold: bool,
     /// A first look: 4 processes, 50 files each, 1 and 4 readers, 1 round.
