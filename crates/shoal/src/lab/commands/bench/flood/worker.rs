@@ -62,7 +62,7 @@ pub struct Flood {
     pub sync: bool,
 }
 
-/// What a process does.
+/// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// How it reaches the files.
