@@ -24,6 +24,7 @@ mod names;
 mod pause;
 mod polling;
 mod pool;
+mod send;
 mod tasks;
 mod tcp;
 mod unix;

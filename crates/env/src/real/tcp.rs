@@ -5,6 +5,7 @@
 //! at once.
 
 use super::Meter;
+use super::send::{is_passing, send};
 use crate::address::is_loopback;
 use crate::{Address, Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
 use bytes::{BufMut as _, BytesMut};
@@ -13,7 +14,7 @@ use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -54,9 +55,19 @@ struct TcpWriter {
 
 impl WriterImpl for TcpWriter {
     fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let n = ready!(Pin::new(&mut self.half).poll_write_vectored(cx, bufs))?;
-        self.meter.wrote(n);
-        Poll::Ready(Ok(n))
+        let socket: &TcpStream = self.half.as_ref();
+        loop {
+            ready!(socket.poll_write_ready(cx))?;
+            match socket.try_io(Interest::WRITABLE, || send(socket, bufs)) {
+                Ok(n) => {
+                    self.meter.wrote(n);
+                    return Poll::Ready(Ok(n));
+                }
+                // There is no room after all, and the readiness is cleared; or a signal came first.
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
     }
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

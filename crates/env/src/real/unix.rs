@@ -10,10 +10,11 @@
 //! alone.
 
 use super::Meter;
+use super::send::send;
 use crate::{Address, Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};
 use bytes::{BufMut as _, BytesMut};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
-use std::io::{self, IoSlice, Write as _};
+use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
@@ -95,7 +96,7 @@ impl WriterImpl for UnixWriter {
             if let Some(full) = &self.full {
                 ready!(full.poll_write_ready(cx))?.clear_ready();
             }
-            match (&*self.socket).write_vectored(bufs) {
+            match send(&*self.socket, bufs) {
                 Ok(n) => {
                     self.full = None;
                     self.meter.wrote(n);
