@@ -51,6 +51,11 @@ fn a_failed_write_of_a_block_loses_nothing_that_was_acknowledged() {
         let mut failed = file.write(0, Bytes::from(vec![2; 100_000])).await.is_err();
         failed |= file.close().await.is_err();
         assert!(failed);
+        // A file that is only read has no part in it.
+        let read = vfs.open_name(ROOT, &name("before"), Rights::READ).await.unwrap();
+        assert_eq!(read.read(0, 1 << 24).await.unwrap(), vec![1; 20_000]);
+        read.flush().await.unwrap();
+        read.close().await.unwrap();
         let reader = mount(&env, dir, "").await.unwrap();
         assert_eq!(get(&reader, "before").await.unwrap(), vec![1; 20_000]);
         rustix::process::setrlimit(rustix::process::Resource::Fsize, limit(old.current)).unwrap();

@@ -107,8 +107,8 @@ fn seeds_that_once_broke_a_promise_are_stood() {
     .for_each(|seed| good(&run_with(seed, &without_forks)));
     let baseline = RunConfig { switches: Some(Switches::BASELINE), ..without_forks };
     good(&run_with(1036, &baseline));
-    // One with forked files.
-    good(&run(96_002_684));
+    // With forked files.
+    [96_002_684, 98_004_799].into_iter().for_each(|seed| good(&run(seed)));
 }
 
 #[test]

@@ -39,6 +39,17 @@ impl<B: Vfs> Opened<B> {
     }
 }
 
+impl<B: Vfs> Opened<B> {
+    /// Publish what the process wrote. A file that is only read has no part in it: its close does not fail
+    /// because the disk is full.
+    async fn publish_own(&self) -> Result<()> {
+        match self.rights.contains(Rights::WRITE) && self.shared.log.is_used() {
+            true => self.shared.publish_change().await,
+            false => Ok(()),
+        }
+    }
+}
+
 impl<B: Vfs> Drop for Opened<B> {
     fn drop(&mut self) {
         if !self.end() || self.shared.buffers_blocks || !self.shared.log.is_used() {
@@ -125,7 +136,7 @@ impl<B: Vfs> VfsFile for ComposedFile<B> {
     const REPORTS_CLOSES: bool = true;
 
     async fn flush(&self) -> Result<()> {
-        if self.0.shared.log.is_used() { self.0.shared.publish_change().await } else { Ok(()) }
+        self.0.publish_own().await
     }
 
     fn handle(&self) -> Handle {
@@ -206,7 +217,6 @@ impl<B: Vfs> VfsFile for ComposedFile<B> {
 
     async fn close(self) -> Result<()> {
         let Ok(opened) = Rc::try_unwrap(self.0) else { return Ok(()) };
-        let is_first = opened.end();
-        if is_first && opened.shared.log.is_used() { opened.shared.publish_change().await } else { Ok(()) }
+        if opened.end() { opened.publish_own().await } else { Ok(()) }
     }
 }
