@@ -166,25 +166,56 @@ pub struct Mounted {
     pub source: String,
 }
 
-/// The ShoalFS mounts of this machine.
-pub fn mounts() -> Result<Vec<Mounted>> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").context("cannot read /proc/self/mountinfo")?;
-    Ok(parse_mountinfo(&text))
+/// The mounts of this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct MountTable {
+    /// Those of a ShoalFS.
+    shoals: Vec<Mounted>,
+    /// Mount points of other file systems.
+    others: Vec<PathBuf>,
 }
 
-/// `36 35 0:41 / /mnt rw,… shared:1 - fuse.shoal shoal://… rw,…`
-fn parse_mountinfo(text: &str) -> Vec<Mounted> {
-    let line = |line: &str| {
-        let (left, right) = line.split_once(" - ")?;
-        let mut right = right.split(' ');
-        if right.next()? != "fuse.shoal" {
-            return None;
+impl MountTable {
+    fn read() -> Result<MountTable> {
+        let text = std::fs::read_to_string("/proc/self/mountinfo");
+        Ok(MountTable::parse(&text.context("cannot read /proc/self/mountinfo")?))
+    }
+
+    /// The mount of a ShoalFS that a path is on. A file system that is mounted on a directory of it is
+    /// another one.
+    fn holder_of(&self, path: &Path) -> Option<&Mounted> {
+        let len = |mountpoint: &Path| mountpoint.as_os_str().len();
+        let holders = self.shoals.iter().filter(|mounted| path.starts_with(&mounted.mountpoint));
+        let holder = holders.max_by_key(|mounted| len(&mounted.mountpoint))?;
+        let is_inner = |other: &&PathBuf| path.starts_with(other) && len(other) > len(&holder.mountpoint);
+        self.others.iter().find(is_inner).is_none().then_some(holder)
+    }
+}
+
+/// The ShoalFS mounts of this machine.
+pub fn mounts() -> Result<Vec<Mounted>> {
+    Ok(MountTable::read()?.shoals)
+}
+
+impl MountTable {
+    /// `36 35 0:41 / /mnt rw,… shared:1 - fuse.shoal shoal://… rw,…`
+    fn parse(text: &str) -> MountTable {
+        let mut table = MountTable::default();
+        for (left, right) in text.lines().filter_map(|line| line.split_once(" - ")) {
+            let mut right = right.split(' ');
+            let (kind, source) = (right.next(), right.next());
+            let Some(mountpoint) = left.split(' ').nth(4).map(|path| PathBuf::from(unescape(path))) else {
+                continue;
+            };
+            match (kind, source) {
+                (Some("fuse.shoal"), Some(source)) => {
+                    table.shoals.push(Mounted { mountpoint, source: unescape(source) });
+                }
+                _ => table.others.push(mountpoint),
+            }
         }
-        let source = unescape(right.next()?);
-        let mountpoint = unescape(left.split(' ').nth(4)?);
-        Some(Mounted { mountpoint: PathBuf::from(mountpoint), source })
-    };
-    text.lines().filter_map(line).collect()
+        table
+    }
 }
 
 /// The kernel writes blanks in paths as `\040`.
@@ -223,20 +254,20 @@ impl Place {
     /// # Errors
     /// When it is one of them, and wrong.
     pub fn find_mounted(text: &str, key: Option<&Path>) -> Result<Option<Place>> {
-        let mounts = mounts()?;
+        let mounts = MountTable::read()?;
         if text.starts_with("shoal://") {
             let address: ShoalAddress = text.parse()?;
-            let key = match key.map(Path::to_path_buf).or_else(|| key_of_mount(&mounts, &address)) {
+            let key = match key.map(Path::to_path_buf).or_else(|| key_of_mount(&mounts.shoals, &address)) {
                 Some(key) => key,
                 None => find_key()?,
             };
             return Ok(Some(Place { address, key }));
         }
         let mut path = std::path::absolute(text)?;
-        let mut holder = holder_of(&mounts, &path);
+        let mut holder = mounts.holder_of(&path);
         if holder.is_none() {
             path = resolved(&path)?;
-            holder = holder_of(&mounts, &path);
+            holder = mounts.holder_of(&path);
         }
         let Some(mounted) = holder else { return Ok(None) };
         let note = MountNote::read(&mounted.mountpoint)?;
@@ -328,17 +359,12 @@ pub fn mountpoint_of(text: &str) -> Result<Option<PathBuf>> {
     if text.starts_with("shoal://") {
         return Ok(None);
     }
-    let (mounts, path) = (mounts()?, std::path::absolute(text)?);
-    let holder = match holder_of(&mounts, &path) {
+    let (mounts, path) = (MountTable::read()?, std::path::absolute(text)?);
+    let holder = match mounts.holder_of(&path) {
         Some(holder) => Some(holder),
-        None => holder_of(&mounts, &resolved(&path)?),
+        None => mounts.holder_of(&resolved(&path)?),
     };
     Ok(holder.map(|mounted| mounted.mountpoint.clone()))
-}
-
-/// The mount that a path lies on.
-fn holder_of<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
-    mounts.iter().filter(|m| path.starts_with(&m.mountpoint)).max_by_key(|m| m.mountpoint.as_os_str().len())
 }
 
 /// The key that a mount of the same file system on this machine uses.
@@ -387,9 +413,23 @@ mod tests {
     fn mounts_are_found_in_the_mount_table() {
         let table = "36 35 0:41 / /mnt/a\\040b rw shared:1 - fuse.shoal shoal://127.0.0.1:1/demo rw\n\
                      37 35 0:42 / /proc rw - proc proc rw\n";
-        let found = parse_mountinfo(table);
+        let found = MountTable::parse(table).shoals;
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].mountpoint, Path::new("/mnt/a b"));
         assert_eq!(found[0].source, "shoal://127.0.0.1:1/demo");
+    }
+
+    #[test]
+    fn a_file_system_mounted_on_a_directory_of_a_mount_is_another_one() {
+        let line =
+            |at: &str, kind: &str| format!("36 35 0:41 / {at} rw - {kind} shoal://127.0.0.1:1/demo rw\n");
+        let all = [("/", "ext4"), ("/m", "fuse.shoal"), ("/m/t", "tmpfs"), ("/m/t/n", "fuse.shoal")];
+        let table: String = all.iter().map(|(at, kind)| line(at, kind)).collect();
+        let table = MountTable::parse(&table);
+        let holder = |path: &str| table.holder_of(Path::new(path)).map(|found| found.mountpoint.clone());
+        assert_eq!(holder("/m/d/f"), Some("/m".into()));
+        assert_eq!(holder("/m/tx"), Some("/m".into()));
+        assert_eq!((holder("/m/t"), holder("/m/t/f"), holder("/f")), (None, None, None));
+        assert_eq!(holder("/m/t/n/f"), Some("/m/t/n".into()));
     }
 }
