@@ -149,7 +149,7 @@ impl Copier {
     async fn copy(self: &Rc<Copier>, task: &Task) -> Result<()> {
         let follow = task.is_given && !self.how.recursive && !self.how.no_dereference;
         let attr = task.from.look(follow).await?.ok_or_else(|| anyhow!("no such file or directory"))?;
-        let there = task.to.look(true).await?;
+        let there = self.there(task, &attr).await?;
         if there.as_ref().is_some_and(|there| there.handle == attr.handle)
             && task.from.same_file_system(&task.to)
         {
@@ -179,6 +179,22 @@ impl Copier {
                 self.keep(task, &attr).await
             }
             kind => bail!("it is a {}: these are not copied", kind.word()),
+        }
+    }
+
+    /// The object at the target. **A copy of a tree leaves the target's tree by no symbolic link**: a link
+    /// there is no directory to fill, and in a file's place it is replaced. Only a target that was given
+    /// itself, and a given file's, is followed.
+    async fn there(&self, task: &Task, attr: &Attr) -> Result<Option<Attr>> {
+        let follow = task.is_given && (attr.kind == Kind::File || task.to.is_base());
+        let there = task.to.look(follow).await?;
+        let is_link = there.as_ref().is_some_and(|there| there.kind == Kind::Symlink);
+        match attr.kind {
+            Kind::File if is_link && !follow => task.to.clear_link().await.map(|()| None),
+            Kind::Directory if is_link => {
+                bail!("cannot replace {}, which is a symbolic link, by a directory: remove it first", task.to)
+            }
+            _ => Ok(there),
         }
     }
 

@@ -454,6 +454,45 @@ fn a_symbolic_link_that_is_named_is_followed_or_with_its_option_copied_under_its
 }
 
 #[test]
+fn a_copy_of_a_tree_can_be_repeated_and_leaves_its_target_by_no_symbolic_link() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let home = Home::new();
+    let (data, key) = (home.text("data"), home.text("data/key"));
+    let (from, outside) = (home.path("from"), home.path("outside"));
+    std::fs::create_dir_all(from.join("real")).unwrap();
+    std::fs::create_dir_all(&outside).unwrap();
+    std::fs::write(from.join("real/f"), "new").unwrap();
+    std::fs::write(from.join("g"), "new").unwrap();
+    symlink("real", from.join("to-a-directory")).unwrap();
+    symlink("x".repeat(4000), from.join("long")).unwrap();
+    std::fs::write(outside.join("g"), "old").unwrap();
+    std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o711)).unwrap();
+    let up = Serving::start(&["up", &data, "--servers", "1"]);
+    let at = format!("{}/copy", up.address());
+    let words = ["cp", "-r", "-p", "--quiet", "--key", &key];
+    let text = from.to_str().unwrap();
+    said(&[&words[..], &[text, &at]].concat());
+    // Back, twice, into a tree whose links lead out of it.
+    let back = home.path("back");
+    std::fs::create_dir_all(back.join("copy")).unwrap();
+    symlink(outside.join("g"), back.join("copy/g")).unwrap();
+    for _ in 0..2 {
+        said(&[&words[..], &[&at, back.to_str().unwrap()]].concat());
+        assert_eq!(std::fs::read(back.join("copy/g")).unwrap(), b"new");
+        assert_eq!(std::fs::read(outside.join("g")).unwrap(), b"old");
+        assert_eq!(back.join("copy/long").read_link().unwrap().as_os_str().len(), 4000);
+        assert_eq!(back.join("copy/to-a-directory").read_link().unwrap(), Path::new("real"));
+    }
+    std::fs::remove_dir_all(back.join("copy/real")).unwrap();
+    symlink(&outside, back.join("copy/real")).unwrap();
+    let words = refused(&[&words[..], &[&at, back.to_str().unwrap()]].concat(), 1);
+    assert!(words.contains("copy/real, which is a symbolic link, by a directory"), "{words}");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+    assert_eq!(outside.metadata().unwrap().permissions().mode() & 0o777, 0o711);
+    up.stop();
+}
+
+#[test]
 fn a_killed_file_system_goes_on_with_its_data_and_grows() {
     let home = Home::new();
     let (data, key) = (home.text("data"), home.text("data/key"));

@@ -123,6 +123,11 @@ impl Spot {
         })))
     }
 
+    /// Whether it was named itself, and not found in a directory.
+    pub fn is_base(&self) -> bool {
+        self.0.below.is_empty()
+    }
+
     /// Its file system.
     pub fn tree(&self) -> &CopyTree {
         &self.0.base.tree
@@ -233,7 +238,7 @@ impl Spot {
     }
 
     /// Remove an object that is no file and no directory, to make room for another such one.
-    async fn clear_link(&self) -> Result<()> {
+    pub async fn clear_link(&self) -> Result<()> {
         match self.look(false).await?.map(|attr| attr.kind) {
             None => Ok(()),
             Some(Kind::File | Kind::Directory) => bail!("{self} is there already"),
