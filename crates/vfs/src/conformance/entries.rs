@@ -77,7 +77,7 @@ pub(super) async fn removals_take_the_kind_that_they_are_for<V: Vfs>(ground: &Gr
     let full = ground.directory("full").await;
     ground.ok(vfs.mkdir(full.handle, &name("inner"), DIR_OWNER).await);
     let (file, open) = ground.file("file").await;
-    drop(open);
+    ground.ok(open.close().await);
     ground.fails(vfs.unlink(dir, &name("full")).await, Status::IsDirectory);
     ground.fails(vfs.rmdir(dir, &name("file")).await, Status::NotDirectory);
     ground.fails(vfs.rmdir(dir, &name("full")).await, Status::NotEmpty);
