@@ -59,6 +59,16 @@ async fn done(client: &mut Raw) {
     assert_eq!(replies[0].status, Status::Ok);
 }
 
+/// One server with a store that can be held.
+async fn held(env: &Env) -> (Cluster, Rc<Held>) {
+    let mut cluster = Cluster::new(env, 1).await;
+    cluster.kill(0);
+    let held = Rc::new(Held::new(cluster.stores[0].clone()));
+    cluster.stores[0] = held.clone();
+    cluster.start(0).await;
+    (cluster, held)
+}
+
 async fn clients(env: &Env) -> (Cluster, [Raw; 2]) {
     let cluster = Cluster::new(env, 1).await;
     let (one, two) = (cluster.client(0).await, cluster.client(0).await);
@@ -80,6 +90,32 @@ fn a_read_sees_every_write_that_returned_before_it_began() {
             file.write(writer, at, vec![round as u8 + 1; len].into()).await;
             assert!(file.read(reader, 60_000).await == expected, "round {round}");
         }
+    });
+}
+
+#[test]
+fn a_read_that_begins_after_a_truncation_gets_nothing_that_an_earlier_read_has_in_hand() {
+    run(|env| async move {
+        let (cluster, held) = held(&env).await;
+        let (mut one, mut two) = (cluster.client(0).await, cluster.client(0).await);
+        let file = File::new(&mut one).await;
+        file.write(&mut one, 0, vec![7; 60_000].into()).await;
+        held.reads_to_hold.set(1);
+        let read = || vec![vec![Op::Read { transfer: file.transfer(0, 60_000) }]];
+        one.send(None, read(), Bytes::new()).await;
+        until(&env, || held.done.get() == 1).await;
+        for size in [20_000, 60_000] {
+            let object = file.attr.handle;
+            let set = two.change(vec![Op::Truncate { object, size, kill_privileges: false }]).await;
+            assert_eq!(set.status, Status::Ok);
+        }
+        two.send(None, read(), Bytes::new()).await;
+        let in_hand = || cluster.shard(0).engine().sweep.requests();
+        until(&env, || in_hand() == 2).await;
+        held.release();
+        assert!(one.reply().await.2[..] == [7; 60_000], "the first read began before the truncation");
+        let late = two.reply().await.2;
+        assert!(late[..20_000] == [7; 20_000] && late[20_000..] == [0; 40_000], "bytes that were cut");
     });
 }
 
@@ -128,11 +164,7 @@ fn who_writes_to_the_current_object_reaches_the_first_strip_of_a_laid_out_file_o
 #[test]
 fn an_append_whose_server_is_killed_before_its_answer_may_be_done_twice_but_whole() {
     run(|env| async move {
-        let mut cluster = Cluster::new(&env, 1).await;
-        cluster.kill(0);
-        let held = Rc::new(Held::new(cluster.stores[0].clone()));
-        cluster.stores[0] = held.clone();
-        cluster.start(0).await;
+        let (mut cluster, held) = held(&env).await;
         let mut client = cluster.client(0).await;
         let file = File::new(&mut client).await;
         let append = |client: &mut Raw| {

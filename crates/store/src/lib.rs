@@ -35,7 +35,8 @@ pub use disk::hostile;
 pub use error::StoreError;
 pub use module::{
     Admission, Ask, Collection, DataSync, Follow, Leading, Leads, Loaded, LoadedRange, Lookup, LossId, Lsn,
-    MetadataSync, Module, ModuleKind, Needs, RangeNeed, Row, Scan, Space, StoreCounters, SyncModes,
+    Merging, MetadataSync, Module, ModuleKind, Needs, Over, RangeNeed, Row, Scan, Space, StoreCounters,
+    SyncModes,
 };
 pub use open::{open, succeed};
 pub use stream_row::{Home, StreamInfo};

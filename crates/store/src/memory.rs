@@ -10,7 +10,7 @@ mod streams;
 use crate::stream_row::{StreamRow, stream_key};
 use crate::{
     Admission, Ask, Changes, Collection, CollectionConfig, Loaded, Lookup, LossId, Lsn, Module, ModuleKind,
-    Needs, Row, Scan, Space, StoreCounters, StoreError, StreamChange, StreamInfo, Strength, SyncModes,
+    Needs, Over, Row, Scan, Space, StoreCounters, StoreError, StreamChange, StreamInfo, Strength, SyncModes,
 };
 use body::Body;
 use bytes::Bytes;
@@ -285,6 +285,23 @@ impl Module for Memory {
     ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>> {
         self.keeps(&data);
         ready(self.state.borrow_mut().write(handle, generation, &runs, &data, at)).boxed_local()
+    }
+
+    fn write_over(
+        &self,
+        handle: Handle,
+        generation: u64,
+        over: Over,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>> {
+        let write = || {
+            let whole = over.whole()?;
+            let (old, _) = self.state.borrow().read(handle, generation, &[whole], whole.len as usize)?;
+            let (runs, data) = (over.merge)(Some(&old));
+            self.keeps(&data);
+            self.state.borrow_mut().write(handle, generation, &runs, &data, at)
+        };
+        ready(write()).boxed_local()
     }
 
     fn append(

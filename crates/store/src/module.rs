@@ -5,6 +5,7 @@
 //! find there and cannot rule out is *missing*, loaded by [`Module::load`] off the thread, and the handler
 //! runs again from its start.
 
+use crate::runs::OFFSET_MAX;
 use crate::{Changes, StoreError, StreamInfo};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -13,6 +14,8 @@ use shoal_env::local::{Notify, Reached};
 use shoal_pattern::ViewRun;
 use shoal_proto::{Coalescing, Handle, StoreId};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -133,8 +136,8 @@ pub struct Follow(pub Arc<Leading>);
 /// Adds to the third argument where a row leads, from its key and value; on any thread.
 pub type Leading = dyn Fn(&[u8], &[u8], &mut Leads) + Send + Sync;
 
-impl std::fmt::Debug for Follow {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Follow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Follow")
     }
 }
@@ -181,6 +184,38 @@ pub struct Loaded {
     pub contents: BTreeMap<Handle, (Bytes, Bytes)>,
     /// The epoch of these rows; rows of an older view are discarded.
     pub epoch: u64,
+}
+
+/// Runs that are written with the old bytes between them ([`Module::write_over`]).
+#[derive(Clone)]
+pub struct Over {
+    /// From the first byte of the runs to the last.
+    pub span: Range<u64>,
+    /// See [`Merging`].
+    pub merge: Rc<Merging>,
+}
+
+/// Gives the runs to be written, inside the span, and their packed buffer, from the old bytes of the span.
+/// `None`: the stream is small, and its old bytes are not to be written back. It is called again, with the
+/// bytes of that moment, where the stream was cut meanwhile.
+pub type Merging = dyn Fn(Option<&[u8]>) -> (Vec<ViewRun>, Bytes);
+
+impl Over {
+    /// The span as one run.
+    ///
+    /// # Errors
+    /// A span that ends before it begins, or beyond the largest offset of a stream.
+    pub(crate) fn whole(&self) -> Result<ViewRun, StoreError> {
+        let len = self.span.end.checked_sub(self.span.start).filter(|_| self.span.end <= OFFSET_MAX);
+        let len = len.ok_or_else(|| StoreError::invalid("a span that no stream has"))?;
+        Ok(ViewRun { physical: self.span.start, packed: 0, len })
+    }
+}
+
+impl fmt::Debug for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "over {:?}", self.span)
+    }
 }
 
 /// Space requested before a change is executed.
@@ -405,6 +440,15 @@ pub trait Module {
         generation: u64,
         runs: Vec<ViewRun>,
         data: Bytes,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>>;
+    /// [`Module::write`] with the old bytes between the runs: they are read and written back in one turn, so
+    /// that none comes back that was cut meanwhile. The caller lets no other writer into the span.
+    fn write_over(
+        &self,
+        handle: Handle,
+        generation: u64,
+        over: Over,
         at: WallTime,
     ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>>;
     /// Append at the current end; returns the offset of the data. `Stale` if the data would then end beyond

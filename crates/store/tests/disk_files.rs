@@ -4,8 +4,11 @@ mod common;
 
 use common::{bytes, change, handle, info, moment, whole, write};
 use shoal_env::sim::{Config, MachineId, ProcessId, World};
-use shoal_store::{Collection, CollectionConfig, StreamChange, open, settle};
+use shoal_pattern::ViewRun;
+use shoal_store::{Changes, Collection, CollectionConfig, Over, StreamChange, open, settle};
+use std::cell::Cell;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 fn config() -> CollectionConfig {
@@ -61,6 +64,39 @@ fn a_file_that_was_never_synced_may_be_taken_by_a_power_cut_and_its_stream_goes_
             assert!(content[..60_000] == again, "seed {seed}: what an fsync covered is gone");
         });
     }
+}
+
+#[test]
+fn old_bytes_that_are_cut_after_they_were_read_are_not_written_back() {
+    let (world, _, process) = world(5);
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config()).await.unwrap();
+        made(&store).await;
+        write(&store, handle(1), 0, bytes(7, 100_000)).await;
+        let (reads, own) = (Rc::new(Cell::new(0)), store.clone());
+        let seen = reads.clone();
+        let merge = move |old: Option<&[u8]>| {
+            let mut data = old.expect("the old bytes of a large stream").to_vec();
+            seen.set(seen.get() + 1);
+            if seen.get() == 1 {
+                let mut changes = Changes::default();
+                let cut = StreamChange::Resize { generation: 1, size: 50_000, written_at: None };
+                changes.stream(handle(1), cut);
+                own.apply(changes).unwrap();
+            }
+            data[..10].fill(1);
+            data[39_990..].fill(2);
+            (vec![ViewRun { physical: 40_000, packed: 0, len: 40_000 }], data.into())
+        };
+        let over = Over { span: 40_000..80_000, merge: Rc::new(merge) };
+        let info = store.write_over(handle(1), 1, over, moment(2)).await.unwrap();
+        assert_eq!((info.size, reads.get()), (80_000, 2));
+        let mut expected = bytes(7, 50_000).to_vec();
+        expected.resize(80_000, 0);
+        expected[40_000..40_010].fill(1);
+        expected[79_990..].fill(2);
+        assert!(whole(&store, handle(1)).await == expected, "bytes that were cut are there again");
+    });
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //!
 //! A block is read whole where much of it is wanted, and is then kept in the cache; of a block of which
 //! little is wanted only that is read. Writers' pieces are merged ([`pack`](super::pack)). Old bytes are read
-//! only where pieces lie close together with gaps between them; the extent is locked from that read to the
-//! write.
+//! only where pieces lie close together with gaps between them. The extent is locked from that read to the
+//! write, and the store reads and writes them in one turn: a truncation of a file of one stream takes no lock
+//! of the sweep.
 
 use super::extent::{BLOCK_BYTES, Extent};
 use super::hand::{HandWork, RECORDS_A_TURN, SweepState, give_way};
@@ -15,7 +16,7 @@ use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Counters as EnvCounters, WallTime};
 use shoal_pattern::ViewRun;
 use shoal_proto::Status;
-use shoal_store::StreamInfo;
+use shoal_store::{Over, StreamInfo};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
@@ -27,12 +28,16 @@ impl SweepState {
 
     /// Read the extents of a step, and cut what its readers want.
     pub(super) async fn read_step(self: &Rc<SweepState>, taken: &Taken, served: &mut Vec<(Extent, u64)>) {
+        let stream = taken.whole().stream;
+        let count = self.changes.of(stream);
         let read = self.sources(taken).await;
+        let is_unchanged = count == self.changes.of(stream);
         let mut readers: Vec<(Extent, u64)> = Vec::new();
         for (extent, wanted) in &taken.extents {
             readers.extend(wanted.readers.iter().map(|id| (*extent, *id)));
-            // Others came to the block while it was read. Where writers wait, too, this step is not theirs.
-            if read.as_ref().is_ok_and(|(_, whole)| whole.contains(&extent.from)) {
+            // Others came to the block while it was read. Where writers wait, too, this step is not theirs; nor
+            // where the stream was cut meanwhile: they came after that.
+            if is_unchanged && read.as_ref().is_ok_and(|(_, whole)| whole.contains(&extent.from)) {
                 for id in self.order.late_readers(extent) {
                     self.begin(id, extent, served);
                     readers.push((*extent, id));
@@ -163,7 +168,7 @@ impl SweepState {
         let blocks = taken.extents.len() as u64;
         add(&self.counters.blocks_written, blocks);
         add(&self.counters.blocks_merged, if pieces.sources.len() > 1 { blocks } else { 0 });
-        let written = self.write_pieces(&whole, &pieces, at).await;
+        let written = self.write_pieces(&whole, pieces, at).await;
         let mut requests = self.requests.borrow_mut();
         for id in ids {
             let Some(request) = requests.get_mut(&id) else { continue };
@@ -197,33 +202,43 @@ impl SweepState {
         (all, newest)
     }
 
-    async fn write_pieces(&self, of: &Extent, pieces: &Pieces, at: WallTime) -> Result<StreamInfo, Status> {
+    async fn write_pieces(
+        self: &Rc<Self>,
+        of: &Extent,
+        pieces: Pieces,
+        at: WallTime,
+    ) -> Result<StreamInfo, Status> {
         let cover = pieces.cover();
-        let merged = match is_dense(&cover) {
-            true => self.over_old(of, pieces, &cover).await?,
-            false => pieces.merged(&cover),
+        let written = match is_dense(&cover) {
+            true => {
+                self.collection.write_over(of.stream, of.generation, self.over_old(of, pieces, cover), at)
+            }
+            false => {
+                let Merged { runs, data, copied } = pieces.merged(&cover);
+                self.copied(copied);
+                self.collection.write(of.stream, of.generation, runs, data, at)
+            }
         };
-        let Merged { runs, data, copied } = merged;
-        self.copied(copied);
-        let writing = self.collection.write(of.stream, of.generation, runs, data, at);
-        writing.await.map_err(super::status_of)
+        written.await.map_err(super::status_of)
     }
 
-    /// The pieces with the old bytes of the gaps between them.
-    async fn over_old(&self, of: &Extent, pieces: &Pieces, cover: &Cover) -> Result<Merged, Status> {
-        let (Some(first), Some(last)) = (cover.first(), cover.last()) else {
-            return Ok(pieces.merged(cover));
+    /// The pieces with the old bytes of the gaps between them. Of a small stream the pieces alone: a handler
+    /// may replace its content meanwhile, and nothing is written back.
+    fn over_old(self: &Rc<Self>, of: &Extent, pieces: Pieces, cover: Cover) -> Over {
+        let span = cover.first().map_or(0, |first| first.start)..cover.last().map_or(0, |last| last.end);
+        let (state, blocks, from) = (self.clone(), of.len.div_ceil(BLOCK_BYTES), span.start);
+        let merge = move |old: Option<&[u8]>| {
+            let merged = match old {
+                Some(old) => {
+                    add(&state.counters.blocks_read_before, blocks);
+                    let forgotten = mutant::is(Mutant::MergedBlockForgets).then(|| vec![0; old.len()]);
+                    pieces.over(forgotten.as_deref().unwrap_or(old), from, &cover)
+                }
+                None => pieces.merged(&cover),
+            };
+            state.copied(merged.copied);
+            (merged.runs, merged.data)
         };
-        let from = first.start;
-        let (old, info) = self.read_run(of, from, last.end - from).await?;
-        if info.small {
-            // A handler may replace the content meanwhile: nothing is written back.
-            return Ok(pieces.merged(cover));
-        }
-        add(&self.counters.blocks_read_before, of.len.div_ceil(BLOCK_BYTES));
-        if mutant::is(Mutant::MergedBlockForgets) {
-            return Ok(pieces.over(&vec![0; old.len()], from, cover));
-        }
-        Ok(pieces.over(&old, from, cover))
+        Over { span, merge: Rc::new(merge) }
     }
 }

@@ -10,8 +10,8 @@ use shoal_env::local::{Notify, Reached};
 use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
 use shoal_store::{
-    Admission, Ask, Changes, Collection, Loaded, Lookup, LossId, Lsn, Module, ModuleKind, Needs, Scan, Space,
-    StoreCounters, StoreError, StreamInfo, SyncModes,
+    Admission, Ask, Changes, Collection, Loaded, Lookup, LossId, Lsn, Module, ModuleKind, Needs, Over, Scan,
+    Space, StoreCounters, StoreError, StreamInfo, SyncModes,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -32,7 +32,9 @@ pub struct Held {
     pub stalls: Cell<u32>,
     /// So many further writes to come are held after they are done.
     pub stalls_behind: Cell<u32>,
-    /// Appends and writes that are done and held.
+    /// So many reads to come are held after they are done.
+    pub reads_to_hold: Cell<u32>,
+    /// Reads, appends and writes that are done and held.
     pub done: Rc<Cell<u32>>,
     released: Notify,
     /// The journal has no room until [`Held::has_room`].
@@ -55,6 +57,7 @@ impl Held {
             wanted: Cell::default(),
             stalls: Cell::new(0),
             stalls_behind: Cell::new(0),
+            reads_to_hold: Cell::new(0),
             done: Rc::default(),
             released: Notify::default(),
             crowded: Rc::default(),
@@ -225,7 +228,12 @@ impl Module for Held {
         runs: Vec<ViewRun>,
         len: usize,
     ) -> LocalBoxFuture<'static, Result<(Bytes, StreamInfo), StoreError>> {
-        self.inner.read(handle, generation, runs, len)
+        let reading = self.inner.read(handle, generation, runs, len);
+        if self.reads_to_hold.get() == 0 {
+            return reading;
+        }
+        self.reads_to_hold.set(self.reads_to_hold.get() - 1);
+        self.held_behind(reading)
     }
 
     fn write(
@@ -248,6 +256,28 @@ impl Module for Held {
         Box::pin(async move {
             released.await;
             inner.write(handle, generation, runs, data, at).await
+        })
+    }
+
+    fn write_over(
+        &self,
+        handle: Handle,
+        generation: u64,
+        over: Over,
+        at: WallTime,
+    ) -> LocalBoxFuture<'static, Result<StreamInfo, StoreError>> {
+        if self.stalls_behind.get() > 0 {
+            self.stalls_behind.set(self.stalls_behind.get() - 1);
+            return self.held_behind(self.inner.write_over(handle, generation, over, at));
+        }
+        if self.stalls.get() == 0 {
+            return self.inner.write_over(handle, generation, over, at);
+        }
+        self.stalls.set(self.stalls.get() - 1);
+        let (released, inner) = (self.released.wait(), self.inner.clone());
+        Box::pin(async move {
+            released.await;
+            inner.write_over(handle, generation, over, at).await
         })
     }
 

@@ -4,7 +4,7 @@ use super::streams::bulk::Bulk;
 use super::{CollectionState, Disk, identity};
 use crate::stream_row::{StreamRow, stream_key};
 use crate::{
-    Admission, Ask, Changes, Loaded, Lookup, LossId, Lsn, Module, ModuleKind, Needs, Scan, Space,
+    Admission, Ask, Changes, Loaded, Lookup, LossId, Lsn, Module, ModuleKind, Needs, Over, Scan, Space,
     StoreCounters, StoreError, StreamInfo, SyncModes,
 };
 use bytes::Bytes;
@@ -183,6 +183,11 @@ impl Module for Disk {
         at: WallTime,
     ) -> Answer<StreamInfo> {
         self.change_only(handle, generation, Bulk::Write { runs, data }, at)
+    }
+
+    fn write_over(&self, handle: Handle, generation: u64, over: Over, at: WallTime) -> Answer<StreamInfo> {
+        let writing = self.collection().write_over(handle, generation, over, at);
+        Box::pin(async move { writing.await.map(|(_, info)| info) })
     }
 
     fn append(

@@ -36,7 +36,7 @@ impl Worker {
         let records = self.shared.scene.records_of(self.is_of_forks());
         match self.rng.below(5) {
             0..2 if shared => self.rng.pick(&records).copied(),
-            3 if !self.is_of_forks() => self.neighbours(),
+            3 => self.neighbours(),
             2 => {
                 let held: Vec<ObjectId> = self.held.iter().map(|held| held.object).collect();
                 let held: Vec<ObjectId> = held.into_iter().filter(|object| self.is_own(*object)).collect();
@@ -297,8 +297,7 @@ impl Worker {
     }
 
     pub(super) async fn truncate(&mut self) {
-        // Forks that others append to are left alone.
-        let Some(object) = self.target(!self.is_of_forks()) else { return };
+        let Some(object) = self.target(true) else { return };
         let size = match self.rng.below(4) {
             0 => 0,
             _ => PLACES[self.rng.below(9) as usize] + self.rng.below(300),

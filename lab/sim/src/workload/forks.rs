@@ -8,9 +8,6 @@
 //! a directory are the same functions. The differences are that no byte of a fork is ever on another server
 //! than its subfile, and that a name does not leave its subfile.
 //!
-//! No fork is truncated while it is appended to: of its several operations at once the lanes of files draw
-//! that.
-//!
 //! **A seed draws forks or not ([`are_drawn`]), and the other lanes draw the same either way.** So the seeds
 //! without forks are the runs that they were.
 
@@ -47,6 +44,7 @@ enum Act {
     Contended,
     Held,
     Descriptors,
+    InUse,
     List,
     Offered,
     Refused,
@@ -56,7 +54,7 @@ enum Act {
 }
 
 /// Each of them and how often it is drawn.
-const ACTS: [(Act, u64); 21] = [
+const ACTS: [(Act, u64); 22] = [
     (Act::Create, 14),
     (Act::Delete, 6),
     (Act::Rename, 5),
@@ -78,6 +76,7 @@ const ACTS: [(Act, u64); 21] = [
     (Act::MakeFile, 7),
     (Act::RenameFile, 2),
     (Act::RemoveFile, 5),
+    (Act::InUse, 3),
 ];
 
 /// Whether a seed's run has forked files: every fifth, where its techniques allow them.
@@ -126,6 +125,7 @@ impl Worker {
             Act::Contended => self.hot_file().await,
             Act::Held => self.remove_held().await,
             Act::Descriptors => self.descriptors().await,
+            Act::InUse => self.in_use().await,
             Act::List => self.list().await,
             Act::Offered => self.offered().await,
             Act::Refused => self.refused().await,

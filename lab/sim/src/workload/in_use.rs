@@ -22,7 +22,7 @@ impl Worker {
     pub(super) async fn in_use(&mut self) {
         let is_file = |object: &Object| object.kind == Kind::File && !object.is_public;
         let own = if self.rng.below(3) > 0 { self.own(is_file) } else { None };
-        let records = self.shared.scene.records.clone();
+        let records = self.shared.scene.records_of(self.is_of_forks());
         let object = own.as_ref().map(|(_, object)| *object).or_else(|| self.rng.pick(&records).copied());
         let Some(object) = object else { return };
         let mut slot = own.map(|(slot, _)| slot);
@@ -54,7 +54,9 @@ impl Worker {
                 }
                 (1, Some(_)) if modes.is_empty() => modes.push(0o600 | self.rng.below(0o100) as u32),
                 (_, Some(slot)) if moved.is_none() => {
-                    moved = Some((slot.clone(), (self.directory().0, self.fresh_name())));
+                    // A fork does not leave its subfile.
+                    let dir = if self.is_of_forks() { slot.0 } else { self.directory().0 };
+                    moved = Some((slot.clone(), (dir, self.fresh_name())));
                 }
                 _ => {}
             }

@@ -9,7 +9,7 @@ use shoal_pattern::ViewRun;
 use shoal_proto::Handle;
 use shoal_store::{
     Admission, Ask, Changes, Collection, Loaded, LoadedRange, Lookup, LossId, Lsn, Module, ModuleKind, Needs,
-    RangeNeed, Scan, Space, StoreCounters, StoreError, StreamInfo, SyncModes,
+    Over, RangeNeed, Scan, Space, StoreCounters, StoreError, StreamInfo, SyncModes,
 };
 
 pub struct Forgetful(pub Collection);
@@ -125,6 +125,10 @@ impl Module for Forgetful {
         at: WallTime,
     ) -> Waits<StreamInfo> {
         self.0.write(h, generation, runs, data, at)
+    }
+
+    fn write_over(&self, h: Handle, generation: u64, over: Over, at: WallTime) -> Waits<StreamInfo> {
+        self.0.write_over(h, generation, over, at)
     }
 
     fn append(

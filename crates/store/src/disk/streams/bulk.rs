@@ -4,7 +4,7 @@ use super::super::CollectionState;
 use super::gates::Pass;
 use crate::runs::{OFFSET_MAX, check_runs, runs_end};
 use crate::stream_row::{Home, StreamRow};
-use crate::{Changes, DataSync, LossId, StoreError, StreamInfo};
+use crate::{Changes, DataSync, LossId, Over, StoreError, StreamInfo};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::join;
 use shoal_env::{Counters, WallTime};
@@ -128,29 +128,62 @@ impl CollectionState {
         // Appends take their offset from the size: one at a time.
         let alone = matches!(bulk, Bulk::Append { .. });
         loop {
-            let (pass, row) = self.meet(handle, generation, alone).await?;
-            if bulk.is_beyond(&row) {
-                return Err(StoreError::Stale { current: row.generation });
+            let met = self.meet(handle, generation, alone).await?;
+            if let Some(done) = self.change_met(handle, met, &bulk, at).await? {
+                return Ok(done);
             }
-            if row.home == Home::File {
-                let done = self.change_file(handle, &row, &bulk, at).await;
-                drop(pass);
-                match done.transpose() {
-                    Some(done) => return self.settle_change(handle, done).await,
-                    // Cut meanwhile: repeat, after the cut.
-                    None => continue,
-                }
-            }
-            if bulk.content_end(&row) <= Changes::SMALL_MAX as u64 {
-                if let Some(done) = self.change_small(handle, &row, &bulk, at).await? {
-                    return Ok(done);
-                }
-                // Another change came between: repeat, on its result.
-                continue;
-            }
-            drop(pass);
-            self.move_to_file(handle).await?;
         }
+    }
+
+    /// Write runs with the old bytes between them. The old bytes are read in the same turn at the gate in
+    /// which they are written back; a cut that came between repeats both.
+    pub(crate) async fn write_over(
+        self: Rc<Self>,
+        handle: Handle,
+        generation: u64,
+        over: Over,
+        at: WallTime,
+    ) -> Result<Done, StoreError> {
+        let whole = over.whole()?;
+        loop {
+            let (pass, row) = self.meet(handle, generation, false).await?;
+            let old = match row.home == Home::File {
+                true => Some(self.read_file(handle, &row, &[whole], whole.len as usize).await?),
+                false => None,
+            };
+            let (runs, data) = (over.merge)(old.as_deref());
+            let bulk = Bulk::Write { runs, data };
+            bulk.check()?;
+            if let Some(done) = self.change_met(handle, (pass, row), &bulk, at).await? {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Change a stream whose gate is passed. `None`: to be repeated, because the stream was cut, got another
+    /// home, or another change came between.
+    async fn change_met(
+        self: &Rc<Self>,
+        handle: Handle,
+        (pass, row): (Pass, StreamRow),
+        bulk: &Bulk,
+        at: WallTime,
+    ) -> Result<Option<Done>, StoreError> {
+        if bulk.is_beyond(&row) {
+            return Err(StoreError::Stale { current: row.generation });
+        }
+        if row.home == Home::File {
+            let done = self.change_file(handle, &row, bulk, at).await;
+            drop(pass);
+            let Some(done) = done.transpose() else { return Ok(None) };
+            return self.settle_change(handle, done).await.map(Some);
+        }
+        if bulk.content_end(&row) <= Changes::SMALL_MAX as u64 {
+            return self.change_small(handle, &row, bulk, at).await;
+        }
+        drop(pass);
+        self.move_to_file(handle).await?;
+        Ok(None)
     }
 
     /// Cut away all bytes of a failed or overtaken write after the stream's end; then wait until the change
