@@ -35,8 +35,8 @@ impl SweepState {
         let mut readers: Vec<(Extent, u64)> = Vec::new();
         for (extent, wanted) in &taken.extents {
             readers.extend(wanted.readers.iter().map(|id| (*extent, *id)));
-            // Others came to the block while it was read. This step is not theirs where writers wait, too, nor
-            // where the stream was cut meanwhile: they may have come after that.
+            // Others came to the block while it was read. This step is not theirs where writers wait, too,
+            // nor where the stream was cut meanwhile: they may have come after that.
             if is_unchanged && read.as_ref().is_ok_and(|(_, whole)| whole.contains(&extent.from)) {
                 for id in self.order.late_readers(extent) {
                     self.begin(id, extent, served);
