@@ -3,7 +3,7 @@
 mod raw;
 
 use bytes::Bytes;
-use raw::held::Held;
+use raw::held::held;
 use raw::*;
 use shoal_env::Env;
 use shoal_pattern::Pattern;
@@ -57,16 +57,6 @@ impl File {
 async fn done(client: &mut Raw) {
     let (_, replies, _) = client.reply().await;
     assert_eq!(replies[0].status, Status::Ok);
-}
-
-/// One server with a store that can be held.
-async fn held(env: &Env) -> (Cluster, Rc<Held>) {
-    let mut cluster = Cluster::new(env, 1).await;
-    cluster.kill(0);
-    let held = Rc::new(Held::new(cluster.stores[0].clone()));
-    cluster.stores[0] = held.clone();
-    cluster.start(0).await;
-    (cluster, held)
 }
 
 async fn clients(env: &Env) -> (Cluster, [Raw; 2]) {

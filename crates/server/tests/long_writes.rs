@@ -4,6 +4,7 @@
 mod raw;
 
 use bytes::Bytes;
+use raw::held::held;
 use raw::*;
 use shoal_env::Env;
 use shoal_pattern::Pattern;
@@ -307,6 +308,36 @@ fn a_client_that_gives_nothing_holds_its_credit_until_its_time_limit_and_slows_n
         is_over(&env, &cluster).await;
         let all = file.read(&mut other, 0, LEN).await;
         assert!(all.iter().zip(0..).all(|(found, at)| *found == byte(at, 5)));
+    });
+}
+
+#[test]
+fn a_long_write_that_finds_the_disk_full_ends_with_whole_pieces_written_and_can_be_repeated() {
+    run(|env| async move {
+        let (cluster, held) = held(&env).await;
+        let mut client = cluster.client(0).await;
+        let file = File::new(&mut client).await;
+        // Room for one piece and a part of the next.
+        held.admits_bytes.set(Some(CHUNK + CHUNK / 2));
+        let tag = begin(&mut client, file.first(LEN)).await;
+        let (grants, reply) = give_all(&mut client, tag, 3).await;
+        assert_eq!(reply.status, Status::NoSpace);
+        is_over(&env, &cluster).await;
+        // The file ends with the last piece that was written.
+        let mut all = file.read(&mut client, 0, LEN).await.to_vec();
+        all.resize(LEN as usize, 0);
+        let is_of = |grant: &Grant, of: u8| {
+            let piece = &all[grant.from as usize..(grant.from + grant.len) as usize];
+            piece.iter().zip(grant.from..).all(|(found, at)| *found == if of == 0 { 0 } else { byte(at, of) })
+        };
+        let whole = grants.iter().filter(|grant| is_of(grant, 3)).count();
+        let untouched = grants.iter().filter(|grant| is_of(grant, 0)).count();
+        assert!(whole >= 1 && untouched >= 1 && whole + untouched == grants.len(), "{whole}, {untouched}");
+        held.admits_bytes.set(None);
+        let tag = begin(&mut client, file.first(LEN)).await;
+        assert_eq!(give_all(&mut client, tag, 4).await.1.status, Status::Ok);
+        let all = file.read(&mut client, 0, LEN).await;
+        assert!(all.iter().zip(0..).all(|(found, at)| *found == byte(at, 4)));
     });
 }
 

@@ -37,11 +37,23 @@ pub struct Held {
     /// Reads, appends and writes that are done and held.
     pub done: Rc<Cell<u32>>,
     released: Notify,
+    /// Room for so many bytes of streams; `None`: for all.
+    pub admits_bytes: Cell<Option<u64>>,
     /// The journal has no room until [`Held::has_room`].
     crowded: Rc<Cell<bool>>,
     /// Requests that wait for room.
     pub waits_for_room: Rc<Cell<u32>>,
     room: Notify,
+}
+
+/// One server with a store that can be held.
+pub async fn held(env: &shoal_env::Env) -> (super::Cluster, Rc<Held>) {
+    let mut cluster = super::Cluster::new(env, 1).await;
+    cluster.kill(0);
+    let held = Rc::new(Held::new(cluster.stores[0].clone()));
+    cluster.stores[0] = held.clone();
+    cluster.start(0).await;
+    (cluster, held)
 }
 
 impl Held {
@@ -60,6 +72,7 @@ impl Held {
             reads_to_hold: Cell::new(0),
             done: Rc::default(),
             released: Notify::default(),
+            admits_bytes: Cell::new(None),
             crowded: Rc::default(),
             waits_for_room: Rc::default(),
             room: Notify::default(),
@@ -177,6 +190,11 @@ impl Module for Held {
     }
 
     fn admit(&self, ask: Ask) -> LocalBoxFuture<'static, Result<Admission, StoreError>> {
+        if self.admits_bytes.get().is_some_and(|left| ask.stream_bytes > left) {
+            let refused = StoreError::NoSpace { available: 0, asked: ask.stream_bytes, reserve: 0 };
+            return Box::pin(std::future::ready(Err(refused)));
+        }
+        self.admits_bytes.set(self.admits_bytes.get().map(|left| left - ask.stream_bytes));
         if !self.crowded.get() {
             return self.inner.admit(ask);
         }
