@@ -5,6 +5,7 @@ mod composed;
 mod config;
 mod containers;
 mod coordinator;
+mod crowd;
 mod folders;
 mod frames;
 mod full;
