@@ -137,10 +137,11 @@ async fn first_of(
     read: impl Future<Output = Option<Read>>,
     again: impl Future<Output = ()>,
 ) -> Result<Option<Read>, Status> {
+    let goes_on = mutant::is(Mutant::PieceOfGivenUp);
     let gone = async {
-        match mutant::is(Mutant::PieceOfGivenUp) {
-            true => pending().await,
-            false => abandoned(compound.running.clone(), false).await,
+        abandoned(compound.running.clone(), false).await;
+        if goes_on {
+            shard.env.sleep(Duration::from_millis(1)).await;
         }
     };
     let next = async {
@@ -152,6 +153,7 @@ async fn first_of(
     let timed = shard.env.deadline(until, next);
     match select(pin!(timed), pin!(gone)).await {
         Either::Left((Ok(came), _)) => Ok(came),
+        Either::Right(_) if goes_on => Ok(None),
         Either::Left((Err(_), _)) | Either::Right(_) => Err(Status::TimedOut),
     }
 }
@@ -166,7 +168,7 @@ impl Flow {
         let mut until = self.until();
         loop {
             // Before the look for room: bytes that are written from then on are not overlooked.
-            let drained = self.waiter.line.drained().wait();
+            let drained = self.line().drained().wait();
             let begun = if self.is_cut { Begun::Nothing } else { self.begin_one()? };
             if self.is_cut && self.reading.is_empty() {
                 return Ok(self.walk.upto());
@@ -195,12 +197,12 @@ impl Flow {
 
     /// Begin to read the next piece, or walk on to it.
     fn begin_one(&mut self) -> Result<Begun, Status> {
-        let line = &self.waiter.line;
+        let line = self.line();
         let at_once = (limits::FLOW_CHUNKS_MAX / line.flows().max(1)).max(1);
         if self.reading.len() >= at_once {
             return Ok(Begun::Nothing);
         }
-        let room = line.room(limits::FLOW_CHUNK_BYTES, self.shard.credits.of(line));
+        let room = line.room(limits::FLOW_CHUNK_BYTES, self.shard.credits.of(&line));
         let Some(mut room) = room else { return Ok(Begun::Nothing) };
         let piece = match self.walk.step()? {
             PieceStep::Piece(piece) => piece,
@@ -233,7 +235,7 @@ impl Flow {
         self.shard.env.work(Cost::Operation, 1);
         let counters = &self.shard.counters;
         add(&counters.pieces_sent, 1);
-        let waiting = self.waiter.line.out_bytes() as u64;
+        let waiting = self.line().out_bytes() as u64;
         counters.piece_bytes_waiting_max.set(counters.piece_bytes_waiting_max.get().max(waiting));
         if let Some(session) = self.waiter.line.session.borrow().upgrade() {
             session.heard.set(session.heard.get().max(now));
