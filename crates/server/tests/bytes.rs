@@ -8,7 +8,6 @@ use raw::*;
 use shoal_env::Env;
 use shoal_pattern::Pattern;
 use shoal_proto::{Answer, Attr, Capability, Handle, Op, Rights, Share, Status, Transfer};
-use std::rc::Rc;
 
 /// A file, as its clients know it.
 struct File {
