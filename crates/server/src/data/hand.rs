@@ -43,7 +43,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 /// Runs of a request that are known at once.
-const BURST_RUNS: usize = 2048;
+pub(super) const BURST_RUNS: usize = 2048;
 /// Steps under way at once.
 const STEPS_MAX: usize = 16;
 /// Records that are copied before others get a turn.

@@ -8,8 +8,9 @@
 //! servers between. A piece is found by a walk that is bounded in steps, so that the cut of one never holds
 //! the thread: tiny records make small pieces.
 
+use super::hand::BURST_RUNS;
 use super::part::{StreamPart, end_of, place_of};
-use shoal_pattern::{Distribution, Pattern, View, Window, share_len};
+use shoal_pattern::{Distribution, Pattern, View, ViewRun, Window, share_len};
 use shoal_proto::{Status, Striping, Transfer, limits};
 use std::rc::Rc;
 
@@ -36,6 +37,15 @@ pub struct PartPiece {
     pub window: Window,
     /// Its bytes in the stream.
     pub part: StreamPart,
+}
+
+impl PartPiece {
+    /// Bytes of memory that it takes while it is read or written: its data, and the records of a burst, which
+    /// are more than the data where records are tiny.
+    pub fn bytes_in_hand(&self) -> usize {
+        let bytes = usize::try_from(self.part.len()).unwrap_or(usize::MAX);
+        bytes.saturating_add(bytes.min(BURST_RUNS) * size_of::<ViewRun>())
+    }
 }
 
 /// The pieces of a part, one after the other.

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
 /// Bytes that all connections of a shard hold for pieces, but for the one that each of them may hold.
-const BUDGET_BYTES: usize = 256 * 1024 * 1024;
+const BUDGET_BYTES: usize = 192 * 1024 * 1024;
 /// The part of what is left of the budget that one connection may take.
 const PART: usize = 8;
 

@@ -212,7 +212,7 @@ impl Flow {
                 return Ok(Begun::Nothing);
             }
         };
-        room.shrink_to(piece.part.len() as usize);
+        room.shrink_to(piece.bytes_in_hand());
         let (sweep, stream, generation) = (self.sweep(), self.stream, self.generation);
         self.reading.push(Box::pin(async move {
             let read = sweep.read(stream, generation, piece.part).await;

@@ -303,7 +303,7 @@ impl Pull {
             }
         };
         let bytes = piece.part.len();
-        room.shrink_to(bytes as usize);
+        room.shrink_to(piece.bytes_in_hand());
         let grant = self.grants.grant(piece.window, bytes);
         line.send(FrameKind::Grant, self.waiter.tag, &grant, &[]);
         add(&self.shard.counters.grants_sent, 1);
