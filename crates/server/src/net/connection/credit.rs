@@ -6,6 +6,7 @@
 //! and always one piece, so that none of them can keep a further one from going on.
 
 use super::Line;
+use shoal_env::local::{Permit, Semaphore};
 use shoal_proto::limits;
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -15,10 +16,20 @@ const BUDGET_BYTES: usize = 192 * 1024 * 1024;
 /// The part of what is left of the budget that one connection may take.
 const PART: usize = 8;
 
-/// The connections that hold something for long reads.
-#[derive(Default)]
+/// Transfers that walk to their next piece in one round of the thread. A walk over tiny records takes some
+/// 100 µs, so a small operation that comes meanwhile waits for that and not for every transfer in hand.
+const WALKS_MAX: u64 = 4;
+
+/// The connections that hold something for long transfers, and turns to walk.
 pub struct Credits {
     lines: RefCell<Vec<Weak<Line>>>,
+    walks: Semaphore,
+}
+
+impl Default for Credits {
+    fn default() -> Credits {
+        Credits { lines: RefCell::default(), walks: Semaphore::new(WALKS_MAX) }
+    }
 }
 
 impl Credits {
@@ -29,6 +40,16 @@ impl Credits {
         if !lines.iter().any(|other| other.as_ptr() == Rc::as_ptr(line)) {
             lines.push(Rc::downgrade(line));
         }
+    }
+
+    /// The turn to walk to a piece, if one is free: kept until the thread was given to others.
+    pub fn try_walk(&self) -> Option<Permit> {
+        self.walks.try_acquire(1)
+    }
+
+    /// The same, waiting for one.
+    pub async fn walk(&self) -> Permit {
+        self.walks.acquire(1).await
     }
 
     /// Bytes that all of them hold.

@@ -35,6 +35,7 @@ use shoal_pattern::Window;
 use shoal_proto::message::Piece;
 use shoal_proto::{ChangeCount, FrameKind, Handle, Status, StreamFacts, limits};
 use shoal_store::{Lsn, StreamInfo};
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -44,6 +45,8 @@ type Read = (PieceRoom, Window, Result<Bytes, Status>);
 
 /// Whether a piece was begun.
 enum Begun {
+    /// It has no turn to walk to the next one.
+    NoTurn,
     /// One, or a step of the way to it: there may be room for a further one.
     Piece,
     /// None: too many are under way, or there is no room, or no piece.
@@ -166,10 +169,20 @@ impl Flow {
     /// Send all pieces. Gives up to which packed byte.
     async fn run(&mut self, compound: &Compound) -> Result<u64, Status> {
         let mut until = self.until();
+        let turn = Cell::new(None);
+        let shard = self.shard.clone();
         loop {
             // Before the look for room: bytes that are written from then on are not overlooked.
             let drained = self.line().drained().wait();
-            let begun = if self.is_cut { Begun::Nothing } else { self.begin_one()? };
+            let mut walk = turn.take().or_else(|| shard.credits.try_walk());
+            let begun = match (self.is_cut, &walk) {
+                (true, _) => Begun::Nothing,
+                (false, None) => Begun::NoTurn,
+                (false, Some(_)) => self.begin_one()?,
+            };
+            if !matches!(begun, Begun::Piece) {
+                walk = None;
+            }
             if self.is_cut && self.reading.is_empty() {
                 return Ok(self.walk.upto());
             }
@@ -180,14 +193,17 @@ impl Flow {
                     false => reading.next().await,
                 }
             };
+            let (turn, credits) = (&turn, &shard.credits);
             let again = async move {
                 match begun {
+                    Begun::NoTurn => turn.set(Some(credits.walk().await)),
                     Begun::Piece => give_way().await,
                     Begun::Nothing if may_begin => drained.await,
                     Begun::Nothing => pending().await,
                 }
             };
             let came = first_of(&self.shard, compound, until, read, again).await?;
+            drop(walk);
             if let Some(read) = came {
                 self.sent(read)?;
                 until = self.until();

@@ -35,6 +35,7 @@ use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, Work as Cost};
 use shoal_proto::{Durability, FrameKind, Handle, Status, limits};
 use shoal_store::{DataSync, StreamInfo};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::rc::Rc;
@@ -45,6 +46,8 @@ type Written = Result<StreamInfo, Status>;
 
 /// Whether something was granted.
 enum Granted {
+    /// It has no turn to walk to the next piece.
+    NoTurn,
     /// A piece, or a step of the way to it: there may be room for a further one.
     Piece,
     /// Nothing: too many are under way, or there is no room, or all is granted.
@@ -160,6 +163,8 @@ pub(super) async fn receive(
 impl Pull {
     /// Pull and write all pieces.
     async fn run(&mut self, compound: &Compound) -> Result<(), Broken> {
+        let turn = Cell::new(None);
+        let shard = self.shard.clone();
         loop {
             // Before the looks: what comes from then on is not overlooked.
             let drained = self.waiter.line.drained().wait();
@@ -168,15 +173,25 @@ impl Pull {
             if self.gives_no_more() && !(self.is_cut && self.awaited.is_empty()) {
                 return Err(Broken::Failed(Status::Unavailable));
             }
-            let granted = if self.is_cut { Granted::Nothing } else { self.grant_one()? };
+            let mut walk = turn.take().or_else(|| shard.credits.try_walk());
+            let granted = match (self.is_cut, &walk) {
+                (true, _) => Granted::Nothing,
+                (false, None) => Granted::NoTurn,
+                (false, Some(_)) => self.grant_one()?,
+            };
+            if !matches!(granted, Granted::Piece) {
+                walk = None;
+            }
             let is_over = self.writing.is_empty() || mutant::is(Mutant::PulledEarly);
             if self.is_cut && self.awaited.is_empty() && is_over {
                 return Ok(());
             }
             let may_grant = !self.is_cut;
+            let (turn, credits) = (&turn, &shard.credits);
             let news = async move {
                 let again = async move {
                     match granted {
+                        Granted::NoTurn => turn.set(Some(credits.walk().await)),
                         Granted::Piece => give_way().await,
                         Granted::Nothing if may_grant => drained.await,
                         Granted::Nothing => pending().await,
@@ -184,7 +199,9 @@ impl Pull {
                 };
                 select(pin!(again), came).await;
             };
-            match self.next(compound, news).await {
+            let came = self.next(compound, news).await;
+            drop(walk);
+            match came {
                 Came::Written(written) => {
                     self.info = written?;
                     self.until = self.shard.env.now() + self.limit;
