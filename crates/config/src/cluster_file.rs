@@ -74,6 +74,10 @@ pub struct ServerEntry {
     pub roles: Vec<Role>,
     /// Where its data is.
     pub folder: PathBuf,
+    /// Folders on further disks: the bytes of larger files go there, spread over them. One may be added
+    /// later, none taken away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<PathBuf>,
 }
 
 /// A role, as written.

@@ -121,6 +121,8 @@ struct Plan {
     id: ServerId,
     listen: Vec<Address>,
     folder: PathBuf,
+    /// Folders of streams' files on further disks.
+    streams: Vec<PathBuf>,
     collections: Vec<(CollectionEntry, ClusterMap)>,
     keys: Keys,
     spans: Spans,
@@ -269,6 +271,7 @@ impl Plan {
             id: ServerId(id),
             listen: entry.addresses()?,
             folder: cluster.path(&entry.folder),
+            streams: entry.streams.iter().map(|streams| cluster.path(streams)).collect(),
             collections,
             keys,
             spans,
@@ -337,7 +340,7 @@ impl Plan {
     }
 
     async fn begin(self, env: &Env) -> Result<ServerHandle> {
-        let Plan { id, listen, folder, collections, keys, spans, root, connections, record } = self;
+        let Plan { id, listen, folder, streams, collections, keys, spans, root, connections, record } = self;
         let explain_all = |error, name: &str| match error {
             StoreError::Missing(why) => Missing::new(id, &folder, name, &why).into(),
             StoreError::Foreign(why) => Missing::exchanged(id, &folder, name, &why).into(),
@@ -347,6 +350,8 @@ impl Plan {
         for (entry, map) in collections {
             keep_private(&folder.join(&entry.name));
             let mut config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
+            config.stream_folders = streams.iter().map(|streams| streams.join(&entry.name)).collect();
+            config.stream_folders.iter().for_each(|folder| keep_private(folder));
             // A store is made only where none is known.
             config.store = record.of(&map.fs_id).0;
             config.create = record.may_make(&map.fs_id);

@@ -21,6 +21,9 @@ pub struct Identity {
 pub struct CollectionConfig {
     /// The folder that holds everything (module `disk`; the others keep nothing).
     pub dir: PathBuf,
+    /// Folders for the files of large streams, on disks of their own: new files go to these. None: to the
+    /// store's folder, or to those that it had before. One that is new is added; none may be taken away.
+    pub stream_folders: Vec<PathBuf>,
     /// The module: the one a new collection gets; an existing folder of another module is refused.
     pub module: ModuleKind,
     /// The owner of the data.
@@ -95,6 +98,7 @@ impl CollectionConfig {
     pub fn new(dir: impl Into<PathBuf>, module: ModuleKind, identity: Identity) -> CollectionConfig {
         CollectionConfig {
             dir: dir.into(),
+            stream_folders: Vec::new(),
             module,
             identity,
             create: true,

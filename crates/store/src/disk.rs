@@ -15,6 +15,7 @@
 //! journal/       segments                                   (journal/group.rs)
 //! tables/        the checkpointed rows                      (table.rs)
 //! streams/xx/    local files of large streams
+//! stream-folders the folders of such files on other disks    (streams/folders.rs)
 //! ```
 //!
 //! Everything here belongs to the shard's thread. **Invariant: a `RefCell` is never borrowed over an
@@ -38,6 +39,7 @@ mod value_log_gc;
 
 pub(crate) use identity::succeed;
 pub(crate) use open::open;
+pub(crate) use streams::folders::FolderNumber;
 
 use crate::{CollectionConfig, LossId, Lsn, StoreCounters, StoreError, SyncModes};
 use admit::Ledger;

@@ -12,10 +12,11 @@
 //! 17 space taken, as far as known u64
 //! 25 bits                        u8: 1 a write time follows, 2 a file was its home before
 //! 26 time of the newest write    i64 (0 if none)
-//! 34 home                        u8: 0 tiny, 1 log, 2 file, 3 file that no sync has covered yet
+//! 34 home                        u8: 0 tiny, 1 log, 2 file, 3 file that no sync has covered yet; 4 and 5
+//!                                the same in a folder of its own number
 //! 35 tiny: the content
 //!    log:  segment u64, its generation u64, offset u64, stored bytes u32, CRC-32C u32, bytes still valid u32
-//!    file: nothing
+//!    file: nothing; 4 and 5: number of the folder u16
 //! ```
 //!
 //! A stream that held no byte and never had a file gets one without a sync (*loose*): none of its bytes is
@@ -23,6 +24,7 @@
 //! again, empty. The first sync of the stream covers the name too.
 
 use crate::StoreError;
+use crate::disk::FolderNumber;
 use bytes::Bytes;
 use shoal_env::WallTime;
 use shoal_proto::Handle;
@@ -102,6 +104,8 @@ pub(crate) struct StreamRow {
     pub valid: u32,
     /// Home file: no sync has covered the file and its name yet; after a power cut it may not be there.
     pub loose: bool,
+    /// Home file: the folder of its file.
+    pub folder: FolderNumber,
     /// A file was its home before: a power cut may restore older bytes under its name.
     pub had_file: bool,
 }
@@ -123,6 +127,7 @@ impl StreamRow {
             tiny: Bytes::new(),
             valid: 0,
             loose: false,
+            folder: FolderNumber::default(),
             had_file: false,
         }
     }
@@ -174,7 +179,16 @@ impl StreamRow {
                 out.extend_from_slice(&crc.to_le_bytes());
                 out.extend_from_slice(&self.valid.to_le_bytes());
             }
-            Home::File => out.push(if self.loose { 3 } else { 2 }),
+            Home::File => {
+                let home = if self.loose { 3 } else { 2 };
+                match self.folder {
+                    FolderNumber(0) => out.push(home),
+                    FolderNumber(folder) => {
+                        out.push(home + 2);
+                        out.extend_from_slice(&folder.to_le_bytes());
+                    }
+                }
+            }
         }
         out.into()
     }
@@ -205,8 +219,12 @@ impl StreamRow {
                 };
                 (home, Bytes::new(), u32_at(HEAD + 32)?.min(len))
             }
-            2 | 3 => (Home::File, Bytes::new(), 0),
+            2..=5 => (Home::File, Bytes::new(), 0),
             _ => return None,
+        };
+        let folder = match *row.get(34)? {
+            4 | 5 => u16::from_le_bytes(row.get(HEAD..HEAD + 2)?.try_into().ok()?),
+            _ => 0,
         };
         Some(StreamRow {
             generation: u64_at(1)?,
@@ -216,7 +234,8 @@ impl StreamRow {
             home,
             tiny,
             valid,
-            loose: *row.get(34)? == 3,
+            loose: matches!(*row.get(34)?, 3 | 5),
+            folder: FolderNumber(folder),
             had_file: bits & HAD_FILE != 0,
         })
     }
@@ -238,7 +257,9 @@ mod tests {
         let log = StreamRow { home, valid: 4, ..StreamRow::empty(9) };
         let file = StreamRow { home: Home::File, space: 4096, ..StreamRow::empty(1) };
         let loose = StreamRow { loose: true, ..file.clone() };
-        for row in [tiny, log, file.emptied(2), file, loose] {
+        let elsewhere = StreamRow { folder: FolderNumber(259), ..file.clone() };
+        let loose_there = StreamRow { loose: true, ..elsewhere.clone() };
+        for row in [tiny, log, file.emptied(2), file, loose, elsewhere, loose_there] {
             assert_eq!(StreamRow::decode(&row.encode()).unwrap(), row);
         }
     }

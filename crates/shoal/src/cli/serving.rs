@@ -273,6 +273,9 @@ pub struct AddServer {
     /// Folder of its data.
     #[arg(long, value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
+    /// A folder on a further disk for the bytes of larger files; repeat it for more disks.
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub streams: Vec<PathBuf>,
     /// Its roles [default: both].
     #[arg(long, value_enum)]
     pub role: Vec<Role>,

@@ -18,7 +18,13 @@ pub fn run(args: AddServer) -> Result<ExitCode> {
     cluster = ClusterFile::load(&args.config)?;
     let id = cluster.server.len();
     let roles = if args.role.is_empty() { vec![Role::Metadata, Role::Data] } else { args.role.clone() };
-    let entry = ServerEntry { moved: 0, listen: args.listen.clone(), roles, folder: args.folder.clone() };
+    let entry = ServerEntry {
+        moved: 0,
+        listen: args.listen.clone(),
+        roles,
+        folder: args.folder.clone(),
+        streams: args.streams.clone(),
+    };
     let bits = entry.role_bits();
     let before = cluster.clone();
     cluster.server.push(entry);

@@ -93,6 +93,7 @@ fn server(text: &str) -> Result<ServerEntry> {
         listen: vec![address.to_owned()],
         roles: vec![Role::Metadata, Role::Data],
         folder: folder.into(),
+        streams: Vec::new(),
     })
 }
 

@@ -234,6 +234,7 @@ fn next(
         moved: last.moved,
         roles: Vec::new(),
         folder: PathBuf::new(),
+        streams: Vec::new(),
     };
     let listen = before.moved_to(new)?;
     // Of one that is there, nothing is counted again; but where two commands at once came to different ends

@@ -336,6 +336,7 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
             listen,
             roles: vec![crate::cluster_file::Role::Metadata, crate::cluster_file::Role::Data],
             folder: name.into(),
+            streams: Vec::new(),
         });
     }
     Ok(())

@@ -7,10 +7,12 @@
 
 use super::CollectionState;
 use super::row_layers::FROZEN_MAX;
+use super::streams::folders::FolderNumber;
 use crate::{Admission, Ask, Space, StoreError};
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, ready};
-use shoal_env::Instant;
+use shoal_env::{DiskSpace, Instant};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,20 +21,54 @@ const SAMPLE_SPAN: Duration = Duration::from_millis(250);
 /// A batch may be alone in its group: header and alignment.
 const GROUP_OVERHEAD: u64 = 8192;
 
-/// The known state of space.
+/// The known state of the space of some disks together.
 #[derive(Default)]
-pub(super) struct Ledger {
+struct Disks {
     total: u64,
     /// Free bytes by the last sample.
     available: u64,
-    /// The disk's number ([`shoal_env::DiskSpace::disk`]).
-    disk: u64,
-    sampled: Option<Instant>,
-    sampling: bool,
     /// Granted and released since: taken, as far as is known.
     taken: u64,
     /// Granted.
     outstanding: u64,
+}
+
+impl Disks {
+    fn left(&self) -> u64 {
+        self.available.saturating_sub(self.taken.saturating_add(self.outstanding))
+    }
+
+    fn grant(&mut self, bytes: u64) {
+        self.outstanding += bytes;
+    }
+
+    /// What was granted is used, as far as is known.
+    fn release(&mut self, bytes: u64) {
+        self.outstanding = self.outstanding.saturating_sub(bytes);
+        self.taken = self.taken.saturating_add(bytes);
+    }
+
+    /// A sample was made. `before`: taken when it began; bytes released during the sample may or may not be
+    /// in its result, and continue to count.
+    fn sampled(&mut self, before: u64, total: u64, available: u64) {
+        (self.total, self.available) = (total, available);
+        self.taken = self.taken.saturating_sub(before);
+    }
+}
+
+/// The known state of space.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// The disk of the journal and the tables; of the streams' files too, if they have no others.
+    own: Disks,
+    /// The disks of the streams' files, if they have their own.
+    streams: Option<Disks>,
+    /// Free bytes for each folder of streams' files, by number.
+    free: Vec<u64>,
+    /// The number of the disk ([`shoal_env::DiskSpace::disk`]), or of these disks together.
+    disk: u64,
+    sampled: Option<Instant>,
+    sampling: bool,
     /// Granted of the journal's room.
     room_outstanding: u64,
     /// Room of the journal that a change waits for.
@@ -44,12 +80,39 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    fn left(&self) -> u64 {
-        self.available.saturating_sub(self.taken.saturating_add(self.outstanding))
+    /// Free bytes on the disk of a folder of streams' files.
+    pub fn free_in(&self, folder: FolderNumber) -> u64 {
+        self.free.get(usize::from(folder.0)).copied().unwrap_or(0)
+    }
+
+    /// Bytes of an ask for the own disk, and for the streams' if they have their own.
+    fn shares(&self, ask: &Ask) -> (u64, u64) {
+        match self.streams {
+            Some(_) => (ask.journal_bytes, ask.stream_bytes),
+            None => (ask.journal_bytes.saturating_add(ask.stream_bytes), 0),
+        }
+    }
+
+    /// The free bytes that are too few for an ask, and its bytes there.
+    fn lacks(&self, ask: &Ask, reserve: u64) -> Option<(u64, u64)> {
+        let (own, streams) = self.shares(ask);
+        let is_short = |disks: &Disks, asked: u64| {
+            (disks.left() < asked.saturating_add(reserve)).then_some((disks.left(), asked))
+        };
+        let of_streams = self.streams.as_ref().filter(|_| streams > 0);
+        is_short(&self.own, own).or_else(|| of_streams.and_then(|disks| is_short(disks, streams)))
     }
 
     fn old(&self, now: Instant) -> bool {
-        self.sampled.is_none_or(|at| now.since(at) > SAMPLE_SPAN) || self.taken > self.available / 16
+        let is_used = |disks: &Disks| disks.taken > disks.available / 16;
+        self.sampled.is_none_or(|at| now.since(at) > SAMPLE_SPAN)
+            || is_used(&self.own)
+            || self.streams.as_ref().is_some_and(is_used)
+    }
+
+    /// Free bytes for data.
+    fn available(&self) -> u64 {
+        self.streams.as_ref().unwrap_or(&self.own).available
     }
 }
 
@@ -96,14 +159,17 @@ impl CollectionState {
     }
 
     fn judge_ask(&self, ask: &Ask) -> Judged {
-        let asked = ask.journal_bytes.saturating_add(ask.stream_bytes);
         let mut ledger = self.ledger.borrow_mut();
         let reserve = if ask.frees { 0 } else { self.config.reserve_bytes };
-        let left = ledger.left();
+        let (left, asked) = (ledger.own.left(), ledger.shares(ask).0);
+        let refused = |(available, asked)| Judged::Refused(StoreError::NoSpace { available, asked, reserve });
         // An operation that frees space is never refused because of an estimate: its record goes into
         // prewritten space.
-        if !ask.frees && (ledger.sampled.is_none() || left < asked.saturating_add(reserve)) {
-            return Judged::Refused(StoreError::NoSpace { available: left, asked, reserve });
+        if !ask.frees {
+            let unknown = ledger.sampled.is_none().then_some((left, asked));
+            if let Some(lacking) = unknown.or_else(|| ledger.lacks(ask, reserve)) {
+                return refused(lacking);
+            }
         }
         let needed = ledger.room_outstanding + ask.journal_bytes + GROUP_OVERHEAD;
         let room = self.journal.borrow().room();
@@ -123,26 +189,32 @@ impl CollectionState {
             ledger.room_wanted = ledger.room_wanted.max(needed);
         }
         if ledger.stuck && !crowded {
-            return Judged::Refused(StoreError::NoSpace { available: left, asked, reserve });
+            return refused((left, asked));
         }
         Judged::Wait
     }
 
     fn grant(self: &Rc<Self>, ask: &Ask) -> Admission {
-        let asked = ask.journal_bytes.saturating_add(ask.stream_bytes);
         let room = ask.journal_bytes + GROUP_OVERHEAD;
-        {
+        let (own, streams) = {
             let mut ledger = self.ledger.borrow_mut();
-            ledger.outstanding += asked;
+            let (own, streams) = ledger.shares(ask);
+            ledger.own.grant(own);
+            if let Some(disks) = &mut ledger.streams {
+                disks.grant(streams);
+            }
             ledger.room_outstanding += room;
             ledger.room_wanted = 0;
-        }
+            (own, streams)
+        };
         let collection = self.clone();
         Admission(Some(Box::new(move || {
             let mut ledger = collection.ledger.borrow_mut();
-            ledger.outstanding = ledger.outstanding.saturating_sub(asked);
+            ledger.own.release(own);
+            if let Some(disks) = &mut ledger.streams {
+                disks.release(streams);
+            }
             ledger.room_outstanding = ledger.room_outstanding.saturating_sub(room);
-            ledger.taken = ledger.taken.saturating_add(asked);
             if ledger.room_wanted > 0 {
                 drop(ledger);
                 collection.room.wake_all();
@@ -166,34 +238,50 @@ impl CollectionState {
     }
 
     pub(super) async fn sample(&self) -> Result<(), StoreError> {
-        // Bytes released during the sample may or may not be in its result: they continue to count.
-        let before = self.ledger.borrow().taken;
-        let asked = self.env.space(&self.config.dir).await;
-        let space = asked.map_err(|error| StoreError::io("reading the free space", &error))?;
+        let taken =
+            |ledger: &Ledger| (ledger.own.taken, ledger.streams.as_ref().map_or(0, |disks| disks.taken));
+        let before = taken(&self.ledger.borrow());
+        let own = self.free_space(&self.config.dir).await?;
+        let mut spaces = Vec::new();
+        // The first folder is on the own disk.
+        for folder in self.files.folders().iter().skip(1) {
+            spaces.push(self.free_space(folder).await?);
+        }
         let now = self.env.now();
         let mut ledger = self.ledger.borrow_mut();
-        ledger.total = space.total;
-        ledger.available = space.available;
-        ledger.disk = space.disk;
-        ledger.taken = ledger.taken.saturating_sub(before);
+        ledger.own.sampled(before.0, own.total, own.available);
+        ledger.free = std::iter::once(&own).chain(&spaces).map(|space| space.available).collect();
+        ledger.disk = own.disk;
+        if !spaces.is_empty() {
+            let disks = distinct(spaces);
+            let sum = |of: fn(&DiskSpace) -> u64| disks.iter().map(of).fold(0, u64::saturating_add);
+            let (total, available) = (sum(|disk| disk.total), sum(|disk| disk.available));
+            ledger.disk = disks.iter().fold(0, |all, disk| (all ^ disk.disk).rotate_left(7));
+            ledger.streams.get_or_insert_default().sampled(before.1, total, available);
+        }
         ledger.sampled = Some(now);
         Ok(())
+    }
+
+    async fn free_space(&self, path: &Path) -> Result<DiskSpace, StoreError> {
+        let asked = self.env.space(path).await;
+        asked.map_err(|error| StoreError::io(format!("reading the free space of {}", path.display()), &error))
     }
 
     /// The `NoSpace` error, with the figures.
     pub(super) async fn no_space(&self, asked: u64) -> StoreError {
         // If even that fails, use the old figures.
         drop(self.sample().await);
-        let available = self.ledger.borrow().available;
+        let available = self.ledger.borrow().available();
         StoreError::NoSpace { available, asked, reserve: self.config.reserve_bytes }
     }
 
     pub(super) async fn space(&self) -> Result<Space, StoreError> {
         self.sample().await?;
         let ledger = self.ledger.borrow();
-        let (free, reserve) = (ledger.available, self.config.reserve_bytes);
+        let (free, reserve) = (ledger.available(), self.config.reserve_bytes);
         Ok(Space {
-            total: ledger.total,
+            total: ledger.streams.as_ref().unwrap_or(&ledger.own).total,
             available: free.saturating_sub(reserve),
             disk: ledger.disk,
             free,
@@ -203,4 +291,11 @@ impl CollectionState {
             stuck: ledger.stuck,
         })
     }
+}
+
+/// Each disk once, in order of their numbers; one without a number counts for itself.
+fn distinct(mut spaces: Vec<DiskSpace>) -> Vec<DiskSpace> {
+    spaces.sort_by_key(|space| space.disk);
+    spaces.dedup_by(|one, other| one.disk == other.disk && one.disk != 0);
+    spaces
 }

@@ -201,10 +201,10 @@ impl CollectionState {
     fn afterwards(self: &Rc<Self>, lsn: Lsn, staged: Vec<Staged>) {
         for staged in staged {
             self.weak.borrow_mut().remove(&staged.handle);
-            let was_file = staged.before.is_some_and(|row| row.home == Home::File);
+            let before = staged.before.filter(|row| row.home == Home::File).map(|row| row.folder);
             let is_file = staged.after.as_ref().is_some_and(|row| row.home == Home::File);
-            if was_file && !is_file {
-                self.follow(staged.handle, lsn, Afterwards::Unlink);
+            if let (Some(folder), false) = (before, is_file) {
+                self.follow(staged.handle, lsn, Afterwards::Unlink(folder));
             } else if let (Some(cut), true) = (staged.cut, is_file) {
                 self.follow(staged.handle, lsn, Afterwards::Cut(cut));
             }

@@ -22,6 +22,7 @@ use super::load::Loads;
 use super::row_layers::RowLayers;
 use super::streams::contents::Contents;
 use super::streams::files::StreamFiles;
+use super::streams::folders::{self, FolderNumber};
 use super::streams::gates::Gates;
 use super::table::file::FileTable;
 use super::table::live::Live;
@@ -95,11 +96,7 @@ async fn stream_folders(env: &Env, dir: &Path, has_records: bool) -> Result<(), 
     if has_records {
         return match StreamFiles::missing_folder(env, &streams).await {
             None => Ok(()),
-            Some(missing) => Err(StoreError::Damaged(format!(
-                "{0} is not there: the bytes of larger files were in it; bring it back from a copy (to give them up, make it: \
-                 `mkdir -p {0}`)",
-                missing.display()
-            ))),
+            Some(missing) => Err(lost_folder(&missing)),
         };
     }
     let made = async {
@@ -108,6 +105,15 @@ async fn stream_folders(env: &Env, dir: &Path, has_records: bool) -> Result<(), 
         env.sync_dir(dir).await
     };
     made.await.map_err(|error| StoreError::io(format!("preparing {}", streams.display()), &error))
+}
+
+/// The refusal of a store that lacks a part of the files of its streams.
+pub(crate) fn lost_folder(missing: &Path) -> StoreError {
+    StoreError::Damaged(format!(
+        "{0} is not there: the bytes of larger files were in it; bring it back from a copy (to give them up, make it: \
+         `mkdir -p {0}`)",
+        missing.display()
+    ))
 }
 
 /// Lock the folder until this environment ends.
@@ -162,6 +168,7 @@ async fn recover(
         )));
     }
     stream_folders(&env, &config.dir, checkpoint > Lsn(0) || !reader.is_empty()).await?;
+    let folders = folders::open(&env, &config, &kept).await?;
     let replayed = reader.replay(checkpoint).await?;
     env.crash_point(crash_point::START_REPLAYED, 0);
     count_live(table.as_ref(), &replayed.rows, &mut live).await?;
@@ -207,7 +214,7 @@ async fn recover(
         journal: RefCell::new(journal),
         opened_at: replayed.last,
         checkpointed: Cell::new(checkpoint),
-        files: StreamFiles::new(env.clone(), config.dir.join(STREAMS), config.open_files),
+        files: StreamFiles::new(env.clone(), folders, config.open_files),
         gates: Gates::default(),
         cuts: RefCell::default(),
         contents: RefCell::new(Contents::new(config.data_cache_bytes)),
@@ -324,24 +331,10 @@ impl CollectionState {
 
     async fn settle_files(self: &Rc<Self>) -> Result<(), StoreError> {
         let mut kept = false;
-        for folder in 0..=255 {
-            let files = self.files.list(folder).await?;
-            let mut removed = false;
-            for part in files.chunks(FILES_AT_ONCE) {
-                // All rows at once; those of a part fit into the cache.
-                let keys =
-                    part.iter().map(|(handle, _)| Bytes::copy_from_slice(&stream_key(*handle))).collect();
-                self.load(Needs { keys, ..Needs::default() }, crate::Loaded::default()).await?;
-                for (handle, len) in part {
-                    let is_kept = self.settle_file(*handle, *len).await?;
-                    removed |= !is_kept;
-                    kept |= is_kept;
-                }
-            }
-            if removed && let Some((handle, _)) = files.first() {
-                // A later power cut must not restore them under a stream that had none, as far as its row
-                // knows.
-                self.files.sync_name(*handle).await?;
+        for number in 0..self.files.folders().len() {
+            let folder = FolderNumber(u16::try_from(number).unwrap_or(u16::MAX));
+            for last_byte in 0..=255 {
+                kept |= self.settle_part(folder, last_byte).await?;
             }
         }
         if !kept {
@@ -350,12 +343,38 @@ impl CollectionState {
         Ok(())
     }
 
+    /// Settle the files of one folder whose handles have this last byte. Returns whether any is a home.
+    async fn settle_part(self: &Rc<Self>, folder: FolderNumber, last_byte: u8) -> Result<bool, StoreError> {
+        let files = self.files.list(folder, last_byte).await?;
+        let (mut kept, mut removed) = (false, false);
+        for part in files.chunks(FILES_AT_ONCE) {
+            // All rows at once; those of a part fit into the cache.
+            let keys = part.iter().map(|(handle, _)| Bytes::copy_from_slice(&stream_key(*handle))).collect();
+            self.load(Needs { keys, ..Needs::default() }, crate::Loaded::default()).await?;
+            for (handle, len) in part {
+                let is_kept = self.settle_file(*handle, folder, *len).await?;
+                removed |= !is_kept;
+                kept |= is_kept;
+            }
+        }
+        if removed && let Some((handle, _)) = files.first() {
+            // A later power cut must not restore them under a stream that had none, as far as its row knows.
+            self.files.sync_name(*handle, folder).await?;
+        }
+        Ok(kept)
+    }
+
     /// Keep the file if it is a stream's home; else remove it. Returns whether it is.
-    async fn settle_file(self: &Rc<Self>, handle: Handle, len: u64) -> Result<bool, StoreError> {
+    async fn settle_file(
+        self: &Rc<Self>,
+        handle: Handle,
+        folder: FolderNumber,
+        len: u64,
+    ) -> Result<bool, StoreError> {
         let row = match self.wait_row(handle).await {
-            Ok((row, _)) if row.home == Home::File => row,
+            Ok((row, _)) if row.home == Home::File && row.folder == folder => row,
             Ok(_) | Err(StoreError::NoStream) => {
-                self.files.remove(handle).await?;
+                self.files.remove(handle, folder).await?;
                 return Ok(false);
             }
             Err(error) => return Err(error),

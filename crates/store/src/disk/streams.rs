@@ -4,6 +4,7 @@ pub(super) mod after;
 pub(super) mod bulk;
 pub(super) mod contents;
 pub(super) mod files;
+pub(super) mod folders;
 pub(super) mod gates;
 pub(super) mod large;
 pub(super) mod small;

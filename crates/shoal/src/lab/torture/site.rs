@@ -78,6 +78,7 @@ impl Site {
                 Some(folder) if id + 1 == listen.len() => folder.clone(),
                 _ => format!("server-{id}").into(),
             },
+            streams: Vec::new(),
         };
         let mut cluster = ClusterFile {
             key: "key".into(),

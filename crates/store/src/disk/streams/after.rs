@@ -6,6 +6,7 @@
 
 use super::super::CollectionState;
 use super::super::apply::{Manner, intent_key};
+use super::folders::FolderNumber;
 use crate::stream_row::Home;
 use crate::{Changes, Loaded, Lsn, StoreError, Strength};
 use bytes::Bytes;
@@ -16,8 +17,8 @@ use std::rc::Rc;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Afterwards {
-    /// The file is not the stream's home any more.
-    Unlink,
+    /// The file in this folder is not the stream's home any more.
+    Unlink(FolderNumber),
     /// The file is to be cut to this size: the durable intent is part of the batch, the durable completion
     /// follows.
     Cut(u64),
@@ -68,7 +69,7 @@ impl CollectionState {
     pub(crate) fn follow(self: &Rc<Self>, handle: Handle, lsn: Lsn, what: Afterwards) {
         let turn = self.gates.request(handle, true);
         let begun = match what {
-            Afterwards::Unlink => crash_point::UNLINK_WAITS,
+            Afterwards::Unlink(_) => crash_point::UNLINK_WAITS,
             Afterwards::Cut(_) => crash_point::CUT_INTENDED,
         };
         self.env.crash_point(begun, handle.0);
@@ -92,9 +93,9 @@ impl CollectionState {
     ) -> Result<(), StoreError> {
         self.wait_durable(lsn).await?;
         match what {
-            Afterwards::Unlink => {
+            Afterwards::Unlink(folder) => {
                 self.env.crash_point(crash_point::UNLINK_BEGINS, handle.0);
-                self.files.remove(handle).await?;
+                self.files.remove(handle, folder).await?;
                 self.env.crash_point(crash_point::UNLINK_DONE, handle.0);
                 Ok(())
             }
@@ -114,7 +115,7 @@ impl CollectionState {
             Err(error) => return Err(error),
         };
         if let Some(row) = &row {
-            let file = self.file(handle, row.loose).await?;
+            let file = self.file(handle, row).await?;
             let cut = async {
                 if file.len().await? > size {
                     file.truncate(size).await?;

@@ -182,7 +182,7 @@ impl CollectionState {
             return self.change_small(handle, &row, bulk, at).await;
         }
         drop(pass);
-        self.move_to_file(handle).await?;
+        self.move_to_file(handle, bulk.content_end(&row)).await?;
         Ok(None)
     }
 

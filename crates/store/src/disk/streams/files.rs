@@ -1,5 +1,5 @@
 //! The local files of large streams: `streams/xx/hhhhhhhhhhhhhhhh`, named by the handle, in the folder of
-//! its last byte.
+//! its last byte; or the same in a [folder](super::folders) on another disk, if the stream's row names one.
 //!
 //! A bounded number is kept open. **Invariant: a changed file is synced before it is closed.** The kernel
 //! reports a failed write to those that hold the file open, and to the next opener only while it still has
@@ -7,7 +7,9 @@
 //! through a new descriptor would then succeed. While it is open, its inode stays.
 
 use super::super::CollectionState;
+use super::folders::FolderNumber;
 use crate::StoreError;
+use crate::stream_row::StreamRow;
 use futures_util::future::join_all;
 use lru::LruCache;
 use shoal_env::local::{Notify, Semaphore};
@@ -23,7 +25,8 @@ use std::rc::Rc;
 
 pub(crate) struct StreamFiles {
     env: Env,
-    dir: PathBuf,
+    /// By their numbers.
+    folders: Vec<PathBuf>,
     open: RefCell<LruCache<Handle, File>>,
     /// Of the files changed or synced lately; unknown for others.
     states: RefCell<LruCache<Handle, State>>,
@@ -74,18 +77,14 @@ enum State {
 /// States kept for each file that may be open.
 const STATES_PER_FILE: usize = 8;
 
-/// The folder of a handle's file.
-fn folder(handle: Handle) -> String {
-    format!("{:02x}", handle.0 & 0xff)
-}
-
 impl StreamFiles {
-    pub fn new(env: Env, dir: PathBuf, open_max: usize) -> StreamFiles {
+    /// The files in these folders, by number; so many are kept open.
+    pub fn new(env: Env, folders: Vec<PathBuf>, open_max: usize) -> StreamFiles {
         let open_max = NonZeroUsize::new(open_max).unwrap_or(NonZeroUsize::MIN);
         let states_max = open_max.saturating_mul(NonZeroUsize::MIN.saturating_add(STATES_PER_FILE - 1));
         StreamFiles {
             env,
-            dir,
+            folders,
             open: RefCell::new(LruCache::new(open_max)),
             states: RefCell::new(LruCache::new(states_max)),
             changes: Cell::new(0),
@@ -165,9 +164,11 @@ impl StreamFiles {
         }
         // An earlier run's files, and names: only the kernel knows which of them are not durable.
         if !mutant::is(Mutant::DropSync) {
-            let synced = self.env.sync_all(&self.dir).await;
-            if !mutant::is(Mutant::SyncErrorIgnored) {
-                synced?;
+            for folder in &self.folders {
+                let synced = self.env.sync_all(folder).await;
+                if !mutant::is(Mutant::SyncErrorIgnored) {
+                    synced?;
+                }
             }
         }
         // The kernel reports an earlier error to those that hold the file open.
@@ -187,33 +188,56 @@ impl StreamFiles {
         open.iter().filter_map(|(handle, file)| Some((*handle, file.clone(), state(handle)?))).collect()
     }
 
-    pub fn path(&self, handle: Handle) -> PathBuf {
-        self.dir.join(folder(handle)).join(format!("{:016x}", handle.0))
+    /// The folders, by number.
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.folders
     }
 
-    fn error(&self, what: &str, handle: Handle, error: &io::Error) -> StoreError {
-        StoreError::io(format!("{what} the file of stream {handle}, {}", self.path(handle).display()), error)
+    /// The name of the part of a folder that has the files of handles with this last byte.
+    pub fn folder_name(last_byte: u8) -> String {
+        format!("{last_byte:02x}")
+    }
+
+    /// Whether it is a name of such a part.
+    pub fn is_folder(name: &str) -> bool {
+        (0..=255).any(|byte| StreamFiles::folder_name(byte) == name)
+    }
+
+    /// The directory of a stream's file. A number that no folder has leads to a name that is not there.
+    fn directory(&self, handle: Handle, folder: FolderNumber) -> PathBuf {
+        let name = StreamFiles::folder_name(handle.0 as u8);
+        let missing = || PathBuf::from(format!("stream-folder-{}", folder.0));
+        self.folders.get(usize::from(folder.0)).cloned().unwrap_or_else(missing).join(name)
+    }
+
+    fn path(&self, handle: Handle, folder: FolderNumber) -> PathBuf {
+        self.directory(handle, folder).join(format!("{:016x}", handle.0))
+    }
+
+    fn error(&self, what: &str, handle: Handle, folder: FolderNumber, error: &io::Error) -> StoreError {
+        let path = self.path(handle, folder);
+        StoreError::io(format!("{what} the file of stream {handle}, {}", path.display()), error)
     }
 
     /// The file of a stream that has one. A power cut may have removed one that no sync has covered: it is
     /// made again.
-    pub async fn open(&self, handle: Handle, loose: bool) -> Result<File, StoreError> {
+    pub async fn open(&self, handle: Handle, folder: FolderNumber, loose: bool) -> Result<File, StoreError> {
         if let Some(file) = self.open.borrow_mut().get(&handle) {
             // Its state is known for as long as it is open.
             self.states.borrow_mut().promote(&handle);
             return Ok(file.clone());
         }
         let options = OpenOptions { create: loose, ..OpenOptions::default() };
-        let opened = self.env.open(self.path(handle), options).await;
+        let opened = self.env.open(self.path(handle, folder), options).await;
         let file = opened.map_err(|error| {
             if error.kind() == io::ErrorKind::NotFound {
-                let path = self.path(handle);
+                let path = self.path(handle, folder);
                 return StoreError::Damaged(format!(
                     "the file of stream {handle}, {}, is not there",
                     path.display()
                 ));
             }
-            self.error("opening", handle, &error)
+            self.error("opening", handle, folder, &error)
         })?;
         self.opened(handle, &file);
         Ok(file)
@@ -231,49 +255,49 @@ impl StreamFiles {
     }
 
     /// A new, empty file; remains of a crash are cut away.
-    pub async fn create(&self, handle: Handle) -> Result<File, StoreError> {
+    pub async fn create(&self, handle: Handle, folder: FolderNumber) -> Result<File, StoreError> {
         let create = async {
             let options = OpenOptions { create: true, ..OpenOptions::default() };
-            let file = self.env.open(self.path(handle), options).await?;
+            let file = self.env.open(self.path(handle, folder), options).await?;
             if file.len().await? > 0 {
                 file.truncate(0).await?;
             }
             Ok(file)
         };
-        let file = create.await.map_err(|error| self.error("making", handle, &error))?;
+        let file = create.await.map_err(|error| self.error("making", handle, folder, &error))?;
         self.number(handle);
         self.opened(handle, &file);
         Ok(file)
     }
 
     /// Make the file's name durable.
-    pub async fn sync_name(&self, handle: Handle) -> Result<(), StoreError> {
-        let synced = self.env.sync_dir(self.dir.join(folder(handle))).await;
-        synced.map_err(|error| self.error("making the name durable of", handle, &error))
+    pub async fn sync_name(&self, handle: Handle, folder: FolderNumber) -> Result<(), StoreError> {
+        let synced = self.env.sync_dir(self.directory(handle, folder)).await;
+        synced.map_err(|error| self.error("making the name durable of", handle, folder, &error))
     }
 
     /// Remove the file; a missing one is no error.
-    pub async fn remove(&self, handle: Handle) -> Result<(), StoreError> {
+    pub async fn remove(&self, handle: Handle, folder: FolderNumber) -> Result<(), StoreError> {
         self.open.borrow_mut().pop(&handle);
         self.states.borrow_mut().pop(&handle);
-        match self.env.remove(self.path(handle)).await {
+        match self.env.remove(self.path(handle, folder)).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(self.error("removing", handle, &error))
+                Err(self.error("removing", handle, folder, &error))
             }
             _ => Ok(()),
         }
     }
 
     /// Remove a file that is no stream's home, durably.
-    pub async fn discard(&self, handle: Handle) -> Result<(), StoreError> {
-        self.remove(handle).await?;
-        self.sync_name(handle).await
+    pub async fn discard(&self, handle: Handle, folder: FolderNumber) -> Result<(), StoreError> {
+        self.remove(handle, folder).await?;
+        self.sync_name(handle, folder).await
     }
 
     /// Make the folders.
     pub async fn make_folders(env: &Env, dir: &Path) -> io::Result<()> {
-        for byte in 0..=255_u64 {
-            env.create_dir(dir.join(folder(Handle(byte)))).await?;
+        for byte in 0..=255 {
+            env.create_dir(dir.join(StreamFiles::folder_name(byte))).await?;
         }
         env.sync_dir(dir).await
     }
@@ -284,17 +308,15 @@ impl StreamFiles {
             Ok(entries) => entries.into_iter().map(|entry| entry.name).collect(),
             Err(_) => return Some(dir.to_path_buf()),
         };
-        (0..=255)
-            .map(|byte| folder(Handle(byte)))
-            .find(|name| !there.contains(name))
-            .map(|name| dir.join(name))
+        (0..=255).map(StreamFiles::folder_name).find(|name| !there.contains(name)).map(|name| dir.join(name))
     }
 
-    /// All files, with their lengths, of one folder.
-    pub async fn list(&self, folder_of: u8) -> Result<Vec<(Handle, u64)>, StoreError> {
-        let name = folder(Handle(folder_of.into()));
-        let listed = self.env.list(self.dir.join(&name)).await;
-        let entries = listed.map_err(|error| StoreError::io(format!("listing streams/{name}"), &error))?;
+    /// All files, with their lengths, of handles with this last byte in one folder.
+    pub async fn list(&self, folder: FolderNumber, last_byte: u8) -> Result<Vec<(Handle, u64)>, StoreError> {
+        let directory = self.directory(Handle(last_byte.into()), folder);
+        let listed = self.env.list(&directory).await;
+        let entries =
+            listed.map_err(|error| StoreError::io(format!("listing {}", directory.display()), &error))?;
         let of_ours =
             |name: &str| u64::from_str_radix(name, 16).ok().filter(|_| name.len() == 16).map(Handle);
         Ok(entries.into_iter().filter_map(|entry| Some((of_ours(&entry.name)?, entry.len))).collect())
@@ -315,15 +337,19 @@ impl CollectionState {
     }
 
     /// The file of a stream that has one; see [`StreamFiles::open`].
-    pub(crate) async fn file(self: &Rc<Self>, handle: Handle, loose: bool) -> Result<File, StoreError> {
-        let file = self.files.open(handle, loose).await?;
+    pub(crate) async fn file(self: &Rc<Self>, handle: Handle, row: &StreamRow) -> Result<File, StoreError> {
+        let file = self.files.open(handle, row.folder, row.loose).await?;
         self.let_go().await;
         Ok(file)
     }
 
     /// See [`StreamFiles::create`].
-    pub(crate) async fn new_file(self: &Rc<Self>, handle: Handle) -> Result<File, StoreError> {
-        let file = self.files.create(handle).await?;
+    pub(crate) async fn new_file(
+        self: &Rc<Self>,
+        handle: Handle,
+        folder: FolderNumber,
+    ) -> Result<File, StoreError> {
+        let file = self.files.create(handle, folder).await?;
         self.let_go().await;
         Ok(file)
     }

@@ -28,7 +28,7 @@ impl CollectionState {
         runs: &[ViewRun],
         len: usize,
     ) -> Result<Bytes, StoreError> {
-        let file = self.file(handle, row.loose).await?;
+        let file = self.file(handle, row).await?;
         let wanted: Vec<ViewRun> = runs
             .iter()
             .filter(|run| run.physical < row.size && run.len > 0)
@@ -69,7 +69,7 @@ impl CollectionState {
         bulk: &Bulk,
         at: WallTime,
     ) -> Result<Option<Done>, StoreError> {
-        let file = self.file(handle, row.loose).await?;
+        let file = self.file(handle, row).await?;
         let (offset, end, done) = match bulk {
             Bulk::Write { runs, data } => (0, runs_end(runs), write_pieces(&file, runs, data).await),
             Bulk::Append { data, .. } => {
@@ -163,7 +163,7 @@ impl CollectionState {
             Ok(_) | Err(StoreError::NoStream) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let file = self.file(handle, row.loose).await?;
+        let file = self.file(handle, &row).await?;
         let trim = async {
             if file.len().await? > row.size {
                 file.truncate(row.size).await?;
@@ -182,12 +182,12 @@ impl CollectionState {
         handle: Handle,
         row: &StreamRow,
     ) -> Result<(), StoreError> {
-        let file = self.file(handle, row.loose).await?;
+        let file = self.file(handle, row).await?;
         let bytes = async {
             let synced = self.files.sync(handle, &file).await;
             synced.map_err(|error| StoreError::io(format!("syncing stream {handle}"), &error))
         };
-        let name = async { if row.loose { self.files.sync_name(handle).await } else { Ok(()) } };
+        let name = async { if row.loose { self.files.sync_name(handle, row.folder).await } else { Ok(()) } };
         let synced = match join(bytes, name).await {
             (Ok(synced), Ok(())) => synced,
             (Err(error), _) | (_, Err(error)) => {

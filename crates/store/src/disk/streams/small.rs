@@ -7,6 +7,7 @@
 use super::super::CollectionState;
 use super::super::apply::Manner;
 use super::bulk::{Bulk, Done};
+use super::folders::{self, FolderNumber};
 use crate::stream_row::{Home, StreamRow};
 use crate::{Changes, DataSync, Loaded, StoreError, StreamChange, Strength};
 use bytes::{Bytes, BytesMut};
@@ -59,23 +60,42 @@ impl CollectionState {
     ///
     /// A stream without a byte has nothing to lose: its file is not synced before its own first fsync
     /// (*loose*), unless it had a file before, whose bytes a power cut could restore under the same name.
-    pub(crate) async fn move_to_file(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
+    ///
+    /// `bytes`: what it is about to hold.
+    pub(crate) async fn move_to_file(self: &Rc<Self>, handle: Handle, bytes: u64) -> Result<(), StoreError> {
         let Some(_alone) = self.gates.request(handle, true).pass().await else { return Ok(()) };
+        let folder = self.folder_of_new(handle, bytes);
         let mut made = false;
-        let moved = self.try_move(handle, &mut made).await;
+        let moved = self.try_move(handle, folder, &mut made).await;
         self.env.crash_point(crash_point::MOVE_DONE, handle.0);
         if moved.is_err() && made && self.health().is_ok() {
             // No space, or the stream was removed meanwhile: the file is no stream's home. It is removed,
             // durably, as no row knows of it.
-            if let Err(error) = self.files.discard(handle).await {
+            if let Err(error) = self.files.discard(handle, folder).await {
                 self.poison(&error);
             }
         }
         moved
     }
 
+    /// The folder of a new file that will hold so many bytes.
+    pub(crate) fn folder_of_new(&self, handle: Handle, bytes: u64) -> FolderNumber {
+        let folders = self.files.folders().len();
+        if folders == 1 {
+            return FolderNumber::default();
+        }
+        let ledger = self.ledger.borrow();
+        let has_room = |folder| ledger.free_in(folder) >= bytes.saturating_add(self.config.reserve_bytes);
+        folders::choose(handle, folders, has_room)
+    }
+
     /// `made`: there is a file, which is not the home unless this succeeds.
-    async fn try_move(self: &Rc<Self>, handle: Handle, made: &mut bool) -> Result<(), StoreError> {
+    async fn try_move(
+        self: &Rc<Self>,
+        handle: Handle,
+        folder: FolderNumber,
+        made: &mut bool,
+    ) -> Result<(), StoreError> {
         loop {
             self.health()?;
             let (row, _) = self.wait_row(handle).await?;
@@ -88,8 +108,8 @@ impl CollectionState {
             *made = true;
             self.env.crash_point(crash_point::MOVE_COPIES, handle.0);
             let copied = match loose {
-                true => self.new_file(handle).await.map(drop),
-                false => self.copy_to_file(handle, &content).await,
+                true => self.new_file(handle, folder).await.map(drop),
+                false => self.copy_to_file(handle, folder, &content).await,
             };
             if let Err(error) = copied {
                 return Err(self.judge(error).await);
@@ -98,7 +118,7 @@ impl CollectionState {
             if now == row {
                 let space = content.len() as u64;
                 let (home, tiny) = (Home::File, Bytes::new());
-                let after = StreamRow { home, tiny, valid: 0, space, loose, ..row.clone() };
+                let after = StreamRow { home, tiny, valid: 0, space, loose, folder, ..row.clone() };
                 let lsn =
                     self.commit_row(handle, row, after, None, Strength::Weak, Manner { urgent: true })?;
                 self.env.crash_point(crash_point::MOVE_RECORDS, handle.0);
@@ -107,15 +127,20 @@ impl CollectionState {
         }
     }
 
-    async fn copy_to_file(self: &Rc<Self>, handle: Handle, content: &Bytes) -> Result<(), StoreError> {
-        let file = self.new_file(handle).await?;
+    async fn copy_to_file(
+        self: &Rc<Self>,
+        handle: Handle,
+        folder: FolderNumber,
+        content: &Bytes,
+    ) -> Result<(), StoreError> {
+        let file = self.new_file(handle, folder).await?;
         let copy = async {
             if !content.is_empty() {
                 file.write_at(0, vec![content.clone()]).await?;
             }
             file.sync().await
         };
-        let (copied, named) = join(copy, self.files.sync_name(handle)).await;
+        let (copied, named) = join(copy, self.files.sync_name(handle, folder)).await;
         copied.map_err(|error| StoreError::io(format!("moving stream {handle} to a file"), &error))?;
         named
     }
