@@ -373,6 +373,12 @@ pub trait Module {
         None
     }
 
+    /// The number of the disk that a stream's file is on, or would be: for the order of transfers, and nothing
+    /// else. Streams of one number share a disk.
+    fn disk_of(&self, _handle: Handle) -> u16 {
+        0
+    }
+
     // Order and durability.
 
     /// Wait for space, and for room in the tables. Removals and finishing may use the reserve.

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     fn block(at: u64) -> Extent {
-        Extent { stream: Handle(1), from: at * BLOCK_BYTES, len: BLOCK_BYTES, generation: 1 }
+        Extent { disk: 0, stream: Handle(1), from: at * BLOCK_BYTES, len: BLOCK_BYTES, generation: 1 }
     }
 
     fn bytes(blocks: usize, byte: u8) -> Bytes {

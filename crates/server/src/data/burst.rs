@@ -87,7 +87,7 @@ mod tests {
     }
 
     fn of() -> Extent {
-        Extent { stream: Handle(1), from: 0, len: 0, generation: 1 }
+        Extent { disk: 0, stream: Handle(1), from: 0, len: 0, generation: 1 }
     }
 
     fn froms(groups: &[Group]) -> Vec<(u64, u64, usize)> {

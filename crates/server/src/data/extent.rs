@@ -12,6 +12,8 @@ const SPARSE_PIECES_MAX: usize = 8;
 /// Bytes of a stream, of one generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
+    /// The disk of the stream's file, for the order of steps: the same bytes may be known under another one.
+    pub disk: u16,
     /// The stream.
     pub stream: Handle,
     /// The first byte.
@@ -38,7 +40,7 @@ impl Extent {
     }
 
     pub(super) fn first_of(stream: Handle) -> Extent {
-        Extent { stream, from: 0, len: 0, generation: 0 }
+        Extent { disk: 0, stream, from: 0, len: 0, generation: 0 }
     }
 }
 

@@ -44,8 +44,6 @@ use std::task::Poll;
 
 /// Runs of a request that are known at once.
 pub(super) const BURST_RUNS: usize = 2048;
-/// Steps under way at once.
-const STEPS_MAX: usize = 16;
 /// Records that are copied before others get a turn.
 pub(super) const RECORDS_A_TURN: usize = 8192;
 
@@ -93,6 +91,7 @@ type Given = Result<(Bytes, Option<StreamInfo>), Status>;
 
 /// A request in hand.
 pub(super) struct HandRequest {
+    disk: u16,
     stream: Handle,
     generation: u64,
     part: StreamPart,
@@ -147,7 +146,7 @@ impl HandRequest {
         let (runs, place) = self.part.runs_from(self.place, BURST_RUNS)?;
         self.place = place;
         let is_only = is_first && runs.len() == 1 && self.part.is_walked(place);
-        let extent = Extent { stream: self.stream, from: 0, len: 0, generation: self.generation };
+        let extent = Extent { disk: self.disk, generation: self.generation, ..Extent::first_of(self.stream) };
         (self.cuts, self.groups) = cut(&runs, is_only, extent);
         self.left = self.groups.len();
         Ok(Some(self.left > 0))
@@ -206,7 +205,7 @@ impl Sweep {
             return Ok(Bytes::new());
         }
         if let Some(run) = self.small_run(&part)? {
-            let extent = Extent { stream, from: run.physical, len: run.len, generation };
+            let extent = Extent { from: run.physical, len: run.len, generation, ..Extent::first_of(stream) };
             let _inside = self.0.order.lock(extent, false).await;
             let read = self.0.collection.read(stream, generation, vec![run], run.len as usize).await;
             return read.map(|(bytes, _)| bytes).map_err(super::status_of);
@@ -228,7 +227,7 @@ impl Sweep {
         at: WallTime,
     ) -> Result<StreamInfo, Status> {
         if let Some(run) = self.small_run(&part)? {
-            let extent = Extent { stream, from: run.physical, len: run.len, generation };
+            let extent = Extent { from: run.physical, len: run.len, generation, ..Extent::first_of(stream) };
             let _inside = self.0.order.lock(extent, true).await;
             self.0.cache.borrow_mut().forget(&extent);
             let written = self.0.collection.write(stream, generation, vec![run], data, at);
@@ -271,6 +270,7 @@ impl Sweep {
         let id = state.next.get();
         state.next.set(id + 1);
         let request = HandRequest {
+            disk: state.collection.disk_of(stream),
             stream,
             generation,
             part,
@@ -338,9 +338,7 @@ impl SweepState {
         loop {
             let (arrived, changed) = (self.arrived.wait(), self.order.changed());
             let again_at = self.order.ripen(self.env.now());
-            while steps.len() < STEPS_MAX
-                && let Some(taken) = self.order.take()
-            {
+            while let Some(taken) = self.order.take() {
                 steps.push(self.clone().step(taken));
             }
             if steps.is_empty() && self.order.is_empty() {

@@ -3,6 +3,7 @@
 //! An *extent* is what one step reads or writes: a block, or a longer run that one request brings whole. All
 //! requests that want something of an extent wait at it together, and one step serves them. The sweep goes
 //! upwards over (stream, offset) and begins again at the lowest: it never turns back, so no request starves.
+//! Each disk has a sweep of its own. Locks know nothing of disks.
 //!
 //! ```text
 //!   young    blocks to which writers bring parts with gaps between: they wait for company, a bounded moment
@@ -23,6 +24,8 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Steps under way at once on a disk.
+pub const STEPS_MAX: usize = 16;
 /// Blocks side by side that one step serves at most.
 pub const STEP_BLOCKS_MAX: usize = 16;
 /// Sparse blocks that one step reads at most: a call each, some at once.
@@ -50,6 +53,15 @@ enum Lock {
     Shared,
 }
 
+/// An extent that is locked.
+struct Locked {
+    key: u64,
+    extent: Extent,
+    lock: Lock,
+    /// By a step of the sweep.
+    is_step: bool,
+}
+
 type Ripe = BTreeMap<Extent, Wanted>;
 
 /// See the module's page.
@@ -60,8 +72,11 @@ pub struct Order {
     ages: RefCell<VecDeque<(Instant, Extent)>>,
     /// When a further request came to a young block last.
     joined_at: Cell<Instant>,
-    at: Cell<Extent>,
-    inside: RefCell<Vec<(u64, Extent, Lock)>>,
+    /// Where the sweep of each disk is.
+    at: RefCell<BTreeMap<u16, Extent>>,
+    /// The disk that got the last step: the others are looked at first.
+    last_disk: Cell<u16>,
+    inside: RefCell<Vec<Locked>>,
     /// Streams that a change waits to have alone.
     claimed: RefCell<Vec<Handle>>,
     next_key: Cell<u64>,
@@ -80,7 +95,8 @@ impl Default for Order {
             young: RefCell::default(),
             ages: RefCell::default(),
             joined_at: Cell::new(Instant(0)),
-            at: Cell::new(Extent::first_of(Handle(0))),
+            at: RefCell::default(),
+            last_disk: Cell::default(),
             inside: RefCell::default(),
             claimed: RefCell::default(),
             next_key: Cell::default(),
@@ -101,7 +117,7 @@ pub struct Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        self.order.inside.borrow_mut().retain(|(key, ..)| *key != self.key);
+        self.order.inside.borrow_mut().retain(|locked| locked.key != self.key);
         self.order.changed.wake_all();
     }
 }
@@ -202,14 +218,16 @@ impl Order {
         self.patience.set(if patience / 2 < PATIENCE_MIN { Duration::ZERO } else { patience / 2 });
     }
 
-    /// The next step of the sweep that no lock hinders.
+    /// The next step of the sweep of some disk that no lock hinders: the disks take turns, and each has some
+    /// steps under way.
     pub fn take(self: &Rc<Order>) -> Option<Taken> {
         let mut ripe = self.ripe.borrow_mut();
-        let at = self.at.get();
-        let is_free =
-            |&(extent, wanted): &(&Extent, &Wanted)| self.is_free(extent, !wanted.writers.is_empty());
-        let after = ripe.range((Bound::Excluded(at), Bound::Unbounded)).find(is_free);
-        let next = after.or_else(|| ripe.range(..=at).find(is_free)).map(|(extent, _)| *extent)?;
+        let mut disks = disks_of(&ripe);
+        let later = disks.partition_point(|disk| *disk <= self.last_disk.get());
+        disks.rotate_left(later);
+        let mut idle = disks.into_iter().filter(|disk| self.steps_on(*disk) < STEPS_MAX);
+        let next = idle.find_map(|disk| self.next_on(&ripe, disk))?;
+        self.last_disk.set(next.disk);
         let wanted = ripe.remove(&next)?;
         let is_write = !wanted.writers.is_empty();
         let extents = match (next.is_block(), wanted.is_sparse()) {
@@ -218,7 +236,7 @@ impl Order {
             (false, _) => vec![(next, wanted)],
         };
         let last = extents.last().map_or(next, |(extent, _)| *extent);
-        self.at.set(last);
+        self.at.borrow_mut().insert(next.disk, last);
         let whole = Extent { len: last.end() - next.from, ..next };
         // Sparse blocks lie far apart: what is between them is not read.
         let is_shared = whole.len == extents.iter().map(|(extent, _)| extent.len).sum::<u64>();
@@ -227,8 +245,24 @@ impl Order {
             (false, true) => Lock::Shared,
             (false, false) => Lock::Read,
         };
-        let inside = self.enter(whole, lock);
+        let inside = self.enter(whole, lock, true);
         Some(Taken { extents, inside })
+    }
+
+    /// The next extent of a disk's sweep: the one after the last step's, or the lowest.
+    fn next_on(&self, ripe: &Ripe, disk: u16) -> Option<Extent> {
+        let first = Extent { disk, ..Extent::first_of(Handle(0)) };
+        let at = self.at.borrow().get(&disk).copied().unwrap_or(first);
+        let is_free =
+            |&(extent, wanted): &(&Extent, &Wanted)| self.is_free(extent, !wanted.writers.is_empty());
+        let after = ripe.range((Bound::Excluded(at), Bound::Unbounded));
+        let after = after.take_while(|(extent, _)| extent.disk == disk).find(is_free);
+        after.or_else(|| ripe.range(first..=at).find(is_free)).map(|(extent, _)| *extent)
+    }
+
+    fn steps_on(&self, disk: u16) -> usize {
+        let inside = self.inside.borrow();
+        inside.iter().filter(|locked| locked.is_step && locked.extent.disk == disk).count()
     }
 
     /// A block, and those that follow it and are wanted likewise.
@@ -276,7 +310,7 @@ impl Order {
     }
 
     fn is_free(&self, extent: &Extent, writes: bool) -> bool {
-        let hinders = |(_, other, lock): &(u64, Extent, Lock)| match lock {
+        let hinders = |Locked { extent: other, lock, .. }: &Locked| match lock {
             Lock::Written => other.meets(extent),
             _ if writes => other.meets(extent),
             Lock::Shared if extent.is_block() => other.meets(extent),
@@ -286,10 +320,10 @@ impl Order {
         !self.claimed.borrow().contains(&extent.stream) && !self.inside.borrow().iter().any(hinders)
     }
 
-    fn enter(self: &Rc<Order>, extent: Extent, lock: Lock) -> Inside {
+    fn enter(self: &Rc<Order>, extent: Extent, lock: Lock, is_step: bool) -> Inside {
         let key = self.next_key.get();
         self.next_key.set(key + 1);
-        self.inside.borrow_mut().push((key, extent, lock));
+        self.inside.borrow_mut().push(Locked { key, extent, lock, is_step });
         Inside { order: self.clone(), key }
     }
 
@@ -298,7 +332,7 @@ impl Order {
         loop {
             let changed = self.changed.wait();
             if self.is_free(&extent, writes) {
-                return self.enter(extent, if writes { Lock::Written } else { Lock::Read });
+                return self.enter(extent, if writes { Lock::Written } else { Lock::Read }, false);
             }
             changed.await;
         }
@@ -306,14 +340,14 @@ impl Order {
 
     /// Lock a whole stream; nothing new begins in it meanwhile.
     pub async fn lock_stream(self: &Rc<Order>, stream: Handle) -> Inside {
-        let whole = Extent { stream, from: 0, len: u64::MAX, generation: 0 };
+        let whole = Extent { len: u64::MAX, ..Extent::first_of(stream) };
         self.claimed.borrow_mut().push(stream);
         let claim = Claim(self, stream);
         loop {
             let changed = self.changed.wait();
-            if !self.inside.borrow().iter().any(|(_, other, _)| other.meets(&whole)) {
+            if !self.inside.borrow().iter().any(|locked| locked.extent.meets(&whole)) {
                 drop(claim);
-                let inside = self.enter(whole, Lock::Written);
+                let inside = self.enter(whole, Lock::Written, false);
                 // Those that the claim kept out look again; the lock keeps them out now.
                 self.changed.wake_all();
                 return inside;
@@ -333,13 +367,25 @@ impl Order {
     }
 }
 
+/// The disks on which something waits.
+fn disks_of(ripe: &Ripe) -> Vec<u16> {
+    let mut disks = Vec::new();
+    let mut next = ripe.first_key_value().map(|(extent, _)| extent.disk);
+    while let Some(disk) = next {
+        disks.push(disk);
+        let after = disk.checked_add(1).map(|disk| Extent { disk, ..Extent::first_of(Handle(0)) });
+        next = after.and_then(|after| ripe.range(after..).next()).map(|(extent, _)| extent.disk);
+    }
+    disks
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::extent::BLOCK_BYTES;
     use super::*;
 
     fn block(at: u64) -> Extent {
-        Extent { stream: Handle(1), from: at * BLOCK_BYTES, len: BLOCK_BYTES, generation: 1 }
+        Extent { disk: 0, stream: Handle(1), from: at * BLOCK_BYTES, len: BLOCK_BYTES, generation: 1 }
     }
 
     fn wish(request: u64, is_write: bool, bytes: u64, pieces: usize) -> Wish {
@@ -372,6 +418,35 @@ mod tests {
         }
         assert_eq!(froms(&order.take().unwrap()), [5, 900], "sparse ones, though far apart");
         assert_eq!(froms(&order.take().unwrap()), [1]);
+    }
+
+    #[test]
+    fn each_disk_has_a_sweep_of_its_own_and_they_take_turns() {
+        let order = Rc::new(Order::default());
+        let on = |disk, n| Extent { disk, stream: Handle(10 + u64::from(disk)), ..block(n) };
+        for (disk, n) in [(1, 5), (1, 2), (4, 9), (4, 3), (4, 6)] {
+            order.wait(on(disk, n), wish(n, false, 8192, 1), at(0));
+        }
+        let mut steps = Vec::new();
+        let places: Vec<(u16, u64)> = std::iter::from_fn(|| order.take())
+            .map(|taken| {
+                let first = taken.extents[0].0;
+                steps.push(taken);
+                (first.disk, first.from / BLOCK_BYTES)
+            })
+            .collect();
+        assert_eq!(places, [(1, 2), (4, 3), (1, 5), (4, 6), (4, 9)]);
+        steps.clear();
+        // A disk that has all its steps under way leaves the other one free.
+        for n in 0..STEPS_MAX as u64 + 3 {
+            order.wait(on(1, 2 * n), wish(n, false, 8192, 1), at(0));
+        }
+        steps.extend(std::iter::from_fn(|| order.take()));
+        assert_eq!(steps.len(), STEPS_MAX);
+        order.wait(on(4, 1), wish(99, false, 8192, 1), at(0));
+        assert_eq!(order.take().unwrap().extents[0].0.disk, 4);
+        steps.clear();
+        assert!(order.take().is_some());
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod config;
 mod containers;
 mod coordinator;
 mod crowd;
+mod disks;
 mod folders;
 mod frames;
 mod full;

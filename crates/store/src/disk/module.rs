@@ -137,6 +137,10 @@ impl Module for Disk {
         }
     }
 
+    fn disk_of(&self, handle: Handle) -> u16 {
+        self.collection.disk_of(handle)
+    }
+
     fn health(&self) -> Result<(), StoreError> {
         self.collection.health()
     }

@@ -89,6 +89,18 @@ impl CollectionState {
         folders::choose(handle, folders, has_room)
     }
 
+    /// See [`Module::disk_of`](crate::Module::disk_of).
+    pub(crate) fn disk_of(&self, handle: Handle) -> u16 {
+        let folders = self.files.folders().len();
+        if folders == 1 {
+            return 0;
+        }
+        match self.stream_row(handle, &Loaded::default()) {
+            Ok(Some(row)) if row.home == Home::File => row.folder.0,
+            _ => folders::choose(handle, folders, |_| true).0,
+        }
+    }
+
     /// `made`: there is a file, which is not the home unless this succeeds.
     async fn try_move(
         self: &Rc<Self>,
