@@ -373,8 +373,8 @@ pub trait Module {
         None
     }
 
-    /// The number of the disk that a stream's file is on, or would be: for the order of transfers, and nothing
-    /// else. Streams of one number share a disk.
+    /// The number of the disk that a stream's file is on, or would be: for the order of transfers, and
+    /// nothing else. Streams of one number share a disk.
     fn disk_of(&self, _handle: Handle) -> u16 {
         0
     }

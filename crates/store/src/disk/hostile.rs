@@ -88,6 +88,7 @@ pub fn samples() -> (Vec<u8>, Vec<u8>, Vec<u8>) {
         store: shoal_proto::StoreId(3),
         modes: SyncModes::default(),
         segment_bytes: 1 << 20,
+        has_folders: false,
     };
     (group, body, kept.encode().to_vec())
 }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! 0  magic "shoalcol"
-//! 8  format version of the folder  u32
+//! 8  format version of the folder  u32 (2; 3: there are stream folders)
 //! 12 module                        u8 (0 disk)
 //! 13 metadata's sync mode          u8 (0 at reply, 1 at fsync, 2 never)
 //! 14 data's sync mode              u8 (0 at fsync, 1 at reply)
@@ -32,6 +32,8 @@ use std::path::Path;
 /// The folder's format. 2: the live bytes of each segment are a row of their own; a program of format 1
 /// would take all segments for free.
 pub(crate) const VERSION: u32 = 2;
+/// The same of a store with stream folders: a program of format 2 would not find their files.
+const VERSION_FOLDERS: u32 = 3;
 const MAGIC: &[u8; 8] = b"shoalcol";
 const LEN: usize = 64;
 /// Name of the file.
@@ -45,6 +47,8 @@ pub(crate) struct Kept {
     pub segment_bytes: u64,
     /// Which store this is.
     pub store: StoreId,
+    /// It has files of streams in folders of other disks.
+    pub has_folders: bool,
 }
 
 /// The refusal of data of an older version.
@@ -69,7 +73,8 @@ impl Kept {
     pub fn encode(&self) -> Bytes {
         let mut out = vec![0; LEN];
         out[..8].copy_from_slice(MAGIC);
-        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.has_folders { VERSION_FOLDERS } else { VERSION };
+        out[8..12].copy_from_slice(&version.to_le_bytes());
         out[13] = match self.modes.metadata {
             MetadataSync::AtReply => 0,
             MetadataSync::AtFsync => 1,
@@ -108,9 +113,9 @@ impl Kept {
             return Err(damaged("its checksum is wrong"));
         }
         match u32_at(8) {
-            VERSION => {}
+            VERSION | VERSION_FOLDERS => {}
             found if found < VERSION => return Err(older(path, found)),
-            found => return Err(newer(path, found, VERSION)),
+            found => return Err(newer(path, found, VERSION_FOLDERS)),
         }
         let metadata = match bytes[13] {
             0 => MetadataSync::AtReply,
@@ -145,6 +150,7 @@ impl Kept {
             modes: SyncModes { metadata, data, coalescing },
             segment_bytes: u64::from_le_bytes(segment_bytes),
             store: StoreId(u64::from_le_bytes(store)),
+            has_folders: u32_at(8) == VERSION_FOLDERS,
         })
     }
 }
@@ -189,6 +195,7 @@ async fn make(env: &Env, config: &CollectionConfig) -> Result<Kept, StoreError> 
         modes: config.sync_modes,
         segment_bytes: config.segment_bytes,
         store,
+        has_folders: false,
     };
     write(env, &config.dir, &kept).await?;
     Ok(kept)
@@ -291,7 +298,13 @@ mod tests {
         let identity = Identity { fs: *b"0123456789abcdef", collection: 7, server: 3 };
         let coalescing = Coalescing::Watermark { low: 2, high: 260 };
         let modes = SyncModes { metadata: MetadataSync::Never, data: DataSync::AtReply, coalescing };
-        Kept { identity, modes, segment_bytes: 1 << 20, store: StoreId(0x0807_0605_0403_0201) }
+        Kept {
+            identity,
+            modes,
+            segment_bytes: 1 << 20,
+            store: StoreId(0x0807_0605_0403_0201),
+            has_folders: false,
+        }
     }
 
     #[test]
@@ -306,15 +319,23 @@ mod tests {
     }
 
     #[test]
+    fn a_store_with_stream_folders_is_of_version_3() {
+        let kept = Kept { has_folders: true, ..kept() };
+        let bytes = kept.encode();
+        assert_eq!(bytes[8], 3);
+        assert_eq!(Kept::decode(&bytes, Path::new("x")).unwrap(), kept);
+    }
+
+    #[test]
     fn a_newer_version_is_refused_with_the_remedy() {
         let mut bytes = kept().encode().to_vec();
-        bytes[8] = 3;
+        bytes[8] = 4;
         let crc = crc32c::crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         let refused = Kept::decode(&bytes, Path::new("/data/collection")).unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "/data/collection is of format version 3, this program knows versions up to 2: use the program that wrote \
+            "/data/collection is of format version 4, this program knows versions up to 3: use the program that wrote \
              it, or a newer one"
         );
     }

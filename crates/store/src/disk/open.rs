@@ -150,7 +150,7 @@ pub(crate) async fn open_table(env: &Env, config: &CollectionConfig) -> Result<B
 async fn recover(
     env: Env,
     config: CollectionConfig,
-    kept: identity::Kept,
+    mut kept: identity::Kept,
 ) -> Result<Rc<CollectionState>, StoreError> {
     let table = open_table(&env, &config).await?;
     env.crash_point(crash_point::START_TABLES, 0);
@@ -168,7 +168,7 @@ async fn recover(
         )));
     }
     stream_folders(&env, &config.dir, checkpoint > Lsn(0) || !reader.is_empty()).await?;
-    let folders = folders::open(&env, &config, &kept).await?;
+    let folders = folders::open(&env, &config, &mut kept).await?;
     let replayed = reader.replay(checkpoint).await?;
     env.crash_point(crash_point::START_REPLAYED, 0);
     count_live(table.as_ref(), &replayed.rows, &mut live).await?;

@@ -14,7 +14,7 @@
 //! folder is added only while all of the list are there, so an empty mount point is never taken for a new
 //! folder. A folder may move to another path: its id is what counts.
 
-use super::super::identity::Kept;
+use super::super::identity::{self, Kept};
 use super::files::StreamFiles;
 use crate::{CollectionConfig, StoreError};
 use bytes::Bytes;
@@ -75,7 +75,7 @@ fn is_ours(marker: &str, kept: &Kept) -> bool {
 pub(crate) async fn open(
     env: &Env,
     config: &CollectionConfig,
-    kept: &Kept,
+    kept: &mut Kept,
 ) -> Result<Vec<PathBuf>, StoreError> {
     let mut listed = read_list(env, &config.dir).await?;
     let before = listed.clone();
@@ -93,6 +93,10 @@ pub(crate) async fn open(
     }
     for one in &listed {
         check_listed(env, one, kept, config).await?;
+    }
+    if !new.is_empty() && !kept.has_folders {
+        kept.has_folders = true;
+        identity::write(env, &config.dir, kept).await?;
     }
     for path in new {
         add(env, &mut listed, path, kept, config).await?;
