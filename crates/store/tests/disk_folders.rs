@@ -4,11 +4,13 @@
 mod common;
 
 use common::{bytes, change, handle, whole, write};
+use futures_util::future::join_all;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_store::conformance::{Promises, check};
 use shoal_store::{Collection, CollectionConfig, StoreError, StreamChange, open, settle};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Handles of files in these tests.
 const FILES: u64 = 24;
@@ -279,4 +281,40 @@ fn what_was_synced_survives_power_cuts_with_folders_added_between() {
             all_there(&store, 0..20).await;
         });
     }
+}
+
+/// The virtual time that a store with so many disks takes for writes of 64 streams, durable each.
+fn writing(disks: usize) -> Duration {
+    const STREAMS: u64 = 64;
+    let world = World::new(7, Config::default());
+    let machine = world.machine("m");
+    let process = world.process("server", machine);
+    let streams: Vec<PathBuf> = (1..=disks).map(|disk| PathBuf::from(format!("/disk{disk}/demo"))).collect();
+    for disk in 1..=disks {
+        world.further_disk(machine, format!("/disk{disk}")).unwrap();
+    }
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config(Path::new("/data/store"), &streams)).await.unwrap();
+        for n in 0..STREAMS {
+            change(&store, handle(n), StreamChange::Create { generation: 1 }).await;
+        }
+        let began = env.now();
+        let one = |n| {
+            let store = store.clone();
+            async move {
+                for part in 0..2 {
+                    write(&store, handle(n), part << 20, bytes(n, 1 << 20)).await;
+                }
+                store.fsync(handle(n)).await.unwrap();
+            }
+        };
+        join_all((0..STREAMS).map(one)).await;
+        env.now().since(began)
+    })
+}
+
+#[test]
+fn two_disks_write_at_least_1_6_times_as_much_as_one() {
+    let (one, two) = (writing(1), writing(2));
+    assert!(two.as_secs_f64() * 1.6 <= one.as_secs_f64(), "{one:?} by one disk, {two:?} by two");
 }

@@ -13,6 +13,7 @@ use super::rng::Rng;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 
 /// The kind of an inode.
@@ -25,6 +26,20 @@ pub(super) enum Kind {
 pub(super) struct Inode {
     pub(super) kind: Kind,
     pub(super) refs: u64,
+    /// Which of the machine's devices has it.
+    pub(super) device: usize,
+}
+
+/// A device: one queue of transfers.
+struct Device {
+    free_at: u64,
+    arm: Option<ArmState>,
+}
+
+impl Device {
+    fn new(config: &config::Disk) -> Device {
+        Device { free_at: 0, arm: config.arm.map(ArmState::new) }
+    }
 }
 
 /// A file, and its changes to be made durable.
@@ -75,8 +90,8 @@ pub(super) struct DiskState {
     pub(super) on_failed_sync: Option<Rc<dyn Fn()>>,
     /// Handles opened before a power cut are invalid after it.
     pub(super) boots: u64,
-    free_at: u64,
-    arm: Option<ArmState>,
+    /// The first has everything but what is below the directories of the others.
+    devices: Vec<Device>,
     pages: Option<PageCache>,
     pub(super) rng: Rng,
 }
@@ -103,6 +118,7 @@ impl DiskState {
         std::mem::swap(&mut self.changes, &mut other.changes);
         std::mem::swap(&mut self.pages_used, &mut other.pages_used);
         std::mem::swap(&mut self.pages, &mut other.pages);
+        std::mem::swap(&mut self.devices, &mut other.devices);
     }
 
     /// Remove all contents.
@@ -113,7 +129,7 @@ impl DiskState {
     }
 
     pub(super) fn new(config: config::Disk, rng: Rng) -> DiskState {
-        let root = Inode { kind: Kind::Dir(DirImage::default()), refs: 1 };
+        let root = Inode { kind: Kind::Dir(DirImage::default()), refs: 1, device: 0 };
         DiskState {
             config,
             inodes: BTreeMap::from([(ROOT, root)]),
@@ -127,8 +143,7 @@ impl DiskState {
             failed_syncs: 0,
             on_failed_sync: None,
             boots: 0,
-            free_at: 0,
-            arm: config.arm.map(ArmState::new),
+            devices: vec![Device::new(&config)],
             pages: config.pages.map(PageCache::new),
             rng,
         }
@@ -136,16 +151,37 @@ impl DiskState {
 
     /// When a transfer that starts now is done: after earlier transfers, then its own latency.
     pub(super) fn device(&mut self, now: u64, transfer: &Transfer) -> u64 {
-        let begins = now.max(self.free_at);
         let Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows } = *transfer;
-        if let Some(arm) = &mut self.arm {
+        let gap_ns = self.config.gap_ns;
+        let device = self.device_of(inode);
+        let begins = now.max(device.free_at);
+        if let Some(arm) = &mut device.arm {
             // One access at a time, and the caller waits for all of it.
             let access_ns = arm.access_ns(begins, inode, offset, bytes, follows);
-            self.free_at = begins + access_ns + span_ns(bytes, bytes_per_s);
-            return self.free_at;
+            device.free_at = begins + access_ns + span_ns(bytes, bytes_per_s);
+            return device.free_at;
         }
-        self.free_at = begins + self.config.gap_ns + span_ns(bytes, bytes_per_s);
-        self.free_at + latency_ns
+        device.free_at = begins + gap_ns + span_ns(bytes, bytes_per_s);
+        device.free_at + latency_ns
+    }
+
+    fn device_of(&mut self, inode: u64) -> &mut Device {
+        let device = self.inodes.get(&inode).map_or(0, |inode| inode.device);
+        &mut self.devices[device]
+    }
+
+    /// A directory, made here, and all that will be made below it lie on a device of their own.
+    pub(super) fn add_device(&mut self, path: &Path) -> io::Result<()> {
+        self.create_dir(path)?;
+        // Mounts are there after a power cut, too.
+        std::mem::take(&mut self.changes).into_iter().for_each(|change| self.make_durable(change));
+        let inode = self.find(path)?;
+        self.devices.push(Device::new(&self.config));
+        let device = self.devices.len() - 1;
+        if let Some(inode) = self.inodes.get_mut(&inode) {
+            inode.device = device;
+        }
+        Ok(())
     }
 
     /// When bytes given to the device now are durable; `is_write`: written and synced by one call.
@@ -158,8 +194,9 @@ impl DiskState {
         };
         let known = if is_write { &known.writes } else { &known.syncs };
         let cost = between(known, bytes, config.write_bytes_per_s);
-        let begins = now.max(self.free_at);
-        self.free_at = begins + cost.gap_ns;
+        let device = self.device_of(inode);
+        let begins = now.max(device.free_at);
+        device.free_at = begins + cost.gap_ns;
         begins + cost.latency_ns.max(cost.gap_ns)
     }
 
@@ -268,7 +305,7 @@ impl DiskState {
         self.forget_the_unreachable();
         self.pages_used = self.inodes.values().map(Inode::pages).sum();
         self.boots += 1;
-        self.free_at = now;
+        self.devices.iter_mut().for_each(|device| device.free_at = now);
     }
 
     pub(super) fn hold(&mut self, inode: u64) {

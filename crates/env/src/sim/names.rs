@@ -141,7 +141,8 @@ impl DiskState {
     fn link_new(&mut self, at: Slot, kind: Kind) -> u64 {
         let inode = self.next_inode;
         self.next_inode += 1;
-        self.inodes.insert(inode, Inode { kind, refs: 0 });
+        let device = self.inodes.get(&at.0).map_or(0, |directory| directory.device);
+        self.inodes.insert(inode, Inode { kind, refs: 0, device });
         self.set_cached(&at, Some(inode));
         self.note(Change::Link { at, inode });
         inode

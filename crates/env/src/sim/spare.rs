@@ -47,6 +47,6 @@ impl Inode {
             Kind::File(file) => Kind::File(file.durable_copy()),
             Kind::Dir(dir) => Kind::Dir(dir.clone()),
         };
-        Inode { kind, refs: self.refs }
+        Inode { kind, refs: self.refs, device: self.device }
     }
 }

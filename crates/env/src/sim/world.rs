@@ -12,7 +12,9 @@ use crate::{Counters, Env, Instant};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -85,6 +87,15 @@ impl World {
         let rng = Rng::new(self.core.seed, (1 << 32) + machines.len() as u64);
         machines.push(Machine::new(name, config, rng));
         MachineId(machines.len() - 1)
+    }
+
+    /// Give a machine a further disk, as fast as its first: all that will be below `path` is on it. Faults and
+    /// space are of both together.
+    ///
+    /// # Errors
+    /// A path that cannot be a directory there.
+    pub fn further_disk(&self, machine: MachineId, path: impl AsRef<Path>) -> io::Result<()> {
+        self.core.machines.borrow_mut()[machine.0].disk.add_device(path.as_ref())
     }
 
     /// Add a process to a machine; [`World::start`] brings it to life.
