@@ -17,6 +17,7 @@ use shoal_store::{CollectionConfig, Identity, ModuleKind, StoreError, SyncModes}
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::IpAddr;
+use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct ClusterConfig {
     pub metadata_only: u16,
     /// Machines for servers that may be added.
     pub spare: u16,
+    /// Further disks of each server for the files of large streams: one more with each start, up to these.
+    pub disks: usize,
     /// Machines for clients.
     pub clients: u16,
     /// Bytes of a strip: small, so that small files are striped too.
@@ -53,6 +56,7 @@ impl Default for ClusterConfig {
             servers: 4,
             metadata_only: 0,
             spare: 0,
+            disks: 0,
             clients: 8,
             strip: 64 << 10,
             world: Config { timeline: 200, ..Config::default() },
@@ -83,6 +87,10 @@ pub fn place_key() -> PlaceKey {
 
 /// The empty folder where a disk is not mounted.
 const UNMOUNTED: &str = "/unmounted";
+
+fn disk_path(disk: usize) -> String {
+    format!("/disk{disk}")
+}
 
 /// Before a server that could not begin tries again.
 const START_PAUSE: Duration = Duration::from_millis(300);
@@ -117,6 +125,9 @@ struct Plan {
     settings: Settings,
     /// As the folder is made.
     sync_modes: Cell<SyncModes>,
+    /// Its further disks, and how often it was started.
+    disks: usize,
+    starts: Cell<usize>,
     /// It serves at this moment, or did until it was stopped.
     serving: Cell<bool>,
     /// It was formatted: from then on an empty disk would be a loss.
@@ -297,12 +308,18 @@ fn map_of(config: &ClusterConfig) -> ClusterMap {
 impl Server {
     fn new(world: &World, id: u16, map: &ClusterMap, config: &ClusterConfig) -> Server {
         let machine = world.machine(&format!("server-{id}"));
+        for disk in 1..=config.disks {
+            let made = world.further_disk(machine, disk_path(disk));
+            made.unwrap_or_else(|error| unreachable!("a new machine has no disk {disk}: {error}"));
+        }
         let plan = Plan {
             id: ServerId(id),
             map: RefCell::new(map.clone()),
             settings: config.settings,
             // As a file system is made: its switches say which changes share a sync.
             sync_modes: Cell::new(SyncModes { coalescing: config.switches.coalescing, ..config.sync_modes }),
+            disks: config.disks,
+            starts: Cell::default(),
             serving: Cell::default(),
             formatted: Cell::default(),
             failures: RefCell::default(),
@@ -445,13 +462,21 @@ impl Plan {
     /// Open the store, serve, and never end by itself.
     async fn run(&self, env: Env) -> Result<(), Failure> {
         let dir = if self.unmounted.get() { UNMOUNTED } else { "/shoal" };
-        env.create_dir(dir).await.map_err(|error| StoreError::io(format!("making {dir}"), &error))?;
+        self.starts.set(self.starts.get() + 1);
+        // A machine whose disks were lost has new ones.
+        let disks = (1..=self.disks.min(self.starts.get())).map(disk_path);
+        for dir in std::iter::once(dir.to_owned()).chain(disks.clone()) {
+            let made = env.create_dir(&dir).await;
+            made.map_err(|error| StoreError::io(format!("making {dir}"), &error))?;
+        }
+        let stream_folders = disks.map(|disk| Path::new(&disk).join("shoal")).collect();
+        let store = CollectionConfig { stream_folders, ..self.store(dir) };
         let map = self.map.borrow().clone();
         let own = map
             .server(self.id)
             .map(|info| info.addresses.iter().filter_map(|at| at.0.parse().ok()).collect());
         let setup = CollectionSetup {
-            store: shoal_store::open(env.clone(), self.store(dir)).await?,
+            store: shoal_store::open(env.clone(), store).await?,
             map,
             keys: Some(keys()),
             root: ROOT,

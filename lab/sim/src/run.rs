@@ -119,6 +119,11 @@ const REST: Duration = Duration::from_secs(300);
 /// have ended, by a server that may have been started again meanwhile, and so have given them another lease.
 const REST_APART: Duration = Duration::from_secs(400);
 
+/// The further disks that the servers of a seed's run have.
+fn further_disks(seed: u64) -> usize {
+    if seed % 6 == 4 { 2 } else { 0 }
+}
+
 /// The run of a seed and a configuration.
 pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
     #[cfg(feature = "mutants")]
@@ -130,7 +135,9 @@ pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
     let mix = config.faults.clone().unwrap_or_else(|| Faults::drawn(seed));
     let room = SERVERS_MAX.saturating_sub(config.cluster.servers);
     let spare = mix.count(Fault::AddServer).min(room.into()) as u16;
-    let cluster = ClusterConfig { switches, metadata_only, spare, sync_modes, ..config.cluster.clone() };
+    let disks = config.cluster.disks.max(further_disks(seed));
+    let cluster =
+        ClusterConfig { switches, metadata_only, spare, disks, sync_modes, ..config.cluster.clone() };
     let cluster = Cluster::new(seed, &cluster);
     let mut report = RunReport { seed, mix, switches, modes, ..RunReport::default() };
     if let Err(words) = body(&cluster, seed, config, &mut report) {

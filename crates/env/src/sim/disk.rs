@@ -149,6 +149,12 @@ impl DiskState {
         }
     }
 
+    /// An empty one with the devices of another.
+    pub(super) fn like(other: &DiskState) -> DiskState {
+        let devices = other.devices.iter().map(|_| Device::new(&other.config)).collect();
+        DiskState { devices, ..DiskState::new(other.config, Rng::new(0, 0)) }
+    }
+
     /// When a transfer that starts now is done: after earlier transfers, then its own latency.
     pub(super) fn device(&mut self, now: u64, transfer: &Transfer) -> u64 {
         let Transfer { inode, offset, bytes, bytes_per_s, latency_ns, follows } = *transfer;

@@ -2,7 +2,6 @@
 
 use super::disk::{DiskState, Inode, Kind};
 use super::process::Machine;
-use super::rng::Rng;
 use super::world::{MachineId, World};
 
 /// The contents of a disk without a machine.
@@ -32,7 +31,7 @@ impl World {
 
 impl DiskState {
     fn durable_copy(&self) -> DiskState {
-        let mut copy = DiskState::new(self.config, Rng::new(0, 0));
+        let mut copy = DiskState::like(self);
         copy.next_inode = self.next_inode;
         copy.inodes = self.inodes.iter().map(|(number, inode)| (*number, inode.durable_copy())).collect();
         copy.forget_the_unreachable();
