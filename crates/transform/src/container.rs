@@ -20,6 +20,7 @@
 //! Hard links are refused: a directory has one name.
 
 mod attributes;
+mod collective;
 mod damage;
 mod file;
 mod flat;
@@ -29,6 +30,7 @@ mod living;
 mod load;
 mod name_space;
 mod names;
+mod pieces;
 mod recover;
 mod remove;
 mod state;
@@ -83,6 +85,15 @@ impl<C: Connect> Connect for ContainerOptions<C> {
     }
 }
 
+/// Reads of index logs, and of flattened indexes, from the file system below: the cost of opens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IndexReads {
+    /// Files that were opened.
+    pub opens: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
 /// Containers over a file system. See the module.
 #[derive(Clone)]
 pub struct Container<B: Vfs>(pub(crate) Rc<Shared<B>>);
@@ -107,6 +118,7 @@ pub(crate) struct Shared<B: Vfs> {
     removing: RefCell<HashSet<Handle>>,
     /// The number of the next writer that is made here, for its folder.
     pub(crate) writers: Cell<u32>,
+    index_reads: Cell<IndexReads>,
     /// Closes under way in the background.
     closes: Cell<u64>,
     removed: Notify,
@@ -153,6 +165,7 @@ impl<B: Vfs> Container<B> {
             bin: Cell::new(None),
             removing: RefCell::default(),
             writers: Cell::new(std::process::id()),
+            index_reads: Cell::default(),
             closes: Cell::new(0),
             removed: Notify::default(),
         }))
@@ -162,9 +175,20 @@ impl<B: Vfs> Container<B> {
     pub fn over(&self) -> &B {
         &self.0.over
     }
+
+    /// Reads of index logs, and of flattened indexes, so far.
+    pub fn index_reads(&self) -> IndexReads {
+        self.0.index_reads.get()
+    }
 }
 
 impl<B: Vfs> Shared<B> {
+    /// An index log, or a flattened index, of so many bytes is opened and read.
+    fn reads_index(&self, len: u64) {
+        let IndexReads { opens, bytes } = self.index_reads.get();
+        self.index_reads.set(IndexReads { opens: opens + 1, bytes: bytes.saturating_add(len) });
+    }
+
     /// Whether an object below is a container. These are its attributes there.
     ///
     /// A container that another process is deleting looks like a directory: so only [`Shared::named`] knows

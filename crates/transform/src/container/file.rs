@@ -202,6 +202,12 @@ impl<B: Vfs> ContainerFile<B> {
         self.0.state.size()
     }
 
+    /// Its index, to compare it.
+    #[cfg(test)]
+    pub(super) fn index_in_words(&self) -> String {
+        format!("{:?}", self.0.state.index.borrow())
+    }
+
     /// Whether its name was removed here.
     pub(super) fn is_removed(&self) -> bool {
         self.0.state.is_removed.get()

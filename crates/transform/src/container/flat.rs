@@ -11,6 +11,7 @@
 //! grown since, or is not named, is read; so one that is missing, made twice, stale or damaged costs time
 //! and never a byte. It is written aside and renamed into place.
 
+use super::Shared;
 use super::load;
 use super::names::{self, Contents, Dropping};
 use super::state::State;
@@ -45,13 +46,13 @@ impl Flat {
 
 /// The logs that flattened indexes cover. One that cannot be read covers nothing.
 pub(super) async fn covered<B: Vfs>(
-    over: &B,
+    shared: &Shared<B>,
     container: Handle,
     contents: &Contents,
 ) -> BTreeMap<WriterId, Flat> {
     let mut all = BTreeMap::new();
     for id in &contents.flat {
-        match read(over, container, *id).await {
+        match read(shared, container, *id).await {
             Ok(logs) => all.extend(logs),
             Err(error) => tracing::debug!("a flattened index is not used: {error}"),
         }
@@ -59,11 +60,13 @@ pub(super) async fn covered<B: Vfs>(
     all
 }
 
-async fn read<B: Vfs>(over: &B, container: Handle, id: WriterId) -> Result<Vec<(WriterId, Flat)>> {
+async fn read<B: Vfs>(shared: &Shared<B>, container: Handle, id: WriterId) -> Result<Vec<(WriterId, Flat)>> {
+    let over = &shared.over;
     let attr = over.lookup(container, &names::flat(id)?).await?;
     if attr.size > FLAT_BYTES_MAX {
         return Err(Error::new(Status::OverLimit, "open").of(container));
     }
+    shared.reads_index(attr.size);
     let bytes = load::whole(over, attr.handle, attr.size).await?;
     decode(&bytes).map_err(|error| Error::new(Status::Io, "open").of(container).because(error.to_string()))
 }

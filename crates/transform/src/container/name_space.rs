@@ -142,7 +142,7 @@ impl<B: Vfs> Container<B> {
 
     /// Whether a file may be opened so. The access record has the file's mode and lies on its file system,
     /// so its open is allowed where the file's would be, and fails with the same error.
-    async fn may_open(&self, object: Handle, rights: Rights) -> Result<()> {
+    pub(super) async fn may_open(&self, object: Handle, rights: Rights) -> Result<()> {
         // The owner of all files may read each.
         if !rights.contains(Rights::WRITE) && rustix::process::geteuid().is_root() {
             return Ok(());

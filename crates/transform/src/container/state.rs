@@ -7,7 +7,7 @@ use super::names::Contents;
 use super::writer::{Idle, Writer};
 use super::{Shared, names, some};
 use crate::clock::Clock;
-use crate::index::Index;
+use crate::index::{Index, LogFacts};
 use crate::limits::{CUT_LOGS_MAX, FOLDERS, LOADS_AT_ONCE, READERS_MAX};
 use crate::record::{Cut, Found};
 use crate::writer_id::WriterId;
@@ -46,6 +46,8 @@ pub(crate) struct State<B: Vfs> {
     /// Writers of this process.
     writers: RefCell<Vec<Rc<Writer<B>>>>,
     idle: RefCell<Vec<Idle>>,
+    /// Writers that were begun or continued.
+    begun: Cell<u64>,
     /// Closed writers whose bytes are not durable yet.
     unsynced: RefCell<Vec<Rc<Writer<B>>>>,
     /// Syncs that failed.
@@ -79,6 +81,7 @@ impl<B: Vfs> State<B> {
             read_at: RefCell::default(),
             writers: RefCell::default(),
             idle: RefCell::default(),
+            begun: Cell::new(0),
             unsynced: RefCell::default(),
             losses: Cell::new(0),
             clock: Clock::default(),
@@ -124,7 +127,27 @@ impl<B: Vfs> State<B> {
                 logs
             }
         };
-        let index = load::index(self.object, &logs)?;
+        self.has_logs(contents, &logs)
+    }
+
+    /// Writers that this process has begun so far.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun.get()
+    }
+
+    /// Use the logs that the members of a group read together, unless this process wrote meanwhile: what it writes
+    /// it sees at once, so it reads them itself then. `begun`: its writers before.
+    pub(super) async fn refresh_with(&self, contents: Contents, logs: &[LogFacts], begun: u64) -> Result<()> {
+        let _all = self.turns.acquire(TURNS).await;
+        if self.begun.get() != begun || !self.writers.borrow().is_empty() {
+            return self.reload().await;
+        }
+        self.has_logs(contents, logs)
+    }
+
+    /// These are the logs. The caller has all turns.
+    fn has_logs(&self, contents: Contents, logs: &[LogFacts]) -> Result<()> {
+        let index = load::index(self.object, logs)?;
         self.clock.found(index.newest());
         self.index.replace(index);
         self.reserved.set(0);
@@ -169,6 +192,7 @@ impl<B: Vfs> State<B> {
 
     fn adopt(&self, writer: Writer<B>) -> Rc<Writer<B>> {
         let writer = Rc::new(writer);
+        self.begun.set(self.begun.get() + 1);
         // Continued, it makes durable what it wrote before too.
         let mut unsynced = self.unsynced.borrow_mut();
         let before = unsynced.len();
