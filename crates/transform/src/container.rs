@@ -33,13 +33,16 @@ mod names;
 mod pieces;
 mod recover;
 mod remove;
+mod settings;
 mod state;
 pub mod tools;
 mod writer;
 
 pub use file::ContainerFile;
 pub use listing::ContainerListing;
+pub use settings::{ContainerSettings, IndexDesign};
 
+use crate::group::{Meeting, Named};
 use crate::limits::{IDLE_STATES_MAX, KINDS_KNOWN_MAX};
 use bytes::Bytes;
 use lru::LruCache;
@@ -58,6 +61,30 @@ use std::rc::Rc;
 pub struct ContainerOptions<C> {
     /// The file system below.
     pub over: C,
+    /// How the indexes of many writers are read.
+    pub index: IndexDesign,
+    /// The group whose members open files for reading together.
+    pub group: Option<Meeting>,
+    /// Says in words that the group failed.
+    pub says: fn(&str),
+}
+
+impl<C> ContainerOptions<C> {
+    /// Containers over `over`, as a process without a group uses them.
+    pub fn new(over: C) -> ContainerOptions<C> {
+        ContainerOptions {
+            over,
+            index: IndexDesign::default(),
+            group: None,
+            says: |words| tracing::warn!("{words}"),
+        }
+    }
+
+    /// The same, as the settings say; `group`: that of this process.
+    pub fn with(self, settings: &ContainerSettings, group: Option<&Named>) -> ContainerOptions<C> {
+        let (index, group) = settings.design(group);
+        ContainerOptions { index, group, ..self }
+    }
 }
 
 impl<C: Connect> Connect for ContainerOptions<C> {
@@ -81,8 +108,17 @@ impl<C: Connect> Connect for ContainerOptions<C> {
                          them: name the first one, with its list of backends";
             return Err(Error::new(Status::Invalid, "connect").because(words));
         }
-        Ok(Container::new(env, over))
+        let says = self.says;
+        let group = self.group.map(|meeting| OpenGroup { meeting, says });
+        Ok(Container::made(env, over, self.index, group))
     }
+}
+
+/// The group that opens files together, and the way to say that it failed.
+#[derive(Clone)]
+struct OpenGroup {
+    meeting: Meeting,
+    says: fn(&str),
 }
 
 /// Reads of index logs, and of flattened indexes, from the file system below: the cost of opens.
@@ -118,6 +154,9 @@ pub(crate) struct Shared<B: Vfs> {
     removing: RefCell<HashSet<Handle>>,
     /// The number of the next writer that is made here, for its folder.
     pub(crate) writers: Cell<u32>,
+    pub(crate) design: IndexDesign,
+    /// None after it failed.
+    group: RefCell<Option<OpenGroup>>,
     index_reads: Cell<IndexReads>,
     /// Closes under way in the background.
     closes: Cell<u64>,
@@ -152,6 +191,10 @@ fn some(count: usize) -> NonZeroUsize {
 impl<B: Vfs> Container<B> {
     /// Containers over `over`.
     pub fn new(env: Env, over: B) -> Container<B> {
+        Container::made(env, over, IndexDesign::default(), None)
+    }
+
+    fn made(env: Env, over: B, design: IndexDesign, group: Option<OpenGroup>) -> Container<B> {
         let words = living::own_words();
         let process = living::Process::parse(&words, names::short_boot(env.boot_id()));
         Container(Rc::new(Shared {
@@ -165,6 +208,8 @@ impl<B: Vfs> Container<B> {
             bin: Cell::new(None),
             removing: RefCell::default(),
             writers: Cell::new(std::process::id()),
+            design,
+            group: RefCell::new(group),
             index_reads: Cell::default(),
             closes: Cell::new(0),
             removed: Notify::default(),

@@ -9,11 +9,13 @@
 //! **Calls are made by all members, in the same order.** One that fails, ends or is silent ends the call for all
 //! of them, with words that name it.
 
+mod environment;
 mod frames;
 mod meeting;
 mod members;
 mod payload;
 
+pub use environment::Named;
 pub use meeting::{MEMBERS_MAX, Meeting};
 pub use members::Members;
 

@@ -42,7 +42,7 @@ pub mod record;
 mod writer_id;
 
 pub use composed::{Composed, ComposedFile, ComposedOptions, Wishes};
-pub use container::{Container, ContainerFile, ContainerOptions, IndexReads};
+pub use container::{Container, ContainerFile, ContainerOptions, ContainerSettings, IndexDesign, IndexReads};
 pub use federation::{Federated, FederationOptions};
 pub use index::{Index, IndexError, LogFacts};
 pub use limits::INDEX_LOG_BYTES_MAX;

@@ -17,7 +17,7 @@ use super::fold::Replaced;
 use super::load::{self, Known};
 use super::names::Contents;
 use super::pieces::{Inbox, Outbox};
-use super::{Container, ContainerFile, Shared, attributes, fold};
+use super::{Container, ContainerFile, OpenGroup, Shared, attributes, fold};
 use crate::group::{Group, Meeting, MeetingPlace, Members, share, share_first};
 use crate::index::LogFacts;
 use crate::limits::{CUT_LOGS_MAX, FOLDERS, ROUND_BYTES_MAX, ROUND_PART_MIN};
@@ -76,6 +76,25 @@ impl<B: Vfs> Container<B> {
         };
         share(group, known.await.map(|_| Bytes::new())).await??;
         Ok(file)
+    }
+
+    /// An open for reading by the group of this process, if it has one. A group that fails costs its members the
+    /// time of one wait: from then on each reads alone.
+    pub(super) async fn opened_by_group(&self, object: Handle, rights: Rights) -> Option<ContainerFile<B>> {
+        let group = self.0.group.borrow().clone();
+        let OpenGroup { meeting, says } = group.filter(|_| !rights.contains(Rights::WRITE))?;
+        let opened = async {
+            let group = self.meet(object, &meeting).await?;
+            self.open_together(object, rights, &group).await
+        };
+        let error = match opened.await {
+            Ok(file) => return Some(file),
+            Err(error) => error,
+        };
+        let Meeting { rank, size, .. } = meeting;
+        says(&format!("member {rank} of {size} opens files alone from here on: {error}"));
+        self.0.group.take();
+        None
     }
 
     async fn may_open_together(&self, object: Handle, rights: Rights) -> Result<Attr> {

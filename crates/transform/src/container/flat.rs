@@ -11,10 +11,10 @@
 //! grown since, or is not named, is read; so one that is missing, made twice, stale or damaged costs time
 //! and never a byte. It is written aside and renamed into place.
 
-use super::Shared;
 use super::load;
 use super::names::{self, Contents, Dropping};
 use super::state::State;
+use super::{IndexDesign, Shared};
 use crate::index::LogFacts;
 use crate::limits::{CUT_LOGS_MAX, FLAT_BYTES_MAX, FLATTEN_LOGS_MIN};
 use crate::record::Records;
@@ -51,6 +51,9 @@ pub(super) async fn covered<B: Vfs>(
     contents: &Contents,
 ) -> BTreeMap<WriterId, Flat> {
     let mut all = BTreeMap::new();
+    if shared.design == IndexDesign::Original {
+        return all;
+    }
     for id in &contents.flat {
         match read(shared, container, *id).await {
             Ok(logs) => all.extend(logs),
@@ -111,6 +114,9 @@ fn encode(logs: &[LogFacts], lengths: impl Fn(WriterId) -> u64) -> Vec<u8> {
 /// A writer closed: flatten if it was the last of many. An error costs the next readers time.
 pub(super) async fn flatten_if_many<B: Vfs>(state: &State<B>) {
     let logs = state.index.borrow().logs().len();
+    if state.shared.design == IndexDesign::Original {
+        return;
+    }
     if logs < state.flattened.get() + FLATTEN_LOGS_MIN {
         return;
     }

@@ -36,7 +36,7 @@ use std::time::Duration;
 /// Members of a group, at most: member 0 has a connection to each.
 pub const MEMBERS_MAX: usize = 65_536;
 /// Bytes of the name of a job, of the file of a meeting, and of a member's first message, at most.
-const JOB_BYTES_MAX: usize = 64;
+pub(super) const JOB_BYTES_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = 4096;
 const HELLO_BYTES_MAX: usize = 256;
 const HASH_BYTES: usize = 32;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use shoal_env::{Address, Env, real};
 use shoal_proto::{Handle, Name, Owner, Rights};
 use shoal_transform::group::Meeting;
-use shoal_transform::{Container, ContainerOptions};
+use shoal_transform::{Container, ContainerOptions, IndexDesign};
 use shoal_vfs::{Connect, Local, LocalOptions, Result, Vfs, VfsFile};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,10 +31,13 @@ fn name() -> Name {
     Name::new(b"file").unwrap()
 }
 
-async fn mount(env: &Env, dir: &Path) -> Container<Local> {
+fn options(dir: &Path) -> ContainerOptions<LocalOptions> {
     // Members that are threads share the limit of open files.
-    let over = LocalOptions { inline: true, descriptors: Some(16), ..LocalOptions::new(dir) };
-    ContainerOptions { over }.connect(env.clone()).await.unwrap()
+    ContainerOptions::new(LocalOptions { inline: true, descriptors: Some(16), ..LocalOptions::new(dir) })
+}
+
+async fn mount(env: &Env, dir: &Path) -> Container<Local> {
+    options(dir).connect(env.clone()).await.unwrap()
 }
 
 /// A directory with a container in it, and a place for sockets and words beside it.
@@ -43,19 +46,15 @@ struct Scene {
 }
 
 impl Scene {
-    /// A file of so many writers, each with records in turn.
+    /// A file of so many closed writers, each with records in turn. Its index is not flattened.
     fn with_writers(writers: u64) -> Scene {
-        Scene::written(writers, false)
+        Scene::written(writers, IndexDesign::Original)
     }
 
-    fn with_closed_writers(writers: u64) -> Scene {
-        Scene::written(writers, true)
-    }
-
-    fn written(writers: u64, closes: bool) -> Scene {
+    fn written(writers: u64, index: IndexDesign) -> Scene {
         let scene = Scene { home: tempfile::tempdir().unwrap() };
         std::fs::create_dir(scene.dir()).unwrap();
-        opens::write(&scene.dir(), writers, closes);
+        opens::write(&scene.dir(), writers, index);
         scene
     }
 
@@ -129,7 +128,7 @@ fn member(task: Task) -> std::result::Result<String, String> {
     let done: Result<String> = real::run("member", move |env| async move {
         let role = task.role.clone();
         match role.as_str() {
-            "opens" | "silent-in-the-open" | "dies-in-the-open" => opens::role(&env, &task).await,
+            "opens" | "opens-as-a-program" | "dies-in-the-open" => opens::role(&env, &task).await,
             _ => calls::role(&env, &task).await,
         }
     });

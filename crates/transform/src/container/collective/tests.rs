@@ -50,7 +50,7 @@ fn name() -> Name {
 
 async fn mount(env: &Env, dir: &Path) -> Container<Local> {
     let over = LocalOptions { inline: true, descriptors: Some(16), ..LocalOptions::new(dir) };
-    ContainerOptions { over }.connect(env.clone()).await.unwrap()
+    ContainerOptions::new(over).connect(env.clone()).await.unwrap()
 }
 
 /// The writers do their steps in turn, each from a mount of its own.
