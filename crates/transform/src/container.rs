@@ -20,6 +20,7 @@
 //! Hard links are refused: a directory has one name.
 
 mod attributes;
+mod close_together;
 mod collective;
 mod damage;
 mod file;

@@ -20,7 +20,7 @@ pub use meeting::{MEMBERS_MAX, Meeting};
 pub use members::Members;
 
 pub(crate) use meeting::MeetingPlace;
-pub(crate) use payload::{share, share_first};
+pub(crate) use payload::{collect, share, share_first};
 
 use bytes::Bytes;
 use shoal_vfs::Result;

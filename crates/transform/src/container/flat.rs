@@ -11,10 +11,10 @@
 //! grown since, or is not named, is read; so one that is missing, made twice, stale or damaged costs time
 //! and never a byte. It is written aside and renamed into place.
 
-use super::load;
 use super::names::{self, Contents, Dropping};
 use super::state::State;
 use super::{IndexDesign, Shared};
+use super::{fold, load};
 use crate::index::LogFacts;
 use crate::limits::{CUT_LOGS_MAX, FLAT_BYTES_MAX, FLATTEN_LOGS_MIN};
 use crate::record::Records;
@@ -22,7 +22,7 @@ use crate::writer_id::WriterId;
 use shoal_pattern::codec::{DecodeError, Reader, Writer};
 use shoal_proto::{Handle, Status};
 use shoal_vfs::{Error, RenameFlags, Result, Vfs};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const MAGIC: &[u8; 8] = b"shoalflt";
 
@@ -129,15 +129,39 @@ pub(super) async fn flatten_if_many<B: Vfs>(state: &State<B>) {
 
 /// Gather the index logs of all closed writers. With `only_last`, not while a writer is open. How many.
 pub(super) async fn flatten<B: Vfs>(state: &State<B>, only_last: bool) -> Result<usize> {
-    let over = &state.shared.over;
-    let mut contents = load::contents(&state.shared, state.object).await?;
+    let contents = load::contents(&state.shared, state.object).await?;
     let is_open = contents.writers.values().any(Option::is_none);
     if only_last && is_open {
         return Ok(0);
     }
+    flatten_seen(state, contents, Vec::new()).await
+}
+
+/// The same, where these logs need not be read. One whose writer has gone on since is read all the same.
+pub(super) async fn flatten_with<B: Vfs>(state: &State<B>, given: Vec<LogFacts>) -> Result<usize> {
+    let contents = load::contents(&state.shared, state.object).await?;
+    flatten_seen(state, contents, given).await
+}
+
+async fn flatten_seen<B: Vfs>(
+    state: &State<B>,
+    mut contents: Contents,
+    mut given: Vec<LogFacts>,
+) -> Result<usize> {
+    let over = &state.shared.over;
     let old = contents.flat.clone();
     contents.writers.retain(|_, dropping| dropping.is_some());
-    let logs = load::logs(&state.shared, state.object, &contents).await?;
+    given.retain(|facts| {
+        let end = facts.records.last().map_or(0, |(_, end)| *end);
+        let dropping = contents.writers.get(&facts.id).copied().flatten();
+        dropping.is_some_and(|closed| (closed.bytes, closed.index) == (facts.data, end))
+    });
+    let mut others = contents.clone();
+    let known: BTreeSet<WriterId> = given.iter().map(|facts| facts.id).collect();
+    others.writers.retain(|id, _| !known.contains(id));
+    let mut logs = load::logs(&state.shared, state.object, &others).await?;
+    logs.extend(given);
+    fold::cut_folded(&contents, &mut logs);
     let length = |id| contents.writers.get(&id).copied().flatten().map_or(0, |dropping| dropping.index);
     let bytes = encode(&logs, length);
     if bytes.len() as u64 > FLAT_BYTES_MAX {

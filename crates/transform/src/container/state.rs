@@ -3,7 +3,7 @@
 use super::flat;
 use super::fold;
 use super::load;
-use super::names::Contents;
+use super::names::{Contents, Dropping};
 use super::writer::{Idle, Writer};
 use super::{Shared, names, some};
 use crate::clock::Clock;
@@ -48,6 +48,8 @@ pub(crate) struct State<B: Vfs> {
     idle: RefCell<Vec<Idle>>,
     /// Writers that were begun or continued.
     begun: Cell<u64>,
+    /// Closes under way that leave the logs as they are.
+    unmerged: Cell<u64>,
     /// Closed writers whose bytes are not durable yet.
     unsynced: RefCell<Vec<Rc<Writer<B>>>>,
     /// Syncs that failed.
@@ -82,6 +84,7 @@ impl<B: Vfs> State<B> {
             writers: RefCell::default(),
             idle: RefCell::default(),
             begun: Cell::new(0),
+            unmerged: Cell::new(0),
             unsynced: RefCell::default(),
             losses: Cell::new(0),
             clock: Clock::default(),
@@ -386,9 +389,29 @@ impl<B: Vfs> State<B> {
         }
         self.idle.borrow_mut().push(idle);
         self.publish_time().await?;
-        fold::fold_if_worth(self).await;
-        flat::flatten_if_many(self).await;
+        if self.unmerged.get() == 0 {
+            fold::fold_if_worth(self).await;
+            flat::flatten_if_many(self).await;
+        }
         Ok(())
+    }
+
+    /// Do a close that neither folds nor flattens.
+    pub(super) async fn without_merging<T>(&self, close: impl Future<Output = T>) -> T {
+        struct Under<'a>(&'a Cell<u64>);
+        impl Drop for Under<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() - 1);
+            }
+        }
+        self.unmerged.set(self.unmerged.get() + 1);
+        let _under = Under(&self.unmerged);
+        close.await
+    }
+
+    /// The dropping of a writer that was closed here.
+    pub(super) fn closed(&self, id: WriterId) -> Option<Dropping> {
+        self.idle.borrow().iter().find(|idle| idle.id == id).map(Idle::dropping)
     }
 
     /// Whether it has an open file here, or a writer.

@@ -93,6 +93,12 @@ pub(crate) async fn share<G: Group>(group: &G, own: Result<Bytes>) -> Result<Res
     Ok(all.iter().enumerate().map(|(rank, bytes)| decode(rank, group.size(), bytes)).collect())
 }
 
+/// The bytes of all members, at member 0; or the first one's failure, as in [`share`]. At the others nothing.
+pub(crate) async fn collect<G: Group>(group: &G, own: Result<Bytes>) -> Result<Result<Vec<Bytes>>> {
+    let all = group.gather(encode(&own)).await?;
+    Ok(all.iter().enumerate().map(|(rank, bytes)| decode(rank, group.size(), bytes)).collect())
+}
+
 /// The bytes of member 0; or its failure, at all of them, as in [`share`]. `own`: at member 0.
 pub(crate) async fn share_first<G: Group>(group: &G, own: Option<Result<Bytes>>) -> Result<Result<Bytes>> {
     let bytes = own.map_or_else(Bytes::new, |own| encode(&own));

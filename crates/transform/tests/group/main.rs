@@ -4,6 +4,7 @@
 //! (this program anew, for the test [`a_member_of_a_group_of_processes`]) with sockets. So both pass one suite.
 
 mod calls;
+mod closes;
 mod meetings;
 mod opens;
 
@@ -129,6 +130,7 @@ fn member(task: Task) -> std::result::Result<String, String> {
         let role = task.role.clone();
         match role.as_str() {
             "opens" | "opens-as-a-program" | "dies-in-the-open" => opens::role(&env, &task).await,
+            "closes" | "closes-with-many-records" | "dies-in-the-close" => closes::role(&env, &task).await,
             _ => calls::role(&env, &task).await,
         }
     });

@@ -4,10 +4,10 @@ use super::*;
 use shoal_transform::IndexReads;
 
 /// Bytes of a record; writers are interleaved.
-const RECORD: u64 = 8;
-const RECORDS: u64 = 4;
+pub(super) const RECORD: u64 = 8;
+pub(super) const RECORDS: u64 = 4;
 
-fn byte_of(writer: u64, record: u64) -> u8 {
+pub(super) fn byte_of(writer: u64, record: u64) -> u8 {
     (writer * 31 + record * 7) as u8 | 1
 }
 
@@ -39,7 +39,7 @@ pub(super) fn write(dir: &Path, writers: u64, index: IndexDesign) {
     });
 }
 
-fn sum_of(writers: u64) -> u32 {
+pub(super) fn sum_of(writers: u64) -> u32 {
     let bytes = |at: u64| byte_of(at / RECORD % writers, at / RECORD / writers);
     crc32c::crc32c(&(0..writers * RECORDS * RECORD).map(bytes).collect::<Vec<u8>>())
 }
@@ -82,11 +82,11 @@ pub(super) async fn role(env: &Env, task: &Task) -> Result<String> {
 }
 
 /// All members open it: they have the same bytes; and their reads of indexes together.
-fn together(scene: &Scene, over: Over, size: usize, wanted: u32) -> IndexReads {
+pub(super) fn together(scene: &Scene, over: Over, size: usize, wanted: u32) -> IndexReads {
     reads_of(&all(scene, over, size, |_| "opens"), wanted)
 }
 
-fn reads_of(all: &[std::result::Result<String, String>], wanted: u32) -> IndexReads {
+pub(super) fn reads_of(all: &[std::result::Result<String, String>], wanted: u32) -> IndexReads {
     let mut reads = IndexReads::default();
     let failed: Vec<_> = all.iter().flat_map(|said| said.as_ref().err()).collect();
     assert!(failed.is_empty(), "{failed:#?}");
