@@ -6,7 +6,7 @@ use crate::call::{Res, failure};
 use crate::table;
 use shoal_env::real::Runtime;
 use shoal_proto::{Attr, Handle, Name, Owner};
-use shoal_world::{Found, Over, Tree, TreeFile, TreeListing, Walk};
+use shoal_world::{Found, Over, ProcessGroup, Tree, TreeFile, TreeListing, Walk};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
@@ -39,7 +39,7 @@ impl Session {
 
     /// Reach the file system.
     pub fn plant(&mut self, over: &Over) -> Res<()> {
-        self.tree = Some(over.plant(&self.runtime)?);
+        self.tree = Some(over.plant(&self.runtime, &ProcessGroup::default())?);
         Ok(())
     }
 

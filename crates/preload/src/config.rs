@@ -4,7 +4,7 @@
 //! its own has them put back ([`crate::calls::process`]). Nothing is opened here.
 
 use libc::{c_char, mode_t};
-use shoal_world::Over;
+use shoal_world::{Over, ProcessGroup};
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::ptr;
@@ -33,6 +33,8 @@ pub struct Config {
     pub directory: Option<Vec<u8>>,
     /// Whether [`LOG`] is set.
     pub is_logged: bool,
+    /// The process that read this, and its group. A child by `fork` is no member.
+    group: (u32, ProcessGroup),
 }
 
 static CONFIG: AtomicPtr<Config> = AtomicPtr::new(ptr::null_mut());
@@ -70,13 +72,34 @@ pub unsafe fn variable<'a>(envp: *const *const c_char, name: &str) -> Option<&'a
     None
 }
 
+/// The group of this process, if it has one.
+pub fn group() -> ProcessGroup {
+    let known = get().map(|config| &config.group).filter(|(process, _)| *process == std::process::id());
+    known.map(|(_, group)| group.clone()).unwrap_or_default()
+}
+
+/// `shoal run` refused values that are none; a launcher after it has none of those.
+fn group_of(value: impl Fn(&str) -> Option<Vec<u8>>) -> ProcessGroup {
+    let mut host = [0_u8; 256];
+    // SAFETY: the buffer is that long.
+    let is_known = unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) } == 0;
+    let host =
+        CStr::from_bytes_until_nul(&host).ok().and_then(|host| host.to_str().ok()).filter(|_| is_known);
+    let value = |name: &str| String::from_utf8(value(name)?).ok();
+    ProcessGroup::of_environment(value, host).unwrap_or_default().saying(|words| {
+        if get().is_some_and(|config| config.is_logged) {
+            crate::guard::say(words);
+        }
+    })
+}
+
 /// Read the environment.
 ///
 /// # Safety
 /// As [`variable`]; no other thread is there yet.
 pub unsafe fn read(envp: *const *const c_char) {
     // SAFETY: as the caller promises.
-    let value = |name| unsafe { variable(envp, name) };
+    let value = |name: &str| unsafe { variable(envp, name) };
     let Some(text) = value(OVERS) else { return };
     let Ok(lines) = std::str::from_utf8(text) else { return };
     let overs: Vec<Over> = lines.lines().filter_map(Over::from_line).collect();
@@ -99,6 +122,7 @@ pub unsafe fn read(envp: *const *const c_char) {
         library: value(LIBRARY).unwrap_or_default().to_vec(),
         directory: value(DIRECTORY).map(<[u8]>::to_vec),
         is_logged: value(LOG).is_some(),
+        group: (std::process::id(), group_of(|name| value(name).map(<[u8]>::to_vec))),
     };
     CONFIG.store(Box::into_raw(Box::new(config)), Ordering::Release);
     // SAFETY: no other thread sees the moment without a mask.

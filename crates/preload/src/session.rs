@@ -118,7 +118,7 @@ impl Session {
             Mount::Failed(..) => true,
         };
         if is_due {
-            *slot = match over.plant(&self.runtime) {
+            *slot = match over.plant(&self.runtime, &config::group()) {
                 Ok(tree) => Mount::Planted(tree),
                 Err(error) => {
                     say(&format!("{}: {error:#}", over.dir.display()));
@@ -190,7 +190,7 @@ impl Session {
     pub fn appends(&mut self, fd: c_int) -> Res<()> {
         let mount = self.open(fd)?.record.mount as usize;
         let over = config::get().and_then(|config| config.overs.get(mount));
-        if over.is_some_and(|over| over.shown == Shown::Container) {
+        if over.is_some_and(|over| matches!(over.shown, Shown::Container(_))) {
             // A file that may only be written, or has no name any more: it goes to the end that is known.
             let _ = self.locked(fd);
         }

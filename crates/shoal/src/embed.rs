@@ -152,15 +152,16 @@ impl Embedded {
         client.timeout = said.timeout.unwrap_or(options.limit.span());
         match transform {
             None => {}
-            Some(Transform::Container(backends)) if !backends.is_empty() => {
+            Some(Transform::Container(settings)) if !settings.backends.is_empty() => {
                 return Err(anyhow!(
                     "`backends` spreads containers over directories, and a ShoalFS spreads its files itself: leave \
                      it out"
                 ));
             }
-            Some(Transform::Container(_)) => {
+            Some(Transform::Container(settings)) => {
                 let name = place.address.to_string();
-                return Embedded::over(ContainerOptions { over: client }, &name, at, &how, events);
+                let containers = ContainerOptions::new(client).with(&settings, None);
+                return Embedded::over(containers, &name, at, &how, events);
             }
             Some(Transform::Composed(wishes)) => {
                 let name = place.address.to_string();
@@ -206,12 +207,14 @@ impl Embedded {
         let name = dir.display().to_string();
         match transform {
             None => Embedded::over(local, &name, at, &how, events),
-            Some(Transform::Container(backends)) if !backends.is_empty() || federation::is_federated(dir) => {
-                let over = FederationOptions::new(local, backends);
-                Embedded::over(ContainerOptions { over }, &name, at, &how, events)
+            Some(Transform::Container(settings))
+                if !settings.backends.is_empty() || federation::is_federated(dir) =>
+            {
+                let over = FederationOptions::new(local, settings.backends.clone());
+                Embedded::over(ContainerOptions::new(over).with(&settings, None), &name, at, &how, events)
             }
-            Some(Transform::Container(_)) => {
-                Embedded::over(ContainerOptions { over: local }, &name, at, &how, events)
+            Some(Transform::Container(settings)) => {
+                Embedded::over(ContainerOptions::new(local).with(&settings, None), &name, at, &how, events)
             }
             Some(Transform::Composed(wishes)) => {
                 Embedded::over(ComposedOptions { over: local, wishes }, &name, at, &how, events)

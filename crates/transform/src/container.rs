@@ -20,6 +20,8 @@
 //! Hard links are refused: a directory has one name.
 
 mod attributes;
+mod close_together;
+mod collective;
 mod damage;
 mod file;
 mod flat;
@@ -29,15 +31,19 @@ mod living;
 mod load;
 mod name_space;
 mod names;
+mod pieces;
 mod recover;
 mod remove;
+mod settings;
 mod state;
 pub mod tools;
 mod writer;
 
 pub use file::ContainerFile;
 pub use listing::ContainerListing;
+pub use settings::{ContainerSettings, IndexDesign};
 
+use crate::group::{Meeting, Named};
 use crate::limits::{IDLE_STATES_MAX, KINDS_KNOWN_MAX};
 use bytes::Bytes;
 use lru::LruCache;
@@ -56,6 +62,30 @@ use std::rc::Rc;
 pub struct ContainerOptions<C> {
     /// The file system below.
     pub over: C,
+    /// How the indexes of many writers are read.
+    pub index: IndexDesign,
+    /// The group whose members open files for reading together.
+    pub group: Option<Meeting>,
+    /// Says in words that the group failed.
+    pub says: fn(&str),
+}
+
+impl<C> ContainerOptions<C> {
+    /// Containers over `over`, as a process without a group uses them.
+    pub fn new(over: C) -> ContainerOptions<C> {
+        ContainerOptions {
+            over,
+            index: IndexDesign::default(),
+            group: None,
+            says: |words| tracing::warn!("{words}"),
+        }
+    }
+
+    /// The same, as the settings say; `group`: that of this process.
+    pub fn with(self, settings: &ContainerSettings, group: Option<&Named>) -> ContainerOptions<C> {
+        let (index, group) = settings.design(group);
+        ContainerOptions { index, group, ..self }
+    }
 }
 
 impl<C: Connect> Connect for ContainerOptions<C> {
@@ -79,8 +109,26 @@ impl<C: Connect> Connect for ContainerOptions<C> {
                          them: name the first one, with its list of backends";
             return Err(Error::new(Status::Invalid, "connect").because(words));
         }
-        Ok(Container::new(env, over))
+        let says = self.says;
+        let group = self.group.map(|meeting| OpenGroup { meeting, says });
+        Ok(Container::made(env, over, self.index, group))
     }
+}
+
+/// The group that opens files together, and the way to say that it failed.
+#[derive(Clone)]
+struct OpenGroup {
+    meeting: Meeting,
+    says: fn(&str),
+}
+
+/// Reads of index logs, and of flattened indexes, from the file system below: the cost of opens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IndexReads {
+    /// Files that were opened.
+    pub opens: u64,
+    /// Bytes in them.
+    pub bytes: u64,
 }
 
 /// Containers over a file system. See the module.
@@ -107,6 +155,10 @@ pub(crate) struct Shared<B: Vfs> {
     removing: RefCell<HashSet<Handle>>,
     /// The number of the next writer that is made here, for its folder.
     pub(crate) writers: Cell<u32>,
+    pub(crate) design: IndexDesign,
+    /// None after it failed.
+    group: RefCell<Option<OpenGroup>>,
+    index_reads: Cell<IndexReads>,
     /// Closes under way in the background.
     closes: Cell<u64>,
     removed: Notify,
@@ -140,6 +192,10 @@ fn some(count: usize) -> NonZeroUsize {
 impl<B: Vfs> Container<B> {
     /// Containers over `over`.
     pub fn new(env: Env, over: B) -> Container<B> {
+        Container::made(env, over, IndexDesign::default(), None)
+    }
+
+    fn made(env: Env, over: B, design: IndexDesign, group: Option<OpenGroup>) -> Container<B> {
         let words = living::own_words();
         let process = living::Process::parse(&words, names::short_boot(env.boot_id()));
         Container(Rc::new(Shared {
@@ -153,6 +209,9 @@ impl<B: Vfs> Container<B> {
             bin: Cell::new(None),
             removing: RefCell::default(),
             writers: Cell::new(std::process::id()),
+            design,
+            group: RefCell::new(group),
+            index_reads: Cell::default(),
             closes: Cell::new(0),
             removed: Notify::default(),
         }))
@@ -162,9 +221,20 @@ impl<B: Vfs> Container<B> {
     pub fn over(&self) -> &B {
         &self.0.over
     }
+
+    /// Reads of index logs, and of flattened indexes, so far.
+    pub fn index_reads(&self) -> IndexReads {
+        self.0.index_reads.get()
+    }
 }
 
 impl<B: Vfs> Shared<B> {
+    /// An index log, or a flattened index, of so many bytes is opened and read.
+    fn reads_index(&self, len: u64) {
+        let IndexReads { opens, bytes } = self.index_reads.get();
+        self.index_reads.set(IndexReads { opens: opens + 1, bytes: bytes.saturating_add(len) });
+    }
+
     /// Whether an object below is a container. These are its attributes there.
     ///
     /// A container that another process is deleting looks like a directory: so only [`Shared::named`] knows

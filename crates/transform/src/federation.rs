@@ -45,7 +45,7 @@ mod text;
 
 pub(crate) use text::federation as own_name;
 
-pub use backends::{FederationOptions, is_federated, parse_backends};
+pub use backends::{FederationOptions, is_federated};
 pub use check::{Federation, check, recover};
 pub use file::FederatedFile;
 pub use listing::FederatedListing;

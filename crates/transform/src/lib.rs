@@ -34,6 +34,7 @@ mod clock;
 pub mod composed;
 pub mod container;
 pub mod federation;
+pub mod group;
 mod index;
 mod limits;
 pub mod online;
@@ -41,7 +42,7 @@ pub mod record;
 mod writer_id;
 
 pub use composed::{Composed, ComposedFile, ComposedOptions, Wishes};
-pub use container::{Container, ContainerFile, ContainerOptions};
+pub use container::{Container, ContainerFile, ContainerOptions, ContainerSettings, IndexDesign, IndexReads};
 pub use federation::{Federated, FederationOptions};
 pub use index::{Index, IndexError, LogFacts};
 pub use limits::INDEX_LOG_BYTES_MAX;

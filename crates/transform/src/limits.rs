@@ -34,3 +34,9 @@ pub const FOLD_STORED_MIN: u64 = 16 << 20;
 pub const FOLD_LIVE_MAX: u64 = 256 << 20;
 /// Parts of a file that are folded, at most.
 pub const FOLD_PARTS_MAX: usize = 65_536;
+/// Bytes of index records that all members of a group together send in one round of an open.
+pub const ROUND_BYTES_MAX: usize = 16 << 20;
+/// Bytes that each member sends in such a round, at least.
+pub const ROUND_PART_MIN: usize = 4 << 10;
+/// Bytes of a member's index log up to which a close by all members flattens the index.
+pub const FLATTEN_LOG_BYTES_MAX: u64 = 64 << 10;

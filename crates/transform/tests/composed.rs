@@ -391,7 +391,7 @@ fn a_process_sees_at_once_what_another_one_removed_replaced_or_appended() {
 fn a_composed_directory_is_not_opened_as_one_of_containers() {
     run(async |env, dir| {
         put(&mount(&env, dir, "").await.unwrap(), "f", b"abc").await;
-        let options = shoal_transform::ContainerOptions { over: LocalOptions::new(dir) };
+        let options = shoal_transform::ContainerOptions::new(LocalOptions::new(dir));
         let Err(error) = options.connect(env.clone()).await else { panic!("it is opened") };
         assert!(error.to_string().contains("it is a composed directory"), "{error}");
         assert_eq!(

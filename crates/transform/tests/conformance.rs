@@ -9,7 +9,7 @@ use shoal_vfs::{Connect, LocalOptions};
 fn containers_over_a_directory_conform() {
     let dir = tempfile::tempdir().unwrap();
     let owners = rustix::process::getuid().is_root();
-    let options = ContainerOptions { over: LocalOptions::new(dir.path()) };
+    let options = ContainerOptions::new(LocalOptions::new(dir.path()));
     real::run("conformance", move |env| async move {
         let container = options.connect(env).await.unwrap();
         check(

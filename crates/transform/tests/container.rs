@@ -27,7 +27,7 @@ fn name(text: &str) -> Name {
 }
 
 async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions { over: LocalOptions::new(dir) }.connect(env.clone()).await.unwrap()
+    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
 }
 
 /// The object of a name at the root, as a mount that has not seen it finds it.

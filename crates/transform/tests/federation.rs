@@ -37,7 +37,7 @@ fn backends(dir: &Path, count: usize) -> Vec<PathBuf> {
 fn options(backends: &[PathBuf]) -> ContainerOptions<FederationOptions> {
     let over = LocalOptions { inline: true, ..LocalOptions::new(&backends[0]) };
     let over = FederationOptions::new(over, backends[1..].to_vec());
-    ContainerOptions { over: FederationOptions { may_be_alone: backends.len() == 1, ..over } }
+    ContainerOptions::new(FederationOptions { may_be_alone: backends.len() == 1, ..over })
 }
 
 async fn mount(env: &Env, backends: &[PathBuf]) -> Mounted {
@@ -112,7 +112,7 @@ fn containers_over_four_backends_conform() {
         // Closes of what is dropped run in the background: so not inline.
         let backends = backends(dir, 4);
         let over = FederationOptions::new(LocalOptions::new(&backends[0]), backends[1..].to_vec());
-        let container = ContainerOptions { over }.connect(env.clone()).await.unwrap();
+        let container = ContainerOptions::new(over).connect(env.clone()).await.unwrap();
         let owners = rustix::process::getuid().is_root();
         let promises = Promises {
             links: false,
@@ -326,7 +326,7 @@ fn a_further_backend_moves_nothing_and_all_files_are_found() {
     run(async |env, dir| {
         let all = backends(dir, 3);
         // One directory of containers becomes the first of two.
-        let alone = ContainerOptions { over: LocalOptions::new(&all[0]) }.connect(env.clone()).await.unwrap();
+        let alone = ContainerOptions::new(LocalOptions::new(&all[0])).connect(env.clone()).await.unwrap();
         for number in 0..20 {
             put(&alone, Handle::ROOT, &format!("alone-{number}"), "a").await;
         }
@@ -439,7 +439,7 @@ fn a_backend_that_is_gone_or_another_one_is_named_with_the_remedy_and_nothing_is
         assert!(fewer.words.contains("lacks backend 3") && fewer.words.contains("backend-2"), "{fewer}");
         let second = refusal(&env, &all[1..3]).await;
         assert!(second.words.contains("already"), "{second}");
-        let plain = ContainerOptions { over: LocalOptions::new(&all[0]) }.connect(env.clone()).await;
+        let plain = ContainerOptions::new(LocalOptions::new(&all[0])).connect(env.clone()).await;
         let plain = plain.err().expect("one backend alone is not the whole");
         assert!(plain.words.contains("backends"), "{plain}");
         let list = all[0].join(".shoal-federation/list.1");

@@ -20,7 +20,7 @@ fn name(text: &str) -> Name {
 }
 
 async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions { over: LocalOptions::new(dir) }.connect(env.clone()).await.unwrap()
+    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
 }
 
 async fn open(mount: &Mounted, rights: Rights) -> shoal_transform::ContainerFile<Local> {

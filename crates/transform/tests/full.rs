@@ -16,7 +16,7 @@ fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions { over: LocalOptions::new(dir) }.connect(env.clone()).await.unwrap()
+    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
 }
 fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
     let dir = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ fn an_open_for_writing_fails_as_that_of_a_plain_file_where_the_directory_is_read
         file.write(0, Bytes::from_static(b"hello")).await.unwrap();
         file.close().await.unwrap();
         let over = LocalOptions { read_only: true, ..LocalOptions::new(dir) };
-        let two = ContainerOptions { over }.connect(env.clone()).await.unwrap();
+        let two = ContainerOptions::new(over).connect(env.clone()).await.unwrap();
         let there = two.lookup(Handle::ROOT, &name("f")).await.unwrap();
         let opened = two.open(there.handle, BOTH).await.map(drop);
         assert_eq!(opened.unwrap_err().status, shoal_proto::Status::ReadOnly);

@@ -18,7 +18,7 @@ fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions { over: LocalOptions::new(dir) }.connect(env.clone()).await.unwrap()
+    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
 }
 async fn find(mount: &Mounted, text: &str) -> Handle {
     mount.lookup(Handle::ROOT, &name(text)).await.unwrap().handle

@@ -67,7 +67,7 @@ fn name() -> Name {
 
 async fn mount(env: &Env) -> Container<Local> {
     let over = LocalOptions::new("/a/directory");
-    ContainerOptions { over }.connect(env.clone()).await.unwrap()
+    ContainerOptions::new(over).connect(env.clone()).await.unwrap()
 }
 
 async fn work(env: Env, seed: u64, model: Rc<RefCell<Model>>) {

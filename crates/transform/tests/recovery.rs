@@ -24,7 +24,7 @@ fn name(text: &str) -> Name {
 }
 
 async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions { over: LocalOptions::new(dir) }.connect(env.clone()).await.unwrap()
+    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
 }
 
 async fn find(mount: &Mounted, text: &str) -> Handle {

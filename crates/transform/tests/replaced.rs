@@ -22,7 +22,7 @@ fn name(text: &str) -> Name {
 }
 
 async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions { over: LocalOptions::new(dir) }.connect(env.clone()).await.unwrap()
+    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
 }
 
 async fn replace(mount: &Mounted, round: u64) -> Result<(), Error> {

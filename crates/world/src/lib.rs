@@ -28,7 +28,7 @@ mod turn;
 mod walk;
 mod world;
 
-pub use over::{OFFERED, Over, Shown, backends_of, client};
+pub use over::{OFFERED, Over, ProcessGroup, Shown, client, settings_of};
 pub use tree::{Tree, TreeFile, TreeListing, plant};
 pub use turn::Turn;
 pub use walk::{Found, Walk};

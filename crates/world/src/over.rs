@@ -8,7 +8,10 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use shoal_client::Options;
 use shoal_config::address::{Place, ShoalAddress};
 use shoal_env::real::Runtime;
-use shoal_transform::{ComposedOptions, ContainerOptions, FederationOptions, Wishes, federation};
+use shoal_transform::group::{Meeting, Named};
+use shoal_transform::{
+    ComposedOptions, ContainerOptions, ContainerSettings, FederationOptions, Wishes, federation,
+};
 use shoal_vfs::{Connect as _, LocalOptions};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -26,10 +29,10 @@ pub const OFFERED: &str = "container, composed, plain, or an address (shoal://HO
 pub enum Shown {
     /// Its own files, passed through.
     Plain,
-    /// Files that are containers in it.
-    Container,
+    /// Files that are containers in it, with the words of their settings (`index=parallel`).
+    Container(String),
     /// Files that are containers in it and in other directories, with the words that name those
-    /// (`backends=DIR2:DIR3`); none: those that it knows.
+    /// (`backends=DIR2:DIR3`), or none: those that it knows; and of their settings.
     Federation(String),
     /// Files that share one physical file in it, with the words of its options (`block=4M,files=2`).
     Composed(String),
@@ -40,6 +43,38 @@ pub enum Shown {
         /// The key file.
         key: PathBuf,
     },
+}
+
+/// The processes of one job, of which this is one, as its environment names them.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessGroup {
+    named: Option<Named>,
+    says: Option<fn(&str)>,
+}
+
+impl ProcessGroup {
+    /// From variables of the environment. `host`: the name of this machine.
+    ///
+    /// # Errors
+    /// A value that is none.
+    pub fn of_environment(
+        variable: impl Fn(&str) -> Option<String>,
+        host: Option<&str>,
+    ) -> Result<ProcessGroup> {
+        let named = Meeting::of_environment(variable, host);
+        let of = |named| ProcessGroup { named, says: None };
+        named.map(of).map_err(|why| anyhow!("the group of this process: {why}"))
+    }
+
+    /// The same, and this says in words that it failed.
+    pub fn saying(self, says: fn(&str)) -> ProcessGroup {
+        ProcessGroup { says: Some(says), ..self }
+    }
+
+    fn containers<C>(&self, over: C, settings: &ContainerSettings) -> ContainerOptions<C> {
+        let options = ContainerOptions::new(over).with(settings, self.named.as_ref());
+        ContainerOptions { says: self.says.unwrap_or(options.says), ..options }
+    }
 }
 
 /// A directory, and the file system over it.
@@ -54,7 +89,8 @@ pub struct Over {
 }
 
 impl Over {
-    /// Read `DIR=container[,backends=DIR2:DIR3]`, `DIR=composed[,WISHES]`, `DIR=plain` or `DIR=shoal://…`.
+    /// Read `DIR=container[,backends=DIR2:DIR3][,index=DESIGN]`, `DIR=composed[,WISHES]`, `DIR=plain` or
+    /// `DIR=shoal://…`.
     ///
     /// # Errors
     /// The directory is missing, or no directory; the transform is unknown; there is no key.
@@ -83,7 +119,7 @@ impl Over {
             bail!("the path {} has a tab, a line's end or no valid text: name another", dir.display());
         }
         let shown = match shown_of(shown, key)? {
-            Shown::Container if federation::is_federated(&whole) => Shown::Federation(String::new()),
+            Shown::Container(words) if federation::is_federated(&whole) => Shown::Federation(words),
             shown => shown,
         };
         Ok(Over { dir: whole, given: dir.to_owned(), shown })
@@ -112,7 +148,7 @@ impl Over {
     pub fn to_line(&self) -> String {
         let (word, key) = match &self.shown {
             Shown::Plain => ("plain", ""),
-            Shown::Container => ("container", ""),
+            Shown::Container(words) => ("container", &words[..]),
             Shown::Federation(words) => ("federation", &words[..]),
             Shown::Composed(wishes) => ("composed", &wishes[..]),
             Shown::Shoal { address, key } => (&address[..], key.to_str().unwrap_or("")),
@@ -126,7 +162,7 @@ impl Over {
         let (dir, given, word) = (fields.next()?, fields.next()?, fields.next()?);
         let shown = match word {
             "plain" => Shown::Plain,
-            "container" => Shown::Container,
+            "container" => Shown::Container(fields.next()?.to_owned()),
             "federation" => Shown::Federation(fields.next()?.to_owned()),
             "composed" => Shown::Composed(fields.next()?.to_owned()),
             address => Shown::Shoal { address: address.to_owned(), key: fields.next()?.into() },
@@ -134,11 +170,11 @@ impl Over {
         dir.starts_with('/').then(|| Over { dir: dir.into(), given: given.into(), shown })
     }
 
-    /// Reach the file system.
+    /// Reach the file system. `group`: the processes that open containers together.
     ///
     /// # Errors
     /// Why it cannot be reached.
-    pub fn plant(&self, runtime: &Rc<Runtime>) -> Result<Box<dyn Tree>> {
+    pub fn plant(&self, runtime: &Rc<Runtime>, group: &ProcessGroup) -> Result<Box<dyn Tree>> {
         let local = LocalOptions {
             inline: true,
             descriptors: Some(DESCRIPTORS_MAX),
@@ -146,10 +182,14 @@ impl Over {
         };
         Ok(match &self.shown {
             Shown::Plain => plant(runtime, local)?,
-            Shown::Container => plant(runtime, ContainerOptions { over: local })?,
+            Shown::Container(words) => {
+                let settings = settings_of(words)?;
+                plant(runtime, group.containers(local, &settings))?
+            }
             Shown::Federation(words) => {
-                let backends = backends_of(words)?;
-                plant(runtime, ContainerOptions { over: FederationOptions::new(local, backends) })?
+                let settings = settings_of(words)?;
+                let over = FederationOptions::new(local, settings.backends.clone());
+                plant(runtime, group.containers(over, &settings))?
             }
             Shown::Composed(words) => {
                 let wishes = Wishes { publishes_writes: true, ..wishes_of(words)? };
@@ -161,20 +201,21 @@ impl Over {
 
     /// Whether one process sees at once what another one writes through a file that both have open.
     pub fn is_seen_at_once(&self) -> bool {
-        !matches!(self.shown, Shown::Container | Shown::Federation(_) | Shown::Composed(_))
+        !matches!(self.shown, Shown::Container(_) | Shown::Federation(_) | Shown::Composed(_))
     }
 }
 
 fn shown_of(text: &str, key: Option<&Path>) -> Result<Shown> {
     match text {
         "plain" => Ok(Shown::Plain),
-        "container" => Ok(Shown::Container),
-        words if words.starts_with("container,") => {
-            let words = words.trim_start_matches("container,");
+        words if words == "container" || words.starts_with("container,") => {
+            let words = words.strip_prefix("container").unwrap_or("").trim_start_matches(',');
             if words.contains(['\t', '\n']) {
                 bail!("the name of a backend has a tab or a line's end: name another");
             }
-            backends_of(words).map(|_| Shown::Federation(words.to_owned()))
+            let is_alone = settings_of(words)?.backends.is_empty();
+            let (one, several) = (Shown::Container, Shown::Federation);
+            Ok(if is_alone { one(words.to_owned()) } else { several(words.to_owned()) })
         }
         address if address.starts_with("shoal://") => {
             let place = Place::find(address, key)?;
@@ -193,12 +234,12 @@ fn shown_of(text: &str, key: Option<&Path>) -> Result<Shown> {
     }
 }
 
-/// The directories that `backends=DIR2:DIR3` names, besides the first one.
+/// The settings of containers in these words.
 ///
 /// # Errors
 /// Other words, or a relative path.
-pub fn backends_of(words: &str) -> Result<Vec<PathBuf>> {
-    federation::parse_backends(words).map_err(|why| anyhow!("container: {why}"))
+pub fn settings_of(words: &str) -> Result<ContainerSettings> {
+    ContainerSettings::parse(words).map_err(|why| anyhow!("container: {why}"))
 }
 
 fn wishes_of(words: &str) -> Result<Wishes> {

@@ -2,7 +2,7 @@
 
 use shoal_env::real::Runtime;
 use shoal_proto::{Handle, Owner, Rights};
-use shoal_world::{Busy, Over, Shown, Tree, Walk, World};
+use shoal_world::{Busy, Over, ProcessGroup, Shown, Tree, Walk, World};
 use std::rc::Rc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -51,11 +51,11 @@ fn any_thread_drives_the_file_system_that_another_planted() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().canonicalize().unwrap();
     std::os::unix::fs::symlink("..", dir.join("up")).unwrap();
-    for shown in [Shown::Plain, Shown::Container] {
+    for shown in [Shown::Plain, Shown::Container(String::new())] {
         let over = Over { dir: dir.clone(), given: dir.clone(), shown };
         let plant = move || {
             let runtime = Rc::new(Runtime::new("test"));
-            over.plant(&runtime).unwrap()
+            over.plant(&runtime, &ProcessGroup::default()).unwrap()
         };
         let make = || State { trees: Vec::new() };
         PLANTED.enter(LONG, make, |state| state.trees.push(plant())).unwrap();
@@ -101,7 +101,8 @@ fn a_line_names_the_file_system_that_was_given() {
     let shoal = Shown::Shoal { address: "shoal://h:1/demo".into(), key: "/etc/key".into() };
     let composed = Shown::Composed("block=4M,names=own".into());
     let several = Shown::Federation("backends=/two:/three".into());
-    for shown in [Shown::Plain, Shown::Container, several, composed, Shown::Composed(String::new()), shoal] {
+    let (alone, parallel) = (Shown::Container(String::new()), Shown::Container("index=parallel".into()));
+    for shown in [Shown::Plain, alone, parallel, several, composed, Shown::Composed(String::new()), shoal] {
         let over = Over { dir: "/data/ckpt".into(), given: "/home/ckpt".into(), shown };
         assert_eq!(Over::from_line(over.to_line().trim_end_matches('\n')), Some(over));
     }

@@ -110,10 +110,10 @@ fn stand_in(session: &mut Session, fd: c_int) -> Res<c_int> {
     let spot = Spot { mount: record.mount as usize, path: record.path() };
     let path = match shown_of(record) {
         Some(Shown::Plain) => host_path(&spot),
-        Some(Shown::Container) if record.kind == crate::record::FILE => {
+        Some(Shown::Container(_)) if record.kind == crate::record::FILE => {
             [&host_path(&spot)[..], ACCESS_RECORD].concat()
         }
-        Some(Shown::Container) => host_path(&spot),
+        Some(Shown::Container(_)) => host_path(&spot),
         // Its record lies on any of the backends, and may get a metalink: no object stands for it.
         Some(Shown::Federation(_)) => return Err(libc::ENOLCK),
         Some(Shown::Composed(_)) => {

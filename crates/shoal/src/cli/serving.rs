@@ -6,6 +6,7 @@ use crate::bytes_size::ByteSize;
 use crate::cluster_file::{DataSyncName, DistributionName, MetadataSyncName, ModuleName, Role, SwitchWords};
 use crate::renewal::Anew;
 use clap::{Args, ValueHint};
+use shoal_transform::{ContainerSettings, IndexDesign};
 use std::path::{Path, PathBuf};
 
 /// Settings of a new file system.
@@ -198,10 +199,11 @@ pub struct Mount {
     pub over: Option<PathBuf>,
     /// The layout of its files. `container`: each writer of a file appends to a log of its own;
     /// `container,backends=DIR2:DIR3` spreads the files over further directories (DIR keeps the list, so it
-    /// is given once, and again with a further one). `composed`: the files of all processes lie in blocks of
-    /// one file; with settings as `composed,block=SIZE,files=N`, `buffer=block` (a kill of the mount may
-    /// take what was closed in the last 5 seconds), `names=own` (no other mount makes names at the same
-    /// time).
+    /// is given once, and again with a further one); `container,index=original` makes and uses no merged
+    /// index of many writers (`flatten`, the default, does). `composed`: the files of all processes lie in
+    /// blocks of one file; with settings as `composed,block=SIZE,files=N`, `buffer=block` (a kill of the
+    /// mount may take what was closed in the last 5 seconds), `names=own` (no other mount makes names at the
+    /// same time).
     #[arg(long, value_name = "LAYOUT", value_parser = Transform::parse)]
     pub transform: Option<Transform>,
     /// Which key.
@@ -228,8 +230,8 @@ impl Mount {
 /// A layout over another file system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Transform {
-    /// Many writers of one file, a log each; over further directories.
-    Container(Vec<PathBuf>),
+    /// Many writers of one file, a log each.
+    Container(ContainerSettings),
     /// Many files in blocks of one.
     Composed(shoal_transform::Wishes),
 }
@@ -238,7 +240,14 @@ impl Transform {
     fn parse(text: &str) -> Result<Transform, String> {
         let (layout, words) = text.split_once(',').unwrap_or((text, ""));
         match layout {
-            "container" => shoal_transform::federation::parse_backends(words).map(Transform::Container),
+            "container" => match ContainerSettings::parse(words)? {
+                ContainerSettings { index: Some(IndexDesign::Parallel), .. } => Err(
+                    "`index=parallel` is for the processes of a group under `shoal run`: a mount reads for all of \
+                     its programs, so each index log is read once already; leave it out"
+                        .into(),
+                ),
+                settings => Ok(Transform::Container(settings)),
+            },
             "composed" => shoal_transform::Wishes::parse(words).map(Transform::Composed),
             _ => Err("the layouts are `container` and `composed`".into()),
         }

@@ -87,7 +87,7 @@ impl Place {
     ) -> Result<T> {
         real::run("container", move |env| async move {
             let over = FederationOptions::new(LocalOptions::new(&self.root), Vec::new());
-            let options = ContainerOptions { over: FederationOptions { may_be_alone: true, ..over } };
+            let options = ContainerOptions::new(FederationOptions { may_be_alone: true, ..over });
             let container = options.connect(env).await?;
             let found = Found::walk(&container, &self.path).await?;
             let done = work(&container, &found).await;

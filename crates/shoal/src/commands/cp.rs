@@ -18,7 +18,7 @@ use shoal_env::{Env, real};
 use shoal_proto::Kind;
 use shoal_transform::{ComposedOptions, ContainerOptions, FederationOptions, Wishes};
 use shoal_vfs::{Connect as _, LocalOptions};
-use shoal_world::{Over, Shown, backends_of};
+use shoal_world::{Over, Shown, settings_of};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -274,10 +274,14 @@ async fn over(env: Env, over: &Over) -> Result<CopyTree> {
     let local = LocalOptions::new(&over.dir);
     Ok(match &over.shown {
         Shown::Plain => bail!("{} needs no --over: its files are this machine's", over.given.display()),
-        Shown::Container => CopyTree::Container(ContainerOptions { over: local }.connect(env).await?),
+        Shown::Container(words) => {
+            let options = ContainerOptions::new(local).with(&settings_of(words)?, None);
+            CopyTree::Container(options.connect(env).await?)
+        }
         Shown::Federation(words) => {
-            let over = FederationOptions::new(local, backends_of(words)?);
-            CopyTree::Federation(ContainerOptions { over }.connect(env).await?)
+            let settings = settings_of(words)?;
+            let over = FederationOptions::new(local, settings.backends.clone());
+            CopyTree::Federation(ContainerOptions::new(over).with(&settings, None).connect(env).await?)
         }
         Shown::Composed(words) => {
             let wishes = Wishes::parse(words).map_err(|why| anyhow!("composed: {why}"))?;

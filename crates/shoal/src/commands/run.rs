@@ -5,7 +5,7 @@
 
 use crate::cli::Run;
 use anyhow::{Context as _, Result, anyhow, bail};
-use shoal_world::Over;
+use shoal_world::{Over, ProcessGroup};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read as _;
@@ -33,6 +33,8 @@ pub fn run(args: Run) -> Result<ExitCode> {
     let key = args.key.key.as_deref();
     let overs = args.over.iter().map(|text| Over::parse(text, key)).collect::<Result<Vec<_>>>()?;
     Over::apart(&overs)?;
+    // A mistake in them is said before the program runs.
+    ProcessGroup::of_environment(|name| std::env::var(name).ok(), None)?;
     let library = library()?;
     let (program, arguments) = args.command.split_first().context("name a program")?;
     let mut command = command(&overs, program)?;

@@ -26,7 +26,26 @@ fn a_directory_that_cannot_show_a_file_system_is_named_with_the_remedy() {
         &["`buffer=block` is for a mount", "leave it out"],
     );
     run(&[format!("{}=composed,files=0", at("one"))], &["`files=0`", "1 to 1024"]);
+    run(&[format!("{}=container,index=fast", at("one"))], &["`fast`", "original, flatten or parallel"]);
+    run(&[format!("{}=container,files=2", at("one"))], &["`files=2`", "index=original|flatten|parallel"]);
     run(&[format!("{}=zip", at("one"))], &["unknown transform `zip`", "container, composed, plain"]);
+}
+
+#[test]
+fn a_group_whose_variables_make_no_sense_is_refused_before_the_program_runs() {
+    let home = tempfile::tempdir().unwrap();
+    let over = format!("{}=container", home.path().display());
+    for (variables, reason) in [
+        (&[("SHOAL_GROUP_RANK", "1")][..], "both, SHOAL_GROUP_RANK and SHOAL_GROUP_SIZE"),
+        (&[("SHOAL_GROUP_RANK", "one"), ("SHOAL_GROUP_SIZE", "4")], "SHOAL_GROUP_RANK is no number"),
+        (&[("PMI_RANK", "4"), ("PMI_SIZE", "4")], "ranks are below the size"),
+    ] {
+        let mut command = shoal();
+        command.args(["run", "--over", &over, "--", "true"]).envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && words.contains(reason), "{words}");
+    }
 }
 
 #[test]

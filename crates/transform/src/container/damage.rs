@@ -55,7 +55,7 @@ pub(super) async fn assess<B: Vfs>(
     object: Handle,
     contents: &Contents,
 ) -> Result<Vec<Assessed>> {
-    let mut covered = flat::covered(&shared.over, object, contents).await;
+    let mut covered = flat::covered(shared, object, contents).await;
     let mut all = Vec::new();
     for (id, dropping) in &contents.writers {
         let is_covered =

@@ -3,6 +3,7 @@
 use super::Shared;
 use super::state::State;
 use super::writer::Writer;
+use crate::writer_id::WriterId;
 use bytes::Bytes;
 use shoal_env::local::Semaphore;
 use shoal_proto::{Allocation, Handle, Owner, Rights, Status};
@@ -200,6 +201,21 @@ impl<B: Vfs> ContainerFile<B> {
     /// The size, as this process knows it.
     pub(super) fn state_size(&self) -> u64 {
         self.0.state.size()
+    }
+
+    pub(super) fn state(&self) -> Rc<State<B>> {
+        self.0.state.clone()
+    }
+
+    /// Its writer, if it wrote.
+    pub(super) fn writer_id(&self) -> Option<WriterId> {
+        self.0.writer.borrow().as_ref().map(|writer| writer.id)
+    }
+
+    /// Its index, to compare it.
+    #[cfg(test)]
+    pub(super) fn index_in_words(&self) -> String {
+        format!("{:?}", self.0.state.index.borrow())
     }
 
     /// Whether its name was removed here.

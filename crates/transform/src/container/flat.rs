@@ -11,9 +11,10 @@
 //! grown since, or is not named, is read; so one that is missing, made twice, stale or damaged costs time
 //! and never a byte. It is written aside and renamed into place.
 
-use super::load;
 use super::names::{self, Contents, Dropping};
 use super::state::State;
+use super::{IndexDesign, Shared};
+use super::{fold, load};
 use crate::index::LogFacts;
 use crate::limits::{CUT_LOGS_MAX, FLAT_BYTES_MAX, FLATTEN_LOGS_MIN};
 use crate::record::Records;
@@ -21,7 +22,7 @@ use crate::writer_id::WriterId;
 use shoal_pattern::codec::{DecodeError, Reader, Writer};
 use shoal_proto::{Handle, Status};
 use shoal_vfs::{Error, RenameFlags, Result, Vfs};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const MAGIC: &[u8; 8] = b"shoalflt";
 
@@ -45,13 +46,16 @@ impl Flat {
 
 /// The logs that flattened indexes cover. One that cannot be read covers nothing.
 pub(super) async fn covered<B: Vfs>(
-    over: &B,
+    shared: &Shared<B>,
     container: Handle,
     contents: &Contents,
 ) -> BTreeMap<WriterId, Flat> {
     let mut all = BTreeMap::new();
+    if shared.design == IndexDesign::Original {
+        return all;
+    }
     for id in &contents.flat {
-        match read(over, container, *id).await {
+        match read(shared, container, *id).await {
             Ok(logs) => all.extend(logs),
             Err(error) => tracing::debug!("a flattened index is not used: {error}"),
         }
@@ -59,11 +63,13 @@ pub(super) async fn covered<B: Vfs>(
     all
 }
 
-async fn read<B: Vfs>(over: &B, container: Handle, id: WriterId) -> Result<Vec<(WriterId, Flat)>> {
+async fn read<B: Vfs>(shared: &Shared<B>, container: Handle, id: WriterId) -> Result<Vec<(WriterId, Flat)>> {
+    let over = &shared.over;
     let attr = over.lookup(container, &names::flat(id)?).await?;
     if attr.size > FLAT_BYTES_MAX {
         return Err(Error::new(Status::OverLimit, "open").of(container));
     }
+    shared.reads_index(attr.size);
     let bytes = load::whole(over, attr.handle, attr.size).await?;
     decode(&bytes).map_err(|error| Error::new(Status::Io, "open").of(container).because(error.to_string()))
 }
@@ -108,6 +114,9 @@ fn encode(logs: &[LogFacts], lengths: impl Fn(WriterId) -> u64) -> Vec<u8> {
 /// A writer closed: flatten if it was the last of many. An error costs the next readers time.
 pub(super) async fn flatten_if_many<B: Vfs>(state: &State<B>) {
     let logs = state.index.borrow().logs().len();
+    if state.shared.design == IndexDesign::Original {
+        return;
+    }
     if logs < state.flattened.get() + FLATTEN_LOGS_MIN {
         return;
     }
@@ -120,15 +129,39 @@ pub(super) async fn flatten_if_many<B: Vfs>(state: &State<B>) {
 
 /// Gather the index logs of all closed writers. With `only_last`, not while a writer is open. How many.
 pub(super) async fn flatten<B: Vfs>(state: &State<B>, only_last: bool) -> Result<usize> {
-    let over = &state.shared.over;
-    let mut contents = load::contents(&state.shared, state.object).await?;
+    let contents = load::contents(&state.shared, state.object).await?;
     let is_open = contents.writers.values().any(Option::is_none);
     if only_last && is_open {
         return Ok(0);
     }
+    flatten_seen(state, contents, Vec::new()).await
+}
+
+/// The same, where these logs need not be read. One whose writer has gone on since is read all the same.
+pub(super) async fn flatten_with<B: Vfs>(state: &State<B>, given: Vec<LogFacts>) -> Result<usize> {
+    let contents = load::contents(&state.shared, state.object).await?;
+    flatten_seen(state, contents, given).await
+}
+
+async fn flatten_seen<B: Vfs>(
+    state: &State<B>,
+    mut contents: Contents,
+    mut given: Vec<LogFacts>,
+) -> Result<usize> {
+    let over = &state.shared.over;
     let old = contents.flat.clone();
     contents.writers.retain(|_, dropping| dropping.is_some());
-    let logs = load::logs(&state.shared, state.object, &contents).await?;
+    given.retain(|facts| {
+        let end = facts.records.last().map_or(0, |(_, end)| *end);
+        let dropping = contents.writers.get(&facts.id).copied().flatten();
+        dropping.is_some_and(|closed| (closed.bytes, closed.index) == (facts.data, end))
+    });
+    let mut others = contents.clone();
+    let known: BTreeSet<WriterId> = given.iter().map(|facts| facts.id).collect();
+    others.writers.retain(|id, _| !known.contains(id));
+    let mut logs = load::logs(&state.shared, state.object, &others).await?;
+    logs.extend(given);
+    fold::cut_folded(&contents, &mut logs);
     let length = |id| contents.writers.get(&id).copied().flatten().map_or(0, |dropping| dropping.index);
     let bytes = encode(&logs, length);
     if bytes.len() as u64 > FLAT_BYTES_MAX {

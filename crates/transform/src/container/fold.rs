@@ -67,7 +67,7 @@ impl Replaced {
         self.of.iter().chain(&self.older).copied()
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
         w.put_raw(MAGIC);
         let sum = w.hold_u32();
@@ -80,7 +80,7 @@ impl Replaced {
         w.into_vec()
     }
 
-    fn decode(bytes: &[u8]) -> std::result::Result<Replaced, DecodeError> {
+    pub(super) fn decode(bytes: &[u8]) -> std::result::Result<Replaced, DecodeError> {
         let r = &mut Reader::new(bytes);
         if r.get_array::<8>()? != *MAGIC {
             return Err(DecodeError::Invalid("list of replaced logs"));

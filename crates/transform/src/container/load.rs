@@ -22,13 +22,19 @@ const LISTINGS_MAX: usize = 10;
 /// A listing that meets a fold may show neither the old logs nor the new one. The old ones are deleted a pause
 /// after the new one is there, so a listing that took less than that is whole; a slow one is made again.
 pub(super) async fn contents<B: Vfs>(shared: &Shared<B>, container: Handle) -> Result<Contents> {
-    let mut last: Option<Contents> = None;
+    let names = names_of(shared, container).await?;
+    contents_of(shared, container, &names).await
+}
+
+/// The names of a container.
+pub(super) async fn names_of<B: Vfs>(shared: &Shared<B>, container: Handle) -> Result<BTreeSet<Vec<u8>>> {
+    let mut last: Option<BTreeSet<Vec<u8>>> = None;
     for _ in 0..LISTINGS_MAX {
         let begun = shared.env.now();
         let mut listing = shared.over.opendir(container, Duration::from_secs(1));
-        let mut found = Contents::default();
+        let mut found = BTreeSet::new();
         while let Some(listed) = listing.next(false).await? {
-            found.add(listed.entry.name.as_bytes());
+            found.insert(listed.entry.name.as_bytes().to_vec());
         }
         let is_whole = shared.env.now() - begun < fold::PAUSE / 2 || last.as_ref() == Some(&found);
         last = Some(found);
@@ -36,7 +42,17 @@ pub(super) async fn contents<B: Vfs>(shared: &Shared<B>, container: Handle) -> R
             break;
         }
     }
-    let mut contents = last.unwrap_or_default();
+    Ok(last.unwrap_or_default())
+}
+
+/// What these names say.
+pub(super) async fn contents_of<B: Vfs>(
+    shared: &Shared<B>,
+    container: Handle,
+    names: &BTreeSet<Vec<u8>>,
+) -> Result<Contents> {
+    let mut contents = Contents::default();
+    names.iter().for_each(|name| contents.add(name));
     if !contents.folded.is_empty() {
         fold::leave_replaced(&shared.over, container, &mut contents).await?;
     }
@@ -70,17 +86,45 @@ pub(super) async fn logs<B: Vfs>(
     container: Handle,
     contents: &Contents,
 ) -> Result<Vec<LogFacts>> {
-    let over = &shared.over;
+    let mut logs = covered(shared, container, contents).await;
+    let others = others(contents, &logs.iter().map(|facts| facts.id).collect());
+    logs.extend(some(shared, container, contents, others).await?);
+    fold::cut_folded(contents, &mut logs);
+    Ok(logs)
+}
+
+/// The logs that a flattened index covers.
+pub(super) async fn covered<B: Vfs>(
+    shared: &Shared<B>,
+    container: Handle,
+    contents: &Contents,
+) -> Vec<LogFacts> {
+    let mut covered = flat::covered(shared, container, contents).await;
     let mut logs = Vec::new();
-    let mut covered = flat::covered(over, container, contents).await;
-    let mut writers = Vec::new();
     for (id, dropping) in &contents.writers {
         let same = |flat: &flat::Flat| dropping.is_some_and(|dropping| flat.is_of(&dropping));
-        match covered.remove(id).filter(same) {
-            Some(flat) => logs.push(flat.facts(*id)),
-            None => writers.push((*id, *dropping)),
-        }
+        logs.extend(covered.remove(id).filter(same).map(|flat| flat.facts(*id)));
     }
+    logs
+}
+
+/// A writer of a container, with its dropping if it is closed.
+pub(super) type Known = (WriterId, Option<Dropping>);
+
+/// The writers of a container whose logs are not among these.
+pub(super) fn others(contents: &Contents, known: &BTreeSet<WriterId>) -> Vec<Known> {
+    let writers = contents.writers.iter().filter(|(id, _)| !known.contains(id));
+    writers.map(|(id, dropping)| (*id, *dropping)).collect()
+}
+
+/// The logs of some writers.
+pub(super) async fn some<B: Vfs>(
+    shared: &Shared<B>,
+    container: Handle,
+    contents: &Contents,
+    writers: Vec<Known>,
+) -> Result<Vec<LogFacts>> {
+    let over = &shared.over;
     let numbers: BTreeSet<u32> = writers.iter().map(|(id, _)| id.folder(FOLDERS)).collect();
     let mut folders = BTreeMap::new();
     for number in numbers {
@@ -104,9 +148,7 @@ pub(super) async fn logs<B: Vfs>(
         let end = facts.records.last().map_or(0, |(_, end)| *end);
         is_long_enough(shared, container, facts.id, dropping, (facts.data, end))?;
     }
-    logs.extend(read);
-    fold::cut_folded(contents, &mut logs);
-    Ok(logs)
+    Ok(read)
 }
 
 /// A closed writer's logs are at least as long as it left them. After another boot they may be shorter: a
@@ -261,6 +303,7 @@ pub(super) async fn read<B: Vfs>(
         let words = format!("the index log of writer {id} has {} bytes, over the limit", index.size);
         return Err(Error::new(Status::OverLimit, "open").of(container).because(words));
     }
+    shared.reads_index(index.size);
     let (records, is_broken) = records(over, index.handle, index.size).await?;
     let end = records.last().map_or(0, |(_, end)| *end);
     let is_own = records.iter().any(|(record, _)| match record {

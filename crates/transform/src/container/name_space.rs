@@ -137,12 +137,15 @@ impl<B: Vfs> Container<B> {
     /// An open for a user: it fails as that of a plain file does.
     async fn opened_by(&self, dir: &Attr, rights: Rights) -> Result<ContainerFile<B>> {
         self.may_open(dir.handle, rights).await?;
-        self.opened(dir, rights).await
+        match self.opened_by_group(dir.handle, rights).await {
+            Some(file) => Ok(file),
+            None => self.opened(dir, rights).await,
+        }
     }
 
     /// Whether a file may be opened so. The access record has the file's mode and lies on its file system,
     /// so its open is allowed where the file's would be, and fails with the same error.
-    async fn may_open(&self, object: Handle, rights: Rights) -> Result<()> {
+    pub(super) async fn may_open(&self, object: Handle, rights: Rights) -> Result<()> {
         // The owner of all files may read each.
         if !rights.contains(Rights::WRITE) && rustix::process::geteuid().is_root() {
             return Ok(());

@@ -3,11 +3,11 @@
 use super::flat;
 use super::fold;
 use super::load;
-use super::names::Contents;
+use super::names::{Contents, Dropping};
 use super::writer::{Idle, Writer};
 use super::{Shared, names, some};
 use crate::clock::Clock;
-use crate::index::Index;
+use crate::index::{Index, LogFacts};
 use crate::limits::{CUT_LOGS_MAX, FOLDERS, LOADS_AT_ONCE, READERS_MAX};
 use crate::record::{Cut, Found};
 use crate::writer_id::WriterId;
@@ -46,6 +46,10 @@ pub(crate) struct State<B: Vfs> {
     /// Writers of this process.
     writers: RefCell<Vec<Rc<Writer<B>>>>,
     idle: RefCell<Vec<Idle>>,
+    /// Writers that were begun or continued.
+    begun: Cell<u64>,
+    /// Closes under way that leave the logs as they are.
+    unmerged: Cell<u64>,
     /// Closed writers whose bytes are not durable yet.
     unsynced: RefCell<Vec<Rc<Writer<B>>>>,
     /// Syncs that failed.
@@ -79,6 +83,8 @@ impl<B: Vfs> State<B> {
             read_at: RefCell::default(),
             writers: RefCell::default(),
             idle: RefCell::default(),
+            begun: Cell::new(0),
+            unmerged: Cell::new(0),
             unsynced: RefCell::default(),
             losses: Cell::new(0),
             clock: Clock::default(),
@@ -124,7 +130,27 @@ impl<B: Vfs> State<B> {
                 logs
             }
         };
-        let index = load::index(self.object, &logs)?;
+        self.has_logs(contents, &logs)
+    }
+
+    /// Writers that this process has begun so far.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun.get()
+    }
+
+    /// Use the logs that the members of a group read together, unless this process wrote meanwhile: what it writes
+    /// it sees at once, so it reads them itself then. `begun`: its writers before.
+    pub(super) async fn refresh_with(&self, contents: Contents, logs: &[LogFacts], begun: u64) -> Result<()> {
+        let _all = self.turns.acquire(TURNS).await;
+        if self.begun.get() != begun || !self.writers.borrow().is_empty() {
+            return self.reload().await;
+        }
+        self.has_logs(contents, logs)
+    }
+
+    /// These are the logs. The caller has all turns.
+    fn has_logs(&self, contents: Contents, logs: &[LogFacts]) -> Result<()> {
+        let index = load::index(self.object, logs)?;
         self.clock.found(index.newest());
         self.index.replace(index);
         self.reserved.set(0);
@@ -169,6 +195,7 @@ impl<B: Vfs> State<B> {
 
     fn adopt(&self, writer: Writer<B>) -> Rc<Writer<B>> {
         let writer = Rc::new(writer);
+        self.begun.set(self.begun.get() + 1);
         // Continued, it makes durable what it wrote before too.
         let mut unsynced = self.unsynced.borrow_mut();
         let before = unsynced.len();
@@ -362,9 +389,29 @@ impl<B: Vfs> State<B> {
         }
         self.idle.borrow_mut().push(idle);
         self.publish_time().await?;
-        fold::fold_if_worth(self).await;
-        flat::flatten_if_many(self).await;
+        if self.unmerged.get() == 0 {
+            fold::fold_if_worth(self).await;
+            flat::flatten_if_many(self).await;
+        }
         Ok(())
+    }
+
+    /// Do a close that neither folds nor flattens.
+    pub(super) async fn without_merging<T>(&self, close: impl Future<Output = T>) -> T {
+        struct Under<'a>(&'a Cell<u64>);
+        impl Drop for Under<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() - 1);
+            }
+        }
+        self.unmerged.set(self.unmerged.get() + 1);
+        let _under = Under(&self.unmerged);
+        close.await
+    }
+
+    /// The dropping of a writer that was closed here.
+    pub(super) fn closed(&self, id: WriterId) -> Option<Dropping> {
+        self.idle.borrow().iter().find(|idle| idle.id == id).map(Idle::dropping)
     }
 
     /// Whether it has an open file here, or a writer.

@@ -43,30 +43,6 @@ impl FederationOptions {
     }
 }
 
-/// Read the words of a setting: `backends=DIR2:DIR3`, or nothing.
-///
-/// # Errors
-/// In words: another setting, or no directory.
-pub fn parse_backends(words: &str) -> std::result::Result<Vec<PathBuf>, String> {
-    let mut backends = Vec::new();
-    for word in words.split(',').filter(|word| !word.is_empty()) {
-        let Some(dirs) = word.strip_prefix("backends=") else {
-            return Err(format!("unknown setting `{word}`; `container` has `backends=DIR2:DIR3`"));
-        };
-        for dir in dirs.split(':') {
-            let dir = PathBuf::from(dir);
-            if !dir.is_absolute() {
-                return Err(format!(
-                    "the backend `{}` is no absolute path: write it from / on",
-                    dir.display()
-                ));
-            }
-            backends.push(dir);
-        }
-    }
-    Ok(backends)
-}
-
 /// Whether a directory is the first backend of a federation.
 pub fn is_federated(dir: &Path) -> bool {
     dir.join(".shoal-federation").join("list.1").is_file()
