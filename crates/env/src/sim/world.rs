@@ -89,8 +89,8 @@ impl World {
         MachineId(machines.len() - 1)
     }
 
-    /// Give a machine a further disk, as fast as its first: all that will be below `path` is on it. Faults and
-    /// space are of both together.
+    /// Give a machine a further disk, as fast as its first: all that will be below `path` is on it. Faults
+    /// and space are of both together.
     ///
     /// # Errors
     /// A path that cannot be a directory there.
