@@ -42,7 +42,7 @@ impl Disks {
         self.outstanding += bytes;
     }
 
-    /// What was granted is used, as far as is known.
+    /// Granted bytes are used, as far as is known.
     fn release(&mut self, bytes: u64) {
         self.outstanding = self.outstanding.saturating_sub(bytes);
         self.taken = self.taken.saturating_add(bytes);

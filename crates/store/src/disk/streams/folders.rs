@@ -33,7 +33,7 @@ const MARKER_NEW: &str = "stream-folder.new";
 pub(crate) const FOLDERS_MAX: usize = 256;
 /// Longest list, and longest marker.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// What a file system makes by itself at its root.
+/// A name that file systems make by themselves at their root.
 const NOT_OURS: &str = "lost+found";
 
 /// The number of a folder of streams' files; 0: the one in the store's own folder.
