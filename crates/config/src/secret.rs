@@ -2,6 +2,9 @@
 //!
 //! ```toml
 //! key = "64 hexadecimal digits"
+//! id = "16 hexadecimal digits"   # of a key that `shoal key add` made; its limits are the servers' to keep,
+//! name = "lab"                   # and stand here so that clients and people know them
+//! read_only = true
 //! [[file_system]]
 //! name = "demo"
 //! id = "32 hexadecimal digits"
@@ -11,7 +14,7 @@
 use crate::cluster_file::{ClusterFile, hex, not_toml, random, unhex};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
-use shoal_proto::{CollectionId, SecretKey};
+use shoal_proto::{CollectionId, KeyLimits, MountKey, MountKeyId, SecretKey};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -22,6 +25,15 @@ use std::path::Path;
 pub struct KeyFile {
     /// The secret.
     key: String,
+    /// Its id; none: it is the first key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Servers refuse its holders every change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
     /// The file systems it opens.
     #[serde(default)]
     pub file_system: Vec<FileSystem>,
@@ -54,9 +66,32 @@ impl FileSystem {
 impl KeyFile {
     /// A new secret for the file systems of a cluster.
     pub fn draw(cluster: &ClusterFile) -> Result<KeyFile> {
-        let mut file = KeyFile { key: hex(&random::<32>()?), file_system: Vec::new() };
+        let key = hex(&random::<32>()?);
+        let mut file = KeyFile { key, id: None, name: None, read_only: false, file_system: Vec::new() };
         file.name_file_systems(cluster);
         Ok(file)
+    }
+
+    /// The file of a key with a name, which opens one file system.
+    pub fn named(key: &MountKey, secret: &SecretKey, file_system: FileSystem) -> KeyFile {
+        KeyFile {
+            key: secret.to_hex(),
+            id: Some(key.id.to_string()),
+            name: Some(key.name.0.clone()),
+            read_only: key.limits.contains(KeyLimits::READ_ONLY),
+            file_system: vec![file_system],
+        }
+    }
+
+    /// The key's id.
+    ///
+    /// # Errors
+    /// When it is not 16 hexadecimal digits.
+    pub fn id(&self) -> Result<MountKeyId> {
+        match &self.id {
+            Some(id) => Ok(MountKeyId(u64::from_be_bytes(unhex(id).context("the key's id")?))),
+            None => Ok(MountKeyId::FIRST),
+        }
     }
 
     /// Take over the cluster's file systems.
@@ -92,7 +127,7 @@ impl KeyFile {
     pub fn parse(text: &str, path: &Path) -> Result<KeyFile> {
         let file: KeyFile = toml::from_str(text)
             .map_err(|error| not_toml(path, "a key file", "the servers' own key file", text, &error))?;
-        file.secret().with_context(|| {
+        file.secret().and_then(|_| file.id()).with_context(|| {
             format!("{} is not a key file; copy the servers' own here (mode 0600)", path.display())
         })?;
         Ok(file)

@@ -98,7 +98,7 @@ impl Connection {
             proof: [0; 32],
             peer_proof: [0; 32],
         };
-        challenge.prove(&Keys::one(key), &hello);
+        challenge.prove(&key, &key, &hello);
         self.send(FrameKind::Challenge, 0, &challenge, &Bytes::new()).await?;
         let attach: Attach = self.next().await?.message().unwrap();
         assert!(attach.is_proven(&KEY, &hello, &challenge), "the client has the key");

@@ -122,3 +122,116 @@ fn commands_that_manage_need_the_administrators_key_and_find_it_beside_the_key()
     try_all(&own);
     serving.stop();
 }
+
+#[test]
+fn a_key_with_a_name_is_added_beside_the_first_and_revoked_while_servers_run_and_stays_so() {
+    let home = Home::new();
+    let (cluster, ports) = home.cluster(2);
+    let dir = format!("shoal://127.0.0.1:{}/demo", ports[0]);
+    let (first, lab) = (home.text("cluster/key"), home.text("cluster/key.lab"));
+    let reader = home.text("reader.key");
+    let serving = Serving::start(&["serve", "--config", &cluster]);
+    let content = home.file("content", b"here");
+    let cp = |to: &str, key: &str| {
+        said(&["cp", "--quiet", &content, &format!("{dir}/{to}"), "--key", key]);
+    };
+    let cat = |name: &str, key: &str| said(&["cat", &format!("{dir}/{name}"), "--key", key]);
+    cp("one", &first);
+    assert!(said(&["key", "add", "lab", &cluster]).contains("key.lab"));
+    said(&["key", "add", "reader", &cluster, "--read-only", "--out", &reader]);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&lab).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+
+    // Names, once more and wrong ones: nothing is written.
+    let before = listing(&home.path("cluster"));
+    let out = home.text("out");
+    refused(
+        &["key", "add", "lab", &cluster, "--out", &out],
+        &["a mount key `lab` already", "revoke it first"],
+    );
+    refused(&["key", "add", "lab", &cluster], &["key.lab exists already", "--out"]);
+    let whole = "n".repeat(256);
+    for bad in ["", whole.as_str(), "a/b", "a\nb", "..", "first", "server", "admin"] {
+        refused(&["key", "add", bad, &cluster, "--out", &out], &["cannot be a key's name"]);
+    }
+    refused(&["key", "revoke", "nobody", &cluster], &["no mount key `nobody`", "there is first"]);
+    refused(&["key", "export", "nobody", &cluster], &["no mount key `nobody`"]);
+    assert_untouched(&keys_of(before), &keys_of(listing(&home.path("cluster"))));
+    assert!(!home.path("out").exists());
+
+    // Each is let in; the reader changes nothing, also by a file that keeps its limit to itself.
+    cp("two", &lab);
+    assert_eq!(cat("two", &first), "here");
+    assert_eq!(cat("two", &reader), "here");
+    let frank = home.text("frank.key");
+    let text = std::fs::read_to_string(&reader).unwrap().replace("read_only = true\n", "");
+    std::fs::copy(&reader, &frank).unwrap();
+    std::fs::write(&frank, text).unwrap();
+    for key in [&reader, &frank] {
+        let three = format!("{dir}/three");
+        refused(&["cp", "--quiet", &content, &three, "--key", key], &["read-only file system"]);
+    }
+    let listed = said(&["key", "list", &cluster]);
+    let shown = said(&["status", &dir, "--key", &first]);
+    for (name, mark) in [("lab", ""), ("reader", "read-only")] {
+        let line = listed.lines().find(|line| line.contains(name)).expect("it is listed");
+        assert!(line.contains(mark) && !line.contains("REVOKED"), "{listed}");
+        assert!(shown.contains(name), "{shown}");
+    }
+    said(&["key", "export", "lab", &cluster, "--out", &out]);
+    assert_eq!(std::fs::read(&out).unwrap(), std::fs::read(&lab).unwrap());
+
+    assert!(said(&["key", "revoke", "lab", &cluster]).contains("`lab` is revoked"));
+    said(&["key", "revoke", "lab", &cluster]);
+    let is_revoked = || {
+        refused(&["cat", &format!("{dir}/two"), "--key", &lab], &["this key was revoked: lab"]);
+        assert_eq!(cat("two", &reader), "here");
+        assert_eq!(cat("two", &first), "here");
+        let listed = said(&["key", "list", &cluster]);
+        assert!(listed.lines().any(|line| line.contains("lab") && line.contains("REVOKED")), "{listed}");
+    };
+    is_revoked();
+    refused(&["key", "export", "lab", &cluster, "--out", &home.text("again")], &["no mount key `lab`"]);
+    serving.stop();
+    let serving = Serving::start(&["serve", "--config", &cluster]);
+    is_revoked();
+
+    // All of them: an administrator lets the next one in.
+    said(&["key", "revoke", "reader", &cluster]);
+    assert!(said(&["key", "revoke", "first", &cluster]).contains("no mount key lets a client in any more"));
+    refused(&["cat", &format!("{dir}/two"), "--key", &first], &["revoked: first"]);
+    let next = home.text("next.key");
+    said(&["key", "add", "lab", &cluster, "--out", &next]);
+    assert_eq!(cat("two", &next), "here");
+    serving.stop();
+}
+
+/// The files of keys in a listing: servers write the others.
+fn keys_of(files: Vec<(std::path::PathBuf, Vec<u8>)>) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let is_key = |path: &std::path::Path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("key"))
+    };
+    files.into_iter().filter(|(path, _)| is_key(path)).collect()
+}
+
+#[test]
+fn a_key_with_a_name_that_was_never_added_or_is_no_key_is_refused_in_words() {
+    let home = Home::new();
+    let (cluster, ports) = home.cluster(1);
+    let dir = format!("shoal://127.0.0.1:{}/demo", ports[0]);
+    let serving = Serving::start(&["serve", "--config", &cluster]);
+    let text = std::fs::read_to_string(home.path("cluster/key")).unwrap();
+    let own = home.text("own.key");
+    std::fs::copy(home.path("cluster/key"), &own).unwrap();
+    let lines = text.split_once("[[").unwrap();
+    for (id, words) in
+        [("00000000000000aa", "is this the right key file?"), ("aa", "is not 16 hexadecimal digits")]
+    {
+        std::fs::write(&own, format!("{}id = \"{id}\"\n[[{}", lines.0, lines.1)).unwrap();
+        refused(&["ls", &dir, "--key", &own], &[words]);
+    }
+    // As made for a cluster of one key, every client could make each.
+    serving.stop();
+    one_key(&home);
+    refused(&["key", "add", "lab", &cluster], &["one key has all roles", "shoal key split"]);
+}

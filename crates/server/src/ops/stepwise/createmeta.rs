@@ -88,6 +88,7 @@ mod tests {
             template: Template { dist: Dist::Basic, width: 0 },
             switches,
             servers: (0..4).map(server).collect::<Vec<_>>().into(),
+            keys: Vec::new().into(),
         }
     }
 
