@@ -235,3 +235,38 @@ fn a_key_with_a_name_that_was_never_added_or_is_no_key_is_refused_in_words() {
     one_key(&home);
     refused(&["key", "add", "lab", &cluster], &["one key has all roles", "shoal key split"]);
 }
+
+#[test]
+fn a_mount_whose_key_is_revoked_fails_every_call_with_that_error_within_ten_seconds() {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        return skipped("a mount with a key that is revoked: there is no /dev/fuse");
+    }
+    let home = Home::new();
+    let (cluster, ports) = home.cluster(2);
+    let dir = format!("shoal://127.0.0.1:{}/demo", ports[0]);
+    let mut serving = Serving::start(&["serve", "--config", &cluster]);
+    said(&["key", "add", "lab", &cluster]);
+    let (mnt, lab) = (home.text("mnt"), home.text("cluster/key.lab"));
+    let mut mount = Serving::start(&["mount", &dir, &mnt, "--key", &lab]);
+    let file = home.path("mnt/file");
+    std::fs::write(&file, b"here").unwrap();
+    let held = std::fs::File::open(&file).unwrap();
+    said(&["key", "revoke", "lab", &cluster]);
+    let begin = std::time::Instant::now();
+    let is_refused = |done: std::io::Result<()>| {
+        done.err().and_then(|error| error.raw_os_error())
+            == Some(rustix::io::Errno::KEYREVOKED.raw_os_error())
+    };
+    let look = || std::fs::metadata(&file).map(drop);
+    soon("the mount says that its key was revoked", || is_refused(look()));
+    let make = || std::fs::create_dir(home.path("mnt/made"));
+    soon("a change is refused so too", || is_refused(make()));
+    let read = || std::os::unix::fs::FileExt::read_at(&held, &mut [0; 4], 0).map(drop);
+    soon("and a read of an open file", || is_refused(read()));
+    assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{:?}", begin.elapsed());
+    drop(held);
+    mount.signal(rustix::process::Signal::TERM);
+    mount.wait();
+    serving.signal(rustix::process::Signal::TERM);
+    serving.wait();
+}
