@@ -138,8 +138,9 @@ impl KeyFile {
     /// # Errors
     /// None but TOML's own.
     pub fn text(&self) -> Result<String> {
+        let access = if self.read_only { "may read all of" } else { "has full access to" };
         Ok(format!(
-            "# Every reader of this file has full access to these file systems.\n{}",
+            "# Every reader of this file {access} these file systems.\n{}",
             toml::to_string(self).context("the key file cannot be written as TOML")?
         ))
     }
@@ -182,12 +183,16 @@ pub(crate) fn check_private(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Write a whole file under a temporary name and rename it into place, durably.
+/// Write a whole file under a temporary name and rename it into place, durably. What a write that was cut
+/// short left under that name is removed first: it may have another mode, or be a link.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let beside = path.with_extension("new");
     let write = || -> std::io::Result<()> {
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside)?;
+        match std::fs::remove_file(&beside) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
         file.write_all(content)?;
         file.sync_all()?;
         std::fs::rename(&beside, path)?;

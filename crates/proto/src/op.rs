@@ -649,14 +649,15 @@ impl Op {
 
     /// Whether it changes nothing that others see: also the holder of a read-only key may send it. An
     /// operation that needs a slot is not, with the exception of those by which a client says which files it
-    /// has open; nor is one that opens a file for writing, or takes a lock that keeps others out.
+    /// has open; nor is one that opens a file for writing, or takes a lock that keeps others out. Operations
+    /// of servers and administrators are not either: some change much, and need no slot.
     pub fn is_for_readers(&self) -> bool {
         match self {
             Op::Hold { .. } | Op::Release { .. } => true,
-            Op::Open { rights, .. } => !rights.contains(Rights::WRITE),
+            Op::Open { rights, .. } => Rights::READ.contains(*rights),
             Op::Lock { kind, .. } => *kind == LockKind::Shared,
             Op::Reclaim { claims, .. } => claims.iter().all(|claim| claim.kind == LockKind::Shared),
-            _ => !self.changes(),
+            _ => !self.changes() && !self.is_peers() && !self.is_management(),
         }
     }
 

@@ -9,9 +9,10 @@ use shoal_pattern::Pattern;
 use shoal_proto::message::{Refusal, VERSION_OF_NAMED_KEYS, VERSIONS};
 use shoal_proto::op::Transfer;
 use shoal_proto::{
-    Answer, Capability, ClientId, FrameKind, Handle, KeyLimits, Keys, LockKind, LockOwner, LockRange,
-    MountKey, MountKeyId, Op, Rights, SecretKey, Share, Status, samples,
+    Answer, Capability, ClientId, ClusterMap, FrameKind, Handle, KeyLimits, Keys, LockKind, LockOwner,
+    LockRange, MountKey, MountKeyId, Op, Rights, SecretKey, Share, Status, limits, samples,
 };
+use shoal_server::Settings;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -40,7 +41,13 @@ fn holder(cluster: &Cluster, id: u64, client: u8) -> Wish {
 }
 
 async fn with_admin_key(env: &shoal_env::Env, count: u16) -> Cluster {
-    let mut cluster = Cluster::new(env, count).await;
+    with_admin_key_and(env, count, Vec::new()).await
+}
+
+/// The same, and with these mount keys.
+async fn with_admin_key_and(env: &shoal_env::Env, count: u16, known: Vec<MountKey>) -> Cluster {
+    let given = |map: &mut ClusterMap| map.keys = known.clone().into();
+    let mut cluster = Cluster::of(env, count, Settings::default(), given).await;
     cluster.keys.admin = Some(ADMIN_KEY);
     for server in 0..count {
         cluster.kill(server);
@@ -324,14 +331,11 @@ const FOR_READERS: &[&str] = &[
     "readdir",
     "getxattr",
     "listxattr",
-    "open",
     "release",
     "hold",
     "statfs",
-    "lock",
     "unlock",
     "getlk",
-    "reclaim",
     "unwait",
     "read",
     "fsync",
@@ -343,6 +347,22 @@ const FOR_READERS: &[&str] = &[
     "sync",
 ];
 
+/// The form of an operation that keeps others out or opens for writing, if it has such a form.
+fn as_of_a_writer(op: Op) -> Op {
+    let kind = LockKind::Exclusive;
+    match op {
+        Op::Open { object, .. } => Op::Open { object, rights: Rights::WRITE },
+        Op::Lock { object, owner, range, pid, call, .. } => {
+            Op::Lock { object, owner, range, kind, pid, call, wait: false, wait_ms: 0 }
+        }
+        Op::Reclaim { mut claims, last } => {
+            claims.iter_mut().for_each(|claim| claim.kind = kind);
+            Op::Reclaim { claims, last }
+        }
+        op => op,
+    }
+}
+
 #[test]
 fn a_read_only_key_is_refused_every_operation_that_changes_anything() {
     run(|env| async move {
@@ -353,35 +373,87 @@ fn a_read_only_key_is_refused_every_operation_that_changes_anything() {
         let mut admitted = BTreeSet::new();
         for op in samples::ops() {
             let name = op.name();
-            let (is_others, takes_slot) = (op.is_peers() || op.is_management(), op.changes());
-            let op = match op {
-                Op::Open { object, .. } => Op::Open { object, rights: Rights::WRITE },
-                Op::Lock { object, owner, range, pid, call, .. } => {
-                    let (kind, wait, wait_ms) = (LockKind::Exclusive, false, 0);
-                    Op::Lock { object, owner, range, kind, pid, call, wait, wait_ms }
-                }
-                op => op,
-            };
-            if name == "status" || name == "sync" || name == "reclaim" {
-                admitted.insert(name);
-                continue;
-            }
-            let status = match takes_slot {
+            let is_others = op.is_peers() || op.is_management();
+            let op = as_of_a_writer(op);
+            let status = match op.changes() {
                 true => reader.change(vec![op]).await.status,
                 false => reader.ask(vec![op]).await.status,
             };
-            let expected = match is_others {
-                true => [Status::Forbidden, Status::ReadOnly].contains(&status),
-                false => status == Status::ReadOnly,
-            };
-            if !expected {
-                admitted.insert(name);
+            match is_others {
+                true => assert!([Status::Forbidden, Status::ReadOnly].contains(&status), "{name}: {status}"),
+                false if status == Status::ReadOnly => {}
+                false => assert!(admitted.insert(name)),
             }
         }
-        // Of these two another form is refused here.
-        admitted.extend(["open", "lock"]);
         assert_eq!(admitted, FOR_READERS.iter().copied().collect());
         assert_eq!(cluster.stores[0].applied(), before, "nothing was changed");
+    });
+}
+
+#[test]
+fn a_server_that_was_away_refuses_a_revoked_key_soon_after_it_is_back() {
+    run(|env| async move {
+        let mut cluster = with_admin_key(&env, 3).await;
+        assert_eq!(set(&cluster, 0, lab()).await, Status::Ok);
+        all_know(&cluster, &lab()).await;
+        // Its session and its lock outlive the server's restart.
+        let mut first = cluster.client(2).await;
+        let (_, home) = cluster.directory_on(&mut cluster.client(0).await, 2).await;
+        let object = handle_of(&first.change(vec![create(home, &name("file"))]).await);
+        let mut ends = Raw::attach(&cluster, 2, holder(&cluster, LAB, 2)).await.unwrap();
+        let session = Some(ends.attached.session);
+        assert_eq!(ends.ask(vec![Op::Open { object, rights: Rights::READ }]).await.status, Status::Ok);
+        cluster.kill(2);
+        assert_eq!(set(&cluster, 1, revoked(lab())).await, Status::Ok);
+        cluster.start(2).await;
+        let begin = env.now();
+        loop {
+            let wishes = [holder(&cluster, LAB, 3), Wish { session, ..holder(&cluster, LAB, 2) }];
+            let mut answers = Vec::new();
+            for wish in wishes {
+                answers.push(Raw::attach(&cluster, 2, wish).await.err().map(|refusal| refusal.status));
+            }
+            if answers.iter().all(|answer| *answer == Some(Status::KeyRevoked)) {
+                break;
+            }
+            assert!(env.now().since(begin) < REVOKED_WITHIN, "{answers:?}");
+            env.sleep(Duration::from_millis(10)).await;
+        }
+        until(&env, || {
+            let sessions = cluster.shard(2).sessions.all();
+            sessions.iter().all(|session| session.key.get() != Some(MountKeyId(LAB)))
+        })
+        .await;
+        assert!(env.now().since(begin) < REVOKED_WITHIN);
+    });
+}
+
+#[test]
+fn as_many_keys_as_may_be_reach_every_server_and_outlive_restarts_and_one_more_is_refused() {
+    run(|env| async move {
+        let long = |id: u64| {
+            let name = format!("{id:0width$}", width = limits::KEY_NAME_BYTES_MAX);
+            key(id, &name, KeyLimits::default())
+        };
+        let last = limits::MOUNT_KEYS_MAX as u64 - 1;
+        let mut cluster = with_admin_key_and(&env, 2, (1..last).map(long).collect()).await;
+        let newest = long(last);
+        assert_eq!(set(&cluster, 0, newest.clone()).await, Status::Ok);
+        assert_eq!(set(&cluster, 0, long(last + 1)).await, Status::OverLimit);
+        all_know(&cluster, &newest).await;
+        for server in 0..2 {
+            cluster.kill(server);
+        }
+        for server in 0..2 {
+            cluster.start(server).await;
+            let mut client = Raw::attach(&cluster, server, holder(&cluster, last, 2)).await.unwrap();
+            for op in [Op::Map {}, Op::Status {}] {
+                assert_eq!(client.ask(vec![op]).await.status, Status::Ok);
+            }
+        }
+        // A full list is no reason to let one in.
+        assert_eq!(set(&cluster, 1, revoked(newest.clone())).await, Status::Ok);
+        all_know(&cluster, &revoked(newest)).await;
     });
 }
 

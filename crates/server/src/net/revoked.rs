@@ -9,7 +9,6 @@ use crate::net::connection::Refused;
 use crate::net::lease::end_session;
 use crate::net::session::Session;
 use crate::shard::Shard;
-use futures_util::future::join_all;
 use shoal_proto::FrameKind;
 use shoal_proto::message::Refusal;
 use std::rc::Rc;
@@ -20,28 +19,32 @@ const GRACE: Duration = Duration::from_secs(1);
 /// For the requests under way to end. The lease ends the sessions of those that do not.
 const QUIET_WITHIN: Duration = Duration::from_secs(5);
 
-/// The task of a shard that ends them.
+/// The task of a shard that ends them. Each end is a task of its own: one that waits for other servers does
+/// not hold back the end of the next key.
 pub async fn run(shard: Rc<Shard>) {
     loop {
         let changed = shard.keys_changed.wait();
-        let revoked = refuse_all(&shard);
-        if revoked.is_empty() {
-            changed.await;
-            continue;
+        for session in refuse_all(&shard) {
+            let own = shard.clone();
+            shard.tasks.spawn(&shard.env, "end a revoked session", async move {
+                own.env.sleep(GRACE).await;
+                end(&own, &session).await;
+            });
         }
-        shard.env.sleep(GRACE).await;
-        join_all(revoked.iter().map(|session| end(&shard, session))).await;
         changed.await;
     }
 }
 
-/// Refuse all connections of revoked keys; their sessions.
-fn refuse_all(shard: &Rc<Shard>) -> Vec<Rc<Session>> {
+/// Refuse all connections of revoked keys; their sessions, once each.
+fn refuse_all(shard: &Shard) -> Vec<Rc<Session>> {
     let map = shard.identity().map.clone();
     let key_of = |session: &Session| session.key.get().and_then(|id| map.mount_key(id));
     let mut revoked = Vec::new();
     for session in shard.sessions.all() {
         let Some(key) = key_of(&session).filter(|key| key.revoked) else { continue };
+        if session.is_revoked.replace(true) {
+            continue;
+        }
         if let Some(line) = session.line.borrow().as_ref() {
             let Refused { status, words } = Refused::revoked(key);
             line.send(FrameKind::Refusal, 0, &Refusal { status, words: words.into() }, &[]);

@@ -122,6 +122,8 @@ pub struct Session {
     is_recovered: bool,
     /// The mount key of its client; none: an administrator's, or not known since a restart.
     pub key: Cell<Option<MountKeyId>>,
+    /// That key was revoked, and the end of this session has begun.
+    pub is_revoked: Cell<bool>,
     /// Its present connection.
     pub line: RefCell<Option<Rc<Line>>>,
     /// When its client last sent a message.
@@ -152,6 +154,7 @@ impl Session {
             known: Cell::new(known),
             is_recovered: !known,
             key: Cell::default(),
+            is_revoked: Cell::default(),
             line: RefCell::default(),
             heard: Cell::new(now),
             slotless: Rc::default(),
