@@ -1,6 +1,18 @@
 //! Keys by role, on real servers: separated and replaced, and no name moves.
 
 use crate::program::*;
+use futures_util::future::join;
+use shoal_client::{Client, Error};
+use shoal_env::{Env, real};
+use shoal_proto::op::Owner;
+use shoal_proto::{Handle, Name, Rights, SetAttr, Status, Template};
+use shoal_vfs::RenameFlags;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+/// Every server refuses a revoked key within this time.
+const REVOKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The cluster as it was made before keys had roles: no servers' key file, and no word of one.
 fn one_key(home: &Home) {
@@ -234,6 +246,115 @@ fn a_key_with_a_name_that_was_never_added_or_is_no_key_is_refused_in_words() {
     serving.stop();
     one_key(&home);
     refused(&["key", "add", "lab", &cluster], &["one key has all roles", "shoal key split"]);
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+/// What servers answer the holder of a read-only key that tries to change a file and its directory.
+async fn changes_of(reader: &Client, file: Handle) -> Vec<Result<(), Error>> {
+    let (root, other) = (Handle::ROOT, name("other"));
+    let set = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+    vec![
+        reader.mkdir(root, &other, OWNER).await.map(drop),
+        reader.create(root, &other, OWNER, true, Rights::WRITE, None).await.map(drop),
+        reader.symlink(root, &other, OWNER, b"one").await.map(drop),
+        reader.link(file, root, &other).await.map(drop),
+        reader.rename(root, &name("one"), root, &other, RenameFlags::default()).await.map(drop),
+        reader.unlink(root, &name("one")).await.map(drop),
+        reader.setattr(file, set).await.map(drop),
+        reader.truncate(file, 0, false).await.map(drop),
+        reader.setlayout(root, Template::default()).await,
+        reader.open(file, Rights::WRITE).await.map(drop),
+    ]
+}
+
+/// Reads until that is refused, and when.
+async fn reads_until_refused(env: &Env, client: &Client, file: Handle) -> (Error, Instant) {
+    let open = client.open(file, Rights::READ).await.unwrap();
+    loop {
+        if let Err(error) = open.read(0, 1 << 20).await {
+            return (error, Instant::now());
+        }
+        env.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn a_client_with_a_revoked_key_is_refused_within_ten_seconds_while_others_go_on_and_readers_only_read() {
+    let home = Home::new();
+    let (cluster, ports) = home.cluster(2);
+    let server = format!("127.0.0.1:{}", ports[1]).parse().unwrap();
+    let serving = Serving::start(&["serve", "--config", &cluster]);
+    // A user's machine has these keys alone.
+    std::fs::create_dir(home.path("user")).unwrap();
+    let of = |name: &str| home.text(&format!("user/{name}.key"));
+    for (name, more) in [("lab", None), ("backup", None), ("reader", Some("--read-only"))] {
+        let out = of(name);
+        let args = ["key", "add", name, &cluster, "--out", &out];
+        said(&args.into_iter().chain(more).collect::<Vec<_>>());
+    }
+    let options = |name: &str| options(server, std::path::Path::new(&of(name)));
+    real::run("clients", |env| async move {
+        let connect = async |name: &str| Client::connect(env.clone(), options(name)).await;
+        let (lab, backup, reader) = (connect("lab").await, connect("backup").await, connect("reader").await);
+        let (lab, backup, reader) = (lab.unwrap(), backup.unwrap(), reader.unwrap());
+        // It lies on both servers.
+        let made = lab.create(Handle::ROOT, &name("one"), OWNER, true, Rights::WRITE, None).await.unwrap();
+        let file = made.0.handle;
+        made.2.write(0, vec![7; 1 << 20].into()).await.unwrap();
+        made.2.close().await.unwrap();
+
+        let open = reader.open(file, Rights::READ).await.unwrap();
+        assert_eq!(open.read(0, 1 << 20).await.unwrap().len(), 1 << 20);
+        let before = reader.getattr(file).await.unwrap();
+        for (at, change) in changes_of(&reader, file).await.into_iter().enumerate() {
+            assert_eq!(change.map_err(|error| error.status), Err(Status::ReadOnly), "change {at}");
+        }
+        assert_eq!(backup.getattr(file).await.unwrap(), before);
+
+        let (is_over, done) = (Cell::new(false), Cell::new(0));
+        let works = async {
+            for at in 0.. {
+                let own = name(&format!("of-backup-{at}"));
+                let data = vec![1; 100].into();
+                backup.create_write(Handle::ROOT, &own, OWNER, data, None).await.unwrap();
+                backup.unlink(Handle::ROOT, &own).await.unwrap();
+                done.set(done.get() + 1);
+                if is_over.get() {
+                    return;
+                }
+            }
+        };
+        let ends = async {
+            let revokes = std::thread::spawn(move || {
+                let begin = Instant::now();
+                said(&["key", "revoke", "lab", &cluster]);
+                begin
+            });
+            let (error, refused) = reads_until_refused(&env, &lab, file).await;
+            let begin = revokes.join().unwrap();
+            assert!(refused.saturating_duration_since(begin) < REVOKED_WITHIN);
+            assert_eq!(error.status, Status::KeyRevoked, "{error}");
+            assert!(error.to_string().contains("this key was revoked: lab"), "{error}");
+            // Once more, by a client that begins now; others go on, each change of them is done.
+            let again = connect("lab").await.err().expect("it is refused");
+            assert_eq!(again.status, Status::KeyRevoked, "{again}");
+            let before = done.get();
+            while done.get() < before + 10 {
+                env.sleep(Duration::from_millis(5)).await;
+            }
+            is_over.set(true);
+        };
+        join(works, ends).await;
+        assert_eq!(open.read(0, 1 << 20).await.unwrap().len(), 1 << 20);
+        open.close().await.unwrap();
+        for client in [lab, backup, reader] {
+            client.close().await;
+        }
+    });
+    serving.stop();
 }
 
 #[test]
