@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use shoal_env::{Env, Listener, Stream};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, Request, VERSIONS};
-use shoal_proto::{Frame, FrameKind, Keys, SecretKey, ServerId, SessionId, Status, StoreId};
+use shoal_proto::{Frame, FrameKind, SecretKey, ServerId, SessionId, Status, StoreId};
 use std::cell::RefCell;
 use std::io::IoSlice;
 use std::rc::Rc;
