@@ -1,9 +1,9 @@
 //! The end of a revoked mount key's sessions.
 //!
 //! From the moment at which this server's map says that a key is revoked, no request of it begins and no
-//! connection with it is let in. Each of its connections receives the refusal in words and reads nothing more.
-//! A moment later the connection ends with whatever still waits on it, as if it had been lost, and then the
-//! session: its locks, and the removed files that it had open.
+//! connection with it is let in. Each of its connections receives the refusal in words and reads nothing
+//! more. A moment later the connection ends with whatever still waits on it, as if it had been lost, and then
+//! the session: its locks, and the removed files that it had open.
 
 use crate::net::connection::Refused;
 use crate::net::lease::end_session;

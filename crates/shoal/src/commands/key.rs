@@ -1,5 +1,6 @@
 //! `shoal key`: the keys of a cluster by role, in its files. Servers read them at their start, so they must
-//! be stopped while a key is replaced. Mount keys with names are added and revoked while they run ([`named`]).
+//! be stopped while a key is replaced. Mount keys with names are added and revoked while servers run
+//! ([`named`]).
 
 mod named;
 
