@@ -183,8 +183,8 @@ pub(crate) fn check_private(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Write a whole file under a temporary name and rename it into place, durably. What a write that was cut
-/// short left under that name is removed first: it may have another mode, or be a link.
+/// Write a whole file under a temporary name and rename it into place, durably. The remains of an interrupted
+/// write under that name are removed first: they may have another mode, or be a link.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let beside = path.with_extension("new");
     let write = || -> std::io::Result<()> {
@@ -200,4 +200,55 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<()> {
         std::fs::File::open(folder)?.sync_all()
     };
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named() -> KeyFile {
+        let (id, name) = (MountKeyId(0xa3), "lab".into());
+        let key = MountKey { id, name, limits: KeyLimits::READ_ONLY, revoked: false };
+        let of = FileSystem { name: "demo".to_owned(), id: "00".repeat(16), collection: 1 };
+        KeyFile::named(&key, &SecretKey::new([7; 32]), of)
+    }
+
+    #[test]
+    fn the_file_of_a_key_with_a_name_is_for_its_owner_alone_and_refused_where_others_may_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.lab");
+        // The remains of a write that was interrupted: readable by others, then a link to elsewhere.
+        let (beside, elsewhere) = (folder.path().join("key.new"), folder.path().join("elsewhere"));
+        std::fs::write(&beside, "").unwrap();
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o644)).unwrap();
+        named().save(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::os::unix::fs::symlink(&elsewhere, &beside).unwrap();
+        named().save(&path).unwrap();
+        assert!(!elsewhere.exists() && !path.is_symlink());
+
+        let read = KeyFile::load(&path).unwrap();
+        assert_eq!(read.id().unwrap(), MountKeyId(0xa3));
+        assert!(read.secret().unwrap() == SecretKey::new([7; 32]) && read.read_only);
+        assert_eq!(read.name.as_deref(), Some("lab"));
+        for mode in [0o640, 0o604, 0o666] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let refused = format!("{:#}", KeyFile::load(&path).err().unwrap());
+            assert!(refused.contains("chmod 600"), "{mode:o}: {refused}");
+        }
+    }
+
+    #[test]
+    fn the_file_of_the_first_key_has_no_id_and_an_id_that_is_none_is_refused() {
+        let text = named().text().unwrap();
+        let first: String =
+            text.lines().filter(|line| !line.starts_with("id")).collect::<Vec<_>>().join("\n");
+        let first = first.replacen("[[file_system]]", "[[file_system]]\nid = \"00\"", 1);
+        assert_eq!(KeyFile::parse(&first, Path::new("key")).unwrap().id().unwrap(), MountKeyId::FIRST);
+        for wrong in ["", "a3", "00000000000000zz", "0000000000000000a3"] {
+            let text = text.replace("00000000000000a3", wrong);
+            let refused = format!("{:#}", KeyFile::parse(&text, Path::new("key")).err().unwrap());
+            assert!(refused.contains("is not a key file"), "{wrong:?}: {refused}");
+        }
+    }
 }

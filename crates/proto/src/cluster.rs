@@ -268,7 +268,7 @@ impl ClusterMap {
         Ok(true)
     }
 
-    /// What is known of a mount key: of the first one nothing, until it is revoked.
+    /// A mount key of the list. The first one is not in it, until it is revoked.
     pub fn mount_key(&self, id: MountKeyId) -> Option<&MountKey> {
         self.keys.binary_search_by_key(&id, |key| key.id).ok().map(|at| &self.keys[at])
     }

@@ -2,6 +2,7 @@
 
 use crate::program::*;
 use futures_util::future::join;
+use serde_json::json;
 use shoal_client::{Client, Error};
 use shoal_env::{Env, real};
 use shoal_proto::op::Owner;
@@ -252,7 +253,7 @@ fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
-/// What servers answer the holder of a read-only key that tries to change a file and its directory.
+/// The answers of servers to the holder of a read-only key that tries to change a file and its directory.
 async fn changes_of(reader: &Client, file: Handle) -> Vec<Result<(), Error>> {
     let (root, other) = (Handle::ROOT, name("other"));
     let set = SetAttr { mode: Some(0o700), ..SetAttr::default() };
@@ -355,6 +356,49 @@ fn a_client_with_a_revoked_key_is_refused_within_ten_seconds_while_others_go_on_
         }
     });
     serving.stop();
+}
+
+/// Standard output of a command as JSON, and whether it succeeded.
+fn as_json(args: &[&str]) -> (serde_json::Value, bool) {
+    let output = run(&[args, &["--json"]].concat());
+    let words = String::from_utf8_lossy(&output.stderr);
+    (serde_json::from_slice(&output.stdout).expect(&words), output.status.success())
+}
+
+#[test]
+fn a_server_that_is_away_when_a_key_is_revoked_is_named_and_refuses_it_when_it_is_back() {
+    let home = Home::new();
+    let (cluster, ports) = home.cluster(2);
+    let one = |id: &str| Serving::start(&["serve", "--config", &cluster, "--server", id]);
+    let servers = [one("0"), one("1")];
+    // No administrators' key is beside it.
+    std::fs::create_dir(home.path("user")).unwrap();
+    let lab = home.text("user/key.lab");
+    let (added, is_done) = as_json(&["key", "add", "lab", &cluster, "--read-only", "--out", &lab]);
+    assert!(is_done && added["unreachable"] == json!([]), "{added}");
+    assert_eq!(added["wrote"], lab);
+    let ping = |port: u16| run(&["ping", &format!("shoal://127.0.0.1:{port}/demo"), "--key", &lab]);
+    soon("both let it in", || ports.iter().all(|port| ping(*port).status.success()));
+    let [first, second] = servers;
+    second.stop();
+
+    let (revoked, is_done) = as_json(&["key", "revoke", "lab", &cluster]);
+    assert!(!is_done, "a server does not know of it: {revoked}");
+    assert_eq!((&revoked["informed"], &revoked["unreachable"]), (&json!([0]), &json!([1])));
+    assert_eq!(revoked["left"], json!(["first"]));
+    let second = one("1");
+    let begin = Instant::now();
+    let words = format!("127.0.0.1:{}: this key was revoked: lab", ports[1]);
+    soon("it refuses the key", || String::from_utf8_lossy(&ping(ports[1]).stderr).contains(&words));
+    assert!(begin.elapsed() < REVOKED_WITHIN, "{:?}", begin.elapsed());
+    let (again, is_done) = as_json(&["key", "revoke", "lab", &cluster]);
+    assert!(is_done && again["unreachable"] == json!([]), "{again}");
+    let (listed, _) = as_json(&["key", "list", &cluster]);
+    let key = &listed["mount_keys"][0];
+    assert_eq!((&key["name"], &key["id"]), (&json!("lab"), &added["id"]));
+    assert!(key["revoked"] == true && key["read_only"] == true && listed["servers_answer"] == true);
+    first.stop();
+    second.stop();
 }
 
 #[test]

@@ -368,14 +368,9 @@ impl Compound {
     /// Whether this asker may ask this.
     fn permit(&self) -> Result<(), Status> {
         let Asker { peer, own, manages, mount, .. } = self.asker;
-        if let Some(MountUse { id, limits }) = mount {
-            let identity = self.shard.identity();
-            if identity.map.mount_key(id).is_some_and(|key| key.revoked) {
-                return Err(Status::KeyRevoked);
-            }
-            if limits.contains(KeyLimits::READ_ONLY) && !self.ops().iter().all(Op::is_for_readers) {
-                return Err(Status::ReadOnly);
-            }
+        let identity = self.shard.identity();
+        if mount.is_some_and(|of| identity.map.mount_key(of.id).is_some_and(|key| key.revoked)) {
+            return Err(Status::KeyRevoked);
         }
         let is_for_client = |op: &Op| match op.is_peers() {
             true => manages && (ops::of(op).is_repair)(&self.shard, op),
@@ -383,6 +378,10 @@ impl Compound {
         };
         if peer.is_none() && !own && !self.ops().iter().all(is_for_client) {
             return Err(Status::Forbidden);
+        }
+        let is_reader = mount.is_some_and(|of| of.limits.contains(KeyLimits::READ_ONLY));
+        if is_reader && !self.ops().iter().all(Op::is_for_readers) {
+            return Err(Status::ReadOnly);
         }
         if peer.is_some() && !self.shard.admits() {
             return Err(Status::Unavailable);

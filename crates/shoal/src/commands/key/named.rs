@@ -1,10 +1,11 @@
 //! `shoal key add`, `export` and `revoke`: mount keys with names, while the file system runs.
 //!
 //! A key's secret is derived from the servers' key, so a file of it is written where `key.server` is, and no
-//! secret is sent. The servers are told of its name, its id and its limits alone.
+//! secret is sent. The servers receive its name, its id and its limits alone.
 //!
-//! Each server that answers is told, the others learn it from these. A server that was not told of a revoked
-//! key lets it in until it has met one that was: the command says which, and fails.
+//! Each server that answers receives the change, the others learn it from these. A server that does not
+//! answer lets a revoked key in until it has met one that knows of it: the command names that server, and
+//! fails.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::{AddKey, ExportKey, RevokeKey};
@@ -94,7 +95,7 @@ pub fn add(args: &AddKey) -> Result<ExitCode> {
     owned.file(&key)?.save(&path).with_context(|| {
         format!("the servers know key `{name}`, and its file could not be written: `shoal key export {name}`")
     })?;
-    show(&key, &path, args.of.json, told.not_told())
+    show(&key, &path, args.of.json, &told.silent)
 }
 
 /// `shoal key export`.
@@ -109,18 +110,18 @@ pub fn export(args: &ExportKey) -> Result<ExitCode> {
     show(key, &path, args.of.json, &[])
 }
 
-fn show(key: &MountKey, path: &Path, as_json: bool, not_told: &[u16]) -> Result<ExitCode> {
+fn show(key: &MountKey, path: &Path, as_json: bool, silent: &[u16]) -> Result<ExitCode> {
     if as_json {
         let (name, id) = (&key.name.0, key.id.to_string());
         let wrote = path.display().to_string();
         out::json_line(
-            &json!({ "schema": 1, "name": name, "id": id, "wrote": wrote, "not_told": not_told }),
+            &json!({ "schema": 1, "name": name, "id": id, "wrote": wrote, "unreachable": silent }),
         )?;
         return Ok(ExitCode::SUCCESS);
     }
     out::line(format!("wrote {}", path.display()))?;
-    if !not_told.is_empty() {
-        out::line(format!("  server {} did not answer, and learns of it from the others", list(not_told)))?;
+    if !silent.is_empty() {
+        out::line(format!("  server {} did not answer, and learns of it from the others", list(silent)))?;
     }
     out::line(format!("  next: copy it to the clients (mode 0600): shoal mount … --key {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
@@ -146,26 +147,26 @@ pub fn revoke(args: &RevokeKey) -> Result<ExitCode> {
     // Those that are revoked too: a server may have been away when they were.
     keys.iter_mut().for_each(|key| key.revoked = true);
     let told = tell(&place, keys)?;
-    let not_told = told.not_told();
+    let silent = &told.silent;
     let names = valid_names(&told.map);
     if args.json {
         let (told, name) = (&told.told, &args.name);
         out::json_line(
-            &json!({ "schema": 1, "revoked": name, "told": told, "not_told": not_told, "left": names }),
+            &json!({ "schema": 1, "revoked": name, "informed": told, "unreachable": silent, "left": names }),
         )?;
     } else {
         out::line(format!("key `{}` is revoked: its sessions end within 10 seconds", args.name))?;
         if names.is_empty() {
             out::line("  no mount key lets a client in any more: `shoal key add` makes one")?;
         }
-        if !not_told.is_empty() {
-            let ids = list(not_told);
+        if !silent.is_empty() {
+            let ids = list(silent);
             out::line(format!(
                 "  server {ids} did not answer: it lets the key in until it has met another server; run this again once it answers"
             ))?;
         }
     }
-    Ok(if not_told.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Names of the keys that are let in.
@@ -192,22 +193,16 @@ pub(super) fn map_of(place: &Place) -> Result<ClusterMap> {
     })
 }
 
-/// The servers that were told of keys, and those that did not answer.
-struct Told {
+/// The servers that took a change of keys, and those that did not answer.
+struct Informed {
     map: ClusterMap,
     told: Vec<u16>,
-    not_told: Vec<u16>,
+    silent: Vec<u16>,
 }
 
-impl Told {
-    fn not_told(&self) -> &[u16] {
-        &self.not_told
-    }
-}
-
-/// Tell all servers. The first that answers decides whether the keys may be as they are; the others are told
-/// at once.
-fn tell(place: &Place, keys: Vec<MountKey>) -> Result<Told> {
+/// Send the keys to all servers. The first that answers decides whether they may be as they are; the others
+/// receive them at once.
+fn tell(place: &Place, keys: Vec<MountKey>) -> Result<Informed> {
     connect::with_admin_within(place, connect::IMPATIENT, |_, client: Client| async move {
         let servers: Vec<ServerId> = client.map().servers.iter().map(|info| info.id).collect();
         let (mut told, mut silent, mut map) = (Vec::new(), Vec::new(), None);
@@ -231,7 +226,7 @@ fn tell(place: &Place, keys: Vec<MountKey>) -> Result<Told> {
                 Err(error) => return Err(words(&error, &keys)),
             }
         }
-        Ok(Told { map, told, not_told: silent })
+        Ok(Informed { map, told, silent })
     })
 }
 
