@@ -5,6 +5,7 @@
 //! id = "16 hexadecimal digits"   # of a key that `shoal key add` made; its limits are the servers' to keep,
 //! name = "lab"                   # and stand here so that clients and people know them
 //! read_only = true
+//! squash_root = true
 //! [[file_system]]
 //! name = "demo"
 //! id = "32 hexadecimal digits"
@@ -34,6 +35,9 @@ pub struct KeyFile {
     /// Servers refuse its holders every change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// Root among its holders is nobody to servers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub squash_root: bool,
     /// The file systems it opens.
     #[serde(default)]
     pub file_system: Vec<FileSystem>,
@@ -67,7 +71,14 @@ impl KeyFile {
     /// A new secret for the file systems of a cluster.
     pub fn draw(cluster: &ClusterFile) -> Result<KeyFile> {
         let key = hex(&random::<32>()?);
-        let mut file = KeyFile { key, id: None, name: None, read_only: false, file_system: Vec::new() };
+        let mut file = KeyFile {
+            key,
+            id: None,
+            name: None,
+            read_only: false,
+            squash_root: false,
+            file_system: Vec::new(),
+        };
         file.name_file_systems(cluster);
         Ok(file)
     }
@@ -79,6 +90,7 @@ impl KeyFile {
             id: Some(key.id.to_string()),
             name: Some(key.name.0.clone()),
             read_only: key.limits.contains(KeyLimits::READ_ONLY),
+            squash_root: key.limits.contains(KeyLimits::SQUASH_ROOT),
             file_system: vec![file_system],
         }
     }

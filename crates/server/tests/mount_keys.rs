@@ -7,10 +7,12 @@ use bytes::Bytes;
 use raw::*;
 use shoal_pattern::Pattern;
 use shoal_proto::message::{Refusal, VERSION_OF_NAMED_KEYS, VERSIONS};
-use shoal_proto::op::Transfer;
+use shoal_proto::mount_keys::NOBODY;
+use shoal_proto::op::{Owner, Transfer};
 use shoal_proto::{
-    Answer, Capability, ClientId, ClusterMap, FrameKind, Handle, KeyLimits, Keys, LockKind, LockOwner,
-    LockRange, MountKey, MountKeyId, Op, Rights, SecretKey, Share, Status, limits, samples,
+    Answer, Blob, Capability, ClientId, ClusterMap, FrameKind, Handle, KeyLimits, Keys, Kind, LockKind,
+    LockOwner, LockRange, MountKey, MountKeyId, Op, Rights, SecretKey, SetAttr, Share, Status, limits,
+    samples,
 };
 use shoal_server::Settings;
 use std::collections::BTreeSet;
@@ -487,5 +489,69 @@ fn a_read_only_key_reads_and_is_given_no_right_to_write_in_any_way() {
             reader.send(Some(slot), vec![group], Bytes::from_static(b"x")).await;
             assert_eq!(reader.reply().await.1[0].status, Status::ReadOnly);
         }
+    });
+}
+
+#[test]
+fn a_squashed_root_makes_objects_of_nobody_and_changes_no_owner_set_id_bit_device_or_trusted_attribute() {
+    run(|env| async move {
+        let cluster = with_admin_key(&env, 1).await;
+        assert_eq!(set(&cluster, 0, key(LAB, "lab", KeyLimits::SQUASH_ROOT)).await, Status::Ok);
+        let mut owner = cluster.client(0).await;
+        let mut guest = Raw::attach(&cluster, 0, holder(&cluster, LAB, 2)).await.unwrap();
+        let attr_of = |reply: &shoal_proto::GroupReply| match &reply.answers[0] {
+            Answer::Made { attr, .. } | Answer::Attr { attr, .. } => attr.clone(),
+            other => panic!("{other:?}"),
+        };
+        let root = |mode| Owner { mode, uid: 0, gid: 0 };
+        let mkdir = |at: &str, mode| Op::Mkdir { dir: Handle::ROOT, name: name(at), owner: root(mode) };
+        let made = attr_of(&guest.change(vec![mkdir("made", 0o755)]).await);
+        assert_eq!((made.uid, made.gid), (NOBODY, NOBODY));
+        let of_owner = attr_of(&owner.change(vec![mkdir("of-owner", 0o755)]).await);
+        assert_eq!((of_owner.uid, of_owner.gid), (0, 0));
+        let object = of_owner.handle;
+        let set_of = |set| Op::Setattr { object, set };
+        let mode = |mode| set_of(SetAttr { mode: Some(mode), ..SetAttr::default() });
+        assert_eq!(owner.change(vec![mode(0o2755)]).await.status, Status::Ok);
+        let before = cluster.stores[0].applied();
+        let mknod =
+            |kind| Op::Mknod { dir: Handle::ROOT, name: name("node"), owner: root(0o600), kind, rdev: 7 };
+        let xattr = |name: &'static [u8]| Op::Setxattr {
+            object,
+            name: Blob(Bytes::from_static(name)),
+            value: Blob(Bytes::from_static(b"v")),
+            create: false,
+            replace: false,
+        };
+        let remove = |name: &'static [u8]| Op::Removexattr { object, name: Blob(Bytes::from_static(name)) };
+        for op in [
+            set_of(SetAttr { uid: Some(0), ..SetAttr::default() }),
+            set_of(SetAttr { gid: Some(5), ..SetAttr::default() }),
+            mode(0o4755),
+            mode(0o6755),
+            mkdir("set-id", 0o4755),
+            mknod(Kind::CharDevice),
+            mknod(Kind::BlockDevice),
+            xattr(b"trusted.a"),
+            xattr(b"security.capability"),
+            remove(b"trusted.a"),
+            remove(b"security.selinux"),
+        ] {
+            let words = format!("{op:?}");
+            assert_eq!(guest.change(vec![op]).await.status, Status::NotPermitted, "{words}");
+        }
+        assert_eq!(cluster.stores[0].applied(), before, "nothing was changed");
+        // All else is done, and the bits that are there stay.
+        assert_eq!(attr_of(&guest.change(vec![mode(0o2700)]).await).mode & 0o7777, 0o2700);
+        for op in [mknod(Kind::Fifo), xattr(b"user.a"), remove(b"user.a"), mode(0o700)] {
+            let words = format!("{op:?}");
+            assert_eq!(guest.change(vec![op]).await.status, Status::Ok, "{words}");
+        }
+        assert_eq!(guest.change(vec![remove(b"security.capability")]).await.status, Status::NoAttribute);
+        // The holder of a key without this limit does all of it.
+        assert_eq!(attr_of(&owner.change(vec![mode(0o4755)]).await).mode & 0o7777, 0o4755);
+        let given = SetAttr { uid: Some(NOBODY), ..SetAttr::default() };
+        assert_eq!(attr_of(&owner.change(vec![set_of(given)]).await).uid, NOBODY);
+        assert_eq!(owner.change(vec![xattr(b"trusted.a")]).await.status, Status::Ok);
     });
 }

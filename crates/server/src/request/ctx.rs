@@ -24,7 +24,7 @@ use crate::net::session::Sessions;
 use crate::request::locks::Locks;
 use crate::shard::Identity;
 use bytes::Bytes;
-use shoal_proto::{ClientId, Handle, MountKeyId, Rights, ServerId, Shards, Status, Time, TxId};
+use shoal_proto::{ClientId, Handle, KeyLimits, MountKeyId, Rights, ServerId, Shards, Status, Time, TxId};
 use shoal_store::{Miss, Needs, View};
 use std::cell::RefCell;
 
@@ -106,6 +106,8 @@ pub struct Ctx<'a> {
     pub client: ClientId,
     /// The mount key that its capabilities are bound to.
     pub key: MountKeyId,
+    /// The limits of that key.
+    pub limits: KeyLimits,
     /// Which operation of the group runs (set by the dispatcher).
     pub op_index: usize,
     /// It is all of a client's request, and its answer's data may come before it, by pieces.
@@ -138,6 +140,7 @@ impl<'a> Ctx<'a> {
             now,
             client: ClientId::default(),
             key: MountKeyId::FIRST,
+            limits: KeyLimits::default(),
             op_index: 0,
             may_send_pieces: false,
             may_pull: false,
@@ -159,8 +162,8 @@ impl<'a> Ctx<'a> {
 
     /// The same for a client that was let in by this mount key.
     #[must_use]
-    pub fn of_key(self, key: MountKeyId) -> Ctx<'a> {
-        Ctx { key, ..self }
+    pub fn of_key(self, key: MountKeyId, limits: KeyLimits) -> Ctx<'a> {
+        Ctx { key, limits, ..self }
     }
 
     /// The same as a part of a transaction that has begun, if it is one: its own locks do not stop it.

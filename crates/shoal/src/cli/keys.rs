@@ -18,6 +18,7 @@ they are not shown.")]
     #[command(after_help = "\
 Example:  shoal key add lab /etc/shoal                        (writes /etc/shoal/key.lab)
           shoal key add backup /etc/shoal --read-only --out backup.key
+          shoal key add guests /etc/shoal --squash-root
           shoal mount shoal://node1/demo /mnt/demo --key backup.key
 It runs where key.server is. Servers refuse the holder of a read-only key every change, whatever program it uses. A name is 1 to 64
 letters, digits, `.`, `_` and `-`.")]
@@ -94,6 +95,10 @@ pub struct AddKey {
     /// Its holders change nothing.
     #[arg(long)]
     pub read_only: bool,
+    /// Its holders' root is nobody: what it makes belongs to user and group 65534, and it changes no owner,
+    /// sets no set-id bit, makes no device, and sets no `trusted.` and `security.` attribute.
+    #[arg(long)]
+    pub squash_root: bool,
 }
 
 /// `shoal key export`.

@@ -199,8 +199,9 @@ fn mount_keys(now: &[Sample]) -> Option<String> {
     let words = |key: &Value| {
         let text = |word: &str| key[word].as_str().unwrap_or("?").to_owned();
         let read_only = if is_set(key, "read_only") { ", read-only" } else { "" };
+        let squashed = if is_set(key, "squash_root") { ", squash-root" } else { "" };
         let revoked = if is_set(key, "revoked") { ", REVOKED" } else { "" };
-        format!("{} ({}{read_only}{revoked})", text("name"), text("fingerprint"))
+        format!("{} ({}{read_only}{squashed}{revoked})", text("name"), text("fingerprint"))
     };
     Some(format!("mount keys   {}", keys.iter().map(words).collect::<Vec<_>>().join(", ")))
 }

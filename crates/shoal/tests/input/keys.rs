@@ -5,6 +5,7 @@ use futures_util::future::join;
 use serde_json::json;
 use shoal_client::{Client, Error};
 use shoal_env::{Env, real};
+use shoal_proto::mount_keys::NOBODY;
 use shoal_proto::op::Owner;
 use shoal_proto::{Handle, Name, Rights, SetAttr, Status, Template};
 use shoal_vfs::RenameFlags;
@@ -399,6 +400,46 @@ fn a_server_that_is_away_when_a_key_is_revoked_is_named_and_refuses_it_when_it_i
     assert!(key["revoked"] == true && key["read_only"] == true && listed["servers_answer"] == true);
     first.stop();
     second.stop();
+}
+
+#[test]
+fn root_on_a_mount_with_a_squash_root_key_is_nobody_to_servers() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    if !std::path::Path::new("/dev/fuse").exists() || !is_root() {
+        return skipped("a mount with a squash-root key: it needs /dev/fuse and root");
+    }
+    let home = Home::new();
+    let (cluster, ports) = home.cluster(2);
+    let dir = format!("shoal://127.0.0.1:{}/demo", ports[0]);
+    let mut serving = Serving::start(&["serve", "--config", &cluster]);
+    assert!(said(&["key", "add", "guests", &cluster, "--squash-root"]).contains("key.guests"));
+    assert!(said(&["key", "list", &cluster]).contains("squash-root"));
+    let (mnt, key) = (home.text("mnt"), home.text("cluster/key.guests"));
+    let mut mount = Serving::start(&["mount", &dir, &mnt, "--key", &key]);
+    let (file, sub) = (home.path("mnt/file"), home.path("mnt/dir"));
+    std::fs::write(&file, b"here").unwrap();
+    std::fs::create_dir(&sub).unwrap();
+    for made in [&file, &sub] {
+        let meta = std::fs::metadata(made).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (NOBODY, NOBODY), "{}", made.display());
+    }
+    let mode = |bits| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(bits));
+    let trusted = || {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&file, "trusted.a", b"v", flags).map_err(std::io::Error::from)
+    };
+    for refused in [chown(&file, Some(0), None), chown(&file, None, Some(5)), mode(0o4755), trusted()] {
+        let errno = refused.err().and_then(|error| error.raw_os_error());
+        assert_eq!(errno, Some(rustix::io::Errno::PERM.raw_os_error()));
+    }
+    mode(0o755).unwrap();
+    std::fs::write(&file, b"there").unwrap();
+    let meta = std::fs::metadata(&file).unwrap();
+    assert_eq!((meta.uid(), meta.mode() & 0o7777, meta.len()), (NOBODY, 0o755, 5));
+    for one in [&mut mount, &mut serving] {
+        one.signal(rustix::process::Signal::TERM);
+        one.wait();
+    }
 }
 
 #[test]

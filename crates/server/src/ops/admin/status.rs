@@ -131,6 +131,7 @@ fn mount_keys(shard: &Shard) -> Vec<Value> {
             "id": key.id.to_string(),
             "name": key.name.0,
             "read_only": key.limits.contains(KeyLimits::READ_ONLY),
+            "squash_root": key.limits.contains(KeyLimits::SQUASH_ROOT),
             "revoked": key.revoked,
             "fingerprint": identity.keys.named(&identity.map.fs_id, key.id).fingerprint(),
             "sessions": sessions.iter().filter(|session| session.key.get() == Some(key.id)).count(),

@@ -68,6 +68,11 @@ impl Asker {
         self.mount.map_or(MountKeyId::FIRST, |key| key.id)
     }
 
+    /// The limits of that key.
+    pub fn limits(self) -> KeyLimits {
+        self.mount.map_or(KeyLimits::default(), |key| key.limits)
+    }
+
     /// The peer server, for operations of which only peers have a part.
     ///
     /// # Errors
@@ -379,9 +384,8 @@ impl Compound {
         if peer.is_none() && !own && !self.ops().iter().all(is_for_client) {
             return Err(Status::Forbidden);
         }
-        let is_reader = mount.is_some_and(|of| of.limits.contains(KeyLimits::READ_ONLY));
-        if is_reader && !self.ops().iter().all(Op::is_for_readers) {
-            return Err(Status::ReadOnly);
+        if let Some(of) = mount {
+            self.ops().iter().try_for_each(|op| of.limits.permits(op))?;
         }
         if peer.is_some() && !self.shard.admits() {
             return Err(Status::Unavailable);
@@ -430,7 +434,7 @@ impl Compound {
         let now = Time(shard.env.wall().0);
         let mut ctx = Ctx::new(view, shard.surroundings(&identity), &self.facts, now)
             .for_client(self.asker.client, self.group_bulk())
-            .of_key(self.asker.key())
+            .of_key(self.asker.key(), self.asker.limits())
             .in_transaction(self.own.as_ref().map(Undecided::tx));
         ctx.may_send_pieces = self.is_alone() && self.place.is_none();
         ctx.may_pull = self.is_alone() && self.place.is_some();

@@ -84,7 +84,9 @@ fn check(key: &MountKey) -> Result<()> {
 /// `shoal key add`.
 pub fn add(args: &AddKey) -> Result<ExitCode> {
     let cluster = ClusterFile::load(&args.of.config)?;
-    let limits = if args.read_only { KeyLimits::READ_ONLY } else { KeyLimits::default() };
+    let mut limits = KeyLimits::default();
+    limits.set(KeyLimits::READ_ONLY, args.read_only);
+    limits.set(KeyLimits::SQUASH_ROOT, args.squash_root);
     let id = MountKeyId(u64::from_le_bytes(random::<8>()?) | 1);
     let key = MountKey { id, name: args.of.name.as_str().into(), limits, revoked: false };
     check(&key)?;
@@ -265,9 +267,10 @@ fn words(error: &Error, keys: &[MountKey]) -> anyhow::Error {
 pub(super) fn lines(map: &ClusterMap, keys: &Keys) -> Vec<String> {
     let all = map.keys.iter().map(|key| {
         let read_only = if key.limits.contains(KeyLimits::READ_ONLY) { "  read-only" } else { "" };
+        let squashed = if key.limits.contains(KeyLimits::SQUASH_ROOT) { "  squash-root" } else { "" };
         let revoked = if key.revoked { "  REVOKED" } else { "" };
         let print = keys.named(&map.fs_id, key.id).fingerprint();
-        format!("mount {:20} {print}{read_only}{revoked}", key.name)
+        format!("mount {:20} {print}{read_only}{squashed}{revoked}", key.name)
     });
     all.collect()
 }
@@ -280,6 +283,7 @@ pub(super) fn values(map: &ClusterMap, keys: &Keys) -> Vec<Value> {
             "name": key.name.0,
             "id": key.id.to_string(),
             "read_only": key.limits.contains(KeyLimits::READ_ONLY),
+            "squash_root": key.limits.contains(KeyLimits::SQUASH_ROOT),
             "revoked": key.revoked,
             "fingerprint": keys.named(&map.fs_id, key.id).fingerprint(),
         })
