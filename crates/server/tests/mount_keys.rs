@@ -315,7 +315,9 @@ fn a_program_that_knows_no_keys_with_names_is_served_until_there_is_one() {
     run(|env| async move {
         let cluster = with_admin_key(&env, 1).await;
         let old = || Wish { versions: (VERSIONS.0, VERSION_OF_NAMED_KEYS - 1), ..Wish::default() };
-        let mut client = Raw::attach(&cluster, 0, old()).await.unwrap();
+        // The tag of its first frame was never read.
+        let tagged = Wish { mount: MountKeyId(1), ..old() };
+        let mut client = Raw::attach(&cluster, 0, tagged).await.unwrap();
         assert_eq!(client.ask(vec![Op::Map {}]).await.status, Status::Ok);
         assert_eq!(set(&cluster, 0, lab()).await, Status::Ok);
         let refusal = refused(&cluster, 0, old()).await;

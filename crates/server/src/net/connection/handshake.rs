@@ -96,8 +96,8 @@ pub async fn greet(
     frames: &mut Frames,
 ) -> Result<Greeting, Refused> {
     let (tag, hello): (u64, Hello) = expect_tagged(reader, frames, FrameKind::Hello).await?;
-    let mount = MountKeyId(tag);
     let version = hello.version_max.min(VERSIONS.1);
+    let mount = if version < VERSION_OF_NAMED_KEYS { MountKeyId::FIRST } else { MountKeyId(tag) };
     if version < hello.version_min.max(VERSIONS.0) {
         let words = format!(
             "this server speaks versions {} to {} of the protocol, you speak {} to {}: update the older side",
