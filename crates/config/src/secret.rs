@@ -35,7 +35,7 @@ pub struct KeyFile {
     /// Servers refuse its holders every change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// Root among its holders is nobody to servers.
+    /// Root among its holders has no rights of root at servers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub squash_root: bool,
     /// The file systems it opens.

@@ -12,7 +12,7 @@
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::{Text, wire_struct};
-use crate::{Keys, Kind, MountKeyId, Op, Owner, SecretKey, Status, limits};
+use crate::{Keys, Kind, MountKeyId, Op, Owner, SecretKey, SetAttr, Status, limits};
 
 bitflags::bitflags! {
     /// The limits of a mount key. Servers hold its clients to them.
@@ -20,81 +20,56 @@ bitflags::bitflags! {
     pub struct KeyLimits: u8 {
         /// Nothing is changed.
         const READ_ONLY = 1;
-        /// Root is nobody: see [`Op::squash_root`] and [`KeyLimits::permits`].
+        /// Root makes objects as another user: see [`KeyLimits::maker`].
         const SQUASH_ROOT = 2;
     }
 }
 
-/// The user and the group to which belongs what a squashed root makes.
+/// The user and the group to which all that a squashed root makes belongs.
 pub const NOBODY: u32 = 65_534;
 /// Set-user-id and set-group-id.
-pub const SET_ID_BITS: u32 = 0o6000;
+const SET_ID_BITS: u32 = 0o6000;
 
+/// All but the first are about [`KeyLimits::SQUASH_ROOT`]. An error is `NotPermitted`: only root may do it,
+/// and root is squashed.
 impl KeyLimits {
-    /// Whether the holder of a key with these limits may send this operation. Set-id bits of an object that is
-    /// there are not judged here: it keeps those that it has.
+    /// Whether the holder of a key with these limits may send this operation at all.
     ///
     /// # Errors
-    /// `ReadOnly`: it is none of those for readers. `NotPermitted`: only root may do it, and root is squashed.
+    /// `ReadOnly`: it is none of those for readers.
     pub fn permits(self, op: &Op) -> Result<(), Status> {
-        if self.contains(KeyLimits::READ_ONLY) && !op.is_for_readers() {
-            return Err(Status::ReadOnly);
-        }
-        if self.contains(KeyLimits::SQUASH_ROOT) && is_for_root(op) {
-            return Err(Status::NotPermitted);
-        }
-        Ok(())
-    }
-}
-
-/// Changes that a squashed root may not make: an owner, a new object with set-id bits, a device, an attribute
-/// by which the system trusts a file. `security.capability` may be removed, as a kernel does before a write.
-fn is_for_root(op: &Op) -> bool {
-    let is_trusted = |name: &[u8]| name.starts_with(b"trusted.") || name.starts_with(b"security.");
-    let is_privilege = |name: &[u8]| name == b"security.capability";
-    match op {
-        Op::Setattr { set, .. } => set.uid.is_some() || set.gid.is_some(),
-        Op::Mknod { kind: Kind::CharDevice | Kind::BlockDevice, .. }
-        | Op::Crdirent { kind: Kind::CharDevice | Kind::BlockDevice, .. } => true,
-        Op::Setxattr { name, .. } => is_trusted(&name.0),
-        Op::Removexattr { name, .. } => is_trusted(&name.0) && !is_privilege(&name.0),
-        op => op.new_owner().is_some_and(|owner| owner.mode & SET_ID_BITS != 0),
-    }
-}
-
-impl Op {
-    fn new_owner(&self) -> Option<&Owner> {
-        match self {
-            Op::Create { owner, .. }
-            | Op::Mknod { owner, .. }
-            | Op::Symlink { owner, .. }
-            | Op::Mkdir { owner, .. }
-            | Op::Mkforked { owner, .. }
-            | Op::Createmeta { owner, .. } => Some(owner),
-            _ => None,
+        match self.contains(KeyLimits::READ_ONLY) && !op.is_for_readers() {
+            true => Err(Status::ReadOnly),
+            false => Ok(()),
         }
     }
 
-    fn new_owner_mut(&mut self) -> Option<&mut Owner> {
-        match self {
-            Op::Create { owner, .. }
-            | Op::Mknod { owner, .. }
-            | Op::Symlink { owner, .. }
-            | Op::Mkdir { owner, .. }
-            | Op::Mkforked { owner, .. }
-            | Op::Createmeta { owner, .. } => Some(owner),
-            _ => None,
+    fn refuse_if(self, is_for_root: bool) -> Result<(), Status> {
+        match self.contains(KeyLimits::SQUASH_ROOT) && is_for_root {
+            true => Err(Status::NotPermitted),
+            false => Ok(()),
         }
     }
 
-    /// Root and its group make it as nobody.
-    pub fn squash_root(&mut self) {
-        let Some(owner) = self.new_owner_mut() else { return };
-        for id in [&mut owner.uid, &mut owner.gid] {
-            if *id == 0 {
-                *id = NOBODY;
-            }
-        }
+    /// Owner and mode of a new object that is made for `owner`. A directory takes no set-id bit anyway.
+    pub fn maker(self, kind: Kind, owner: &Owner) -> Result<Owner, Status> {
+        let sets_id = kind != Kind::Directory && owner.mode & SET_ID_BITS != 0;
+        self.refuse_if(sets_id || matches!(kind, Kind::CharDevice | Kind::BlockDevice))?;
+        let squashed = |id| if id == 0 && self.contains(KeyLimits::SQUASH_ROOT) { NOBODY } else { id };
+        Ok(Owner { mode: owner.mode, uid: squashed(owner.uid), gid: squashed(owner.gid) })
+    }
+
+    /// Whether this may be set on an object of that mode. It keeps the set-id bits that it has.
+    pub fn permits_set(self, mode: u32, set: &SetAttr) -> Result<(), Status> {
+        let adds_set_id = set.mode.is_some_and(|next| next & !mode & SET_ID_BITS != 0);
+        self.refuse_if(set.uid.is_some() || set.gid.is_some() || adds_set_id)
+    }
+
+    /// Whether an extended attribute may be set or removed: none by which the system trusts a file. A kernel
+    /// removes `security.capability` before each write.
+    pub fn permits_attribute(self, name: &[u8], is_removed: bool) -> Result<(), Status> {
+        let is_trusted = name.starts_with(b"trusted.") || name.starts_with(b"security.");
+        self.refuse_if(is_trusted && !(is_removed && name == b"security.capability"))
     }
 }
 
@@ -210,29 +185,16 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_that_makes_an_object_for_root_makes_it_for_nobody_and_sets_no_set_id_bit() {
+    fn an_object_that_is_made_for_a_squashed_root_is_made_for_nobody_and_has_no_set_id_bit() {
         let squash = KeyLimits::SQUASH_ROOT;
-        let all = crate::samples::ops();
-        // An operation that is added with an owner, and is not squashed, fails here.
-        let makers: Vec<&Op> = all.iter().filter(|op| format!("{op:?}").contains("Owner {")).collect();
-        assert_eq!(makers.len(), 6);
-        let as_of = |op: &Op, mode, uid, gid| {
-            let mut op = op.clone();
-            *op.new_owner_mut().expect("it has an owner") = Owner { mode, uid, gid };
-            op.squash_root();
-            op
-        };
-        for op in makers {
-            let ids = |uid, gid| as_of(op, 0o755, uid, gid).new_owner().map(|owner| (owner.uid, owner.gid));
-            assert_eq!(ids(1, 2), Some((1, 2)));
-            assert_eq!(ids(0, 2), Some((NOBODY, 2)));
-            assert_eq!(ids(1, 0), Some((1, NOBODY)));
-            for (mode, permitted) in
-                [(0o1777, Ok(())), (0o4755, Err(Status::NotPermitted)), (0o2755, Err(Status::NotPermitted))]
-            {
-                assert_eq!(squash.permits(&as_of(op, mode, 1, 2)), permitted, "{mode:o} {op:?}");
-                assert_eq!(KeyLimits::default().permits(&as_of(op, mode, 1, 2)), Ok(()));
-            }
+        let made = |limits: KeyLimits, kind, mode, uid, gid| limits.maker(kind, &Owner { mode, uid, gid });
+        for (from, to) in [((1, 2), (1, 2)), ((0, 2), (NOBODY, 2)), ((1, 0), (1, NOBODY))] {
+            let owner = made(squash, Kind::File, 0o1777, from.0, from.1).unwrap();
+            assert_eq!((owner.mode, owner.uid, owner.gid), (0o1777, to.0, to.1));
+        }
+        for (kind, mode) in [(Kind::File, 0o4755), (Kind::Fifo, 0o2755), (Kind::BlockDevice, 0o600)] {
+            assert_eq!(made(squash, kind, mode, 1, 2), Err(Status::NotPermitted));
+            assert_eq!(made(KeyLimits::default(), kind, mode, 0, 0), Ok(Owner { mode, uid: 0, gid: 0 }));
         }
     }
 

@@ -43,13 +43,12 @@ fn holder(cluster: &Cluster, id: u64, client: u8) -> Wish {
 }
 
 async fn with_admin_key(env: &shoal_env::Env, count: u16) -> Cluster {
-    with_admin_key_and(env, count, Vec::new()).await
+    with_admin_key_and(env, count, |_| ()).await
 }
 
-/// The same, and with these mount keys.
-async fn with_admin_key_and(env: &shoal_env::Env, count: u16, known: Vec<MountKey>) -> Cluster {
-    let given = |map: &mut ClusterMap| map.keys = known.clone().into();
-    let mut cluster = Cluster::of(env, count, Settings::default(), given).await;
+/// The same, of a map that is changed before they start.
+async fn with_admin_key_and(env: &shoal_env::Env, count: u16, change: impl Fn(&mut ClusterMap)) -> Cluster {
+    let mut cluster = Cluster::of(env, count, Settings::default(), change).await;
     cluster.keys.admin = Some(ADMIN_KEY);
     for server in 0..count {
         cluster.kill(server);
@@ -440,7 +439,8 @@ fn as_many_keys_as_may_be_reach_every_server_and_outlive_restarts_and_one_more_i
             key(id, &name, KeyLimits::default())
         };
         let last = limits::MOUNT_KEYS_MAX as u64 - 1;
-        let mut cluster = with_admin_key_and(&env, 2, (1..last).map(long).collect()).await;
+        let all = |map: &mut ClusterMap| map.keys = (1..last).map(long).collect::<Vec<_>>().into();
+        let mut cluster = with_admin_key_and(&env, 2, all).await;
         let newest = long(last);
         assert_eq!(set(&cluster, 0, newest.clone()).await, Status::Ok);
         assert_eq!(set(&cluster, 0, long(last + 1)).await, Status::OverLimit);
@@ -531,7 +531,7 @@ fn a_squashed_root_makes_objects_of_nobody_and_changes_no_owner_set_id_bit_devic
             set_of(SetAttr { gid: Some(5), ..SetAttr::default() }),
             mode(0o4755),
             mode(0o6755),
-            mkdir("set-id", 0o4755),
+            create_for(root(0o4755), "set-id"),
             mknod(Kind::CharDevice),
             mknod(Kind::BlockDevice),
             xattr(b"trusted.a"),
@@ -556,4 +556,57 @@ fn a_squashed_root_makes_objects_of_nobody_and_changes_no_owner_set_id_bit_devic
         assert_eq!(attr_of(&owner.change(vec![set_of(given)]).await).uid, NOBODY);
         assert_eq!(owner.change(vec![xattr(b"trusted.a")]).await.status, Status::Ok);
     });
+}
+
+#[test]
+fn whatever_operation_makes_an_object_a_squashed_root_makes_it_for_nobody() {
+    // An operation that is added with an owner of its object is to be tried here.
+    let all = samples::ops().into_iter().filter(|op| format!("{op:?}").contains("Owner {"));
+    let makers: BTreeSet<&str> = all.map(|op| op.name()).collect();
+    assert_eq!(makers, ["create", "createmeta", "mkdir", "mkforked", "mknod", "symlink"].into());
+    run(|env| async move {
+        let guests = key(LAB, "guests", KeyLimits::SQUASH_ROOT);
+        let (dir, owner) = (Handle::ROOT, Owner { mode: 0o644, uid: 0, gid: 0 });
+        for is_compound in [true, false] {
+            let change = |map: &mut ClusterMap| {
+                map.switches.compound = is_compound;
+                map.keys = vec![guests.clone()].into();
+            };
+            let cluster = with_admin_key_and(&env, 1, change).await;
+            let mut guest = Raw::attach(&cluster, 0, holder(&cluster, LAB, 2)).await.unwrap();
+            let template = shoal_proto::Template::default();
+            let step = Op::Createmeta { dir, name: name("step"), owner, open: Rights::READ, template };
+            let ops = match is_compound {
+                true => vec![
+                    create_for(owner, "file"),
+                    Op::Mkdir { dir, name: name("dir"), owner },
+                    Op::Mkforked {
+                        dir,
+                        name: name("forked"),
+                        owner,
+                        subfiles: 2,
+                        servers: Vec::new().into(),
+                        replace: false,
+                    },
+                    Op::Mknod { dir, name: name("fifo"), owner, kind: Kind::Fifo, rdev: 0 },
+                    Op::Symlink { dir, name: name("link"), owner, target: Blob(Bytes::from_static(b"file")) },
+                ],
+                false => vec![step],
+            };
+            for op in ops {
+                let words = op.name();
+                let reply = guest.change(vec![op]).await;
+                let Some(Answer::Made { attr, .. } | Answer::Attr { attr, .. }) = reply.answers.first()
+                else {
+                    panic!("{words}: {reply:?}")
+                };
+                assert_eq!((attr.uid, attr.gid), (NOBODY, NOBODY), "{words}");
+            }
+        }
+    });
+}
+
+fn create_for(owner: Owner, at: &str) -> Op {
+    let (dir, open, template) = (Handle::ROOT, Rights::READ, None);
+    Op::Create { dir, name: name(at), owner, exclusive: true, open, template }
 }

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::{Codec, DecodeError, Reader, Writer};
 use shoal_proto::message::Loss;
-use shoal_proto::{FrameKind, Group, GroupReply, KeyLimits, Op, Request, Status};
+use shoal_proto::{FrameKind, Group, GroupReply, Op, Request, Status};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -62,10 +62,7 @@ pub fn accept(shard: &Rc<Shard>, session: &Rc<Session>, request: Request, bulk: 
     let asker = Asker { client: session.client, peer: session.peer, own: false, manages, mount };
     let running = Running::of(waiter);
     let durability = request.durability;
-    let mut groups = request.groups.0;
-    if asker.limits().contains(KeyLimits::SQUASH_ROOT) {
-        groups.iter_mut().flat_map(|group| group.ops.iter_mut()).for_each(Op::squash_root);
-    }
+    let groups = request.groups.0;
     let mut compound =
         match request.slot {
             None => {

@@ -95,8 +95,9 @@ pub struct AddKey {
     /// Its holders change nothing.
     #[arg(long)]
     pub read_only: bool,
-    /// Its holders' root is nobody: what it makes belongs to user and group 65534, and it changes no owner,
-    /// sets no set-id bit, makes no device, and sets no `trusted.` and `security.` attribute.
+    /// Its holders' root has no rights of root: all that it makes belongs to user and group 65534, and it
+    /// changes no owner, sets no set-id bit, makes no device, and sets no attribute of `trusted.` and
+    /// `security.`.
     #[arg(long)]
     pub squash_root: bool,
 }

@@ -15,10 +15,8 @@ use crate::ops::{Alters, OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_env::mutant::{self, Mutant};
-use shoal_proto::mount_keys::SET_ID_BITS;
 use shoal_proto::{
-    Action, Answer, Attr, ChangeCount, Generation, Handle, KeyLimits, Kind, Layout, SetAttr, Shards, Status,
-    Template,
+    Action, Answer, Attr, ChangeCount, Generation, Handle, Kind, Layout, SetAttr, Shards, Status, Template,
 };
 use shoal_store::{StreamChange, StreamInfo};
 
@@ -32,10 +30,7 @@ pub const FACTS: OpFacts = OpFacts {
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, set: &SetAttr) -> Result<Answer, Stopped> {
     let object = ctx.object(object)?;
     let mut inode = ctx.inode(object)?;
-    let adds_set_id = set.mode.is_some_and(|mode| mode & !inode.mode & SET_ID_BITS != 0);
-    if adds_set_id && ctx.limits.contains(KeyLimits::SQUASH_ROOT) {
-        return Err(Status::NotPermitted.into());
-    }
+    ctx.limits.permits_set(inode.mode, set)?;
     crate::meta::inode::set(&mut inode, set, ctx.now);
     if inode.shards.is_split() {
         set_shards(ctx, object, &inode.shards, set, None)?;
