@@ -55,7 +55,8 @@ name = "demo"
 id = "1e9d8a4d6726c0de2eef3c793ec9a42b"
 collection = 1
 "#;
-    bytes([text])
+    let named = format!("id = \"00a3000000000001\"\nname = \"lab\"\nread_only = true\n{text}");
+    bytes([text, named.as_str()])
 }
 
 pub(crate) fn server_key_files() -> Vec<Vec<u8>> {

@@ -158,6 +158,7 @@ pub(crate) async fn connect(env: Env, options: Options) -> Result<Rc<Core>, Erro
         template: shoal_proto::Template::default(),
         switches: shoal_proto::Switches::default(),
         servers: Vec::new().into(),
+        keys: Vec::new().into(),
     };
     let core = Core::new(Box::new(EnvWorld(shared.clone())), options, id, map);
     if shared.core.set(Rc::downgrade(&core)).is_err() {
@@ -198,6 +199,7 @@ mod tests {
             template: Template::default(),
             switches: shoal_proto::Switches::default(),
             servers: vec![info].into(),
+            keys: Vec::new().into(),
         };
         let nearer = |server, from: &str| is_nearer_known(&map, ServerId(server), &from.parse().unwrap());
         assert!(nearer(0, "tcp:127.0.0.1:6000"));

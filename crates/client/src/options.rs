@@ -1,7 +1,7 @@
 //! The options of a client at its start, in one place.
 
 use shoal_env::Address;
-use shoal_proto::{CollectionId, SecretKey, limits};
+use shoal_proto::{CollectionId, MountKeyId, SecretKey, limits};
 use std::time::Duration;
 
 /// Bound of an operation where nothing else is said.
@@ -12,8 +12,10 @@ pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Options {
     /// Where servers of the cluster listen: any of them; the first that answers gives the map.
     pub map_from: Vec<Address>,
-    /// The file system's key.
+    /// A mount key of the file system.
     pub key: SecretKey,
+    /// The id of that key.
+    pub key_id: MountKeyId,
     /// The admin key: by it the client proves itself in place of `key`, so that it may manage. It checks
     /// servers by `key` all the same.
     pub admin: Option<SecretKey>,
@@ -46,6 +48,7 @@ impl Options {
         Options {
             map_from,
             key,
+            key_id: MountKeyId::FIRST,
             admin: None,
             fs_id,
             collection,

@@ -7,6 +7,7 @@ pub(crate) fn is_refusal(status: Status) -> bool {
     matches!(
         status,
         Status::BadKey
+            | Status::KeyRevoked
             | Status::BadVersion
             | Status::BadCollection
             | Status::Forbidden

@@ -407,6 +407,7 @@ impl ClusterFile {
             template: collection.template()?,
             switches: collection.switches.0,
             servers: servers.into(),
+            keys: Vec::new().into(),
         })
     }
 }

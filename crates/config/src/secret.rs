@@ -2,6 +2,10 @@
 //!
 //! ```toml
 //! key = "64 hexadecimal digits"
+//! id = "16 hexadecimal digits"   # of a key that `shoal key add` made; its limits are the servers' to keep,
+//! name = "lab"                   # and stand here so that clients and people know them
+//! read_only = true
+//! squash_root = true
 //! [[file_system]]
 //! name = "demo"
 //! id = "32 hexadecimal digits"
@@ -11,7 +15,7 @@
 use crate::cluster_file::{ClusterFile, hex, not_toml, random, unhex};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
-use shoal_proto::{CollectionId, SecretKey};
+use shoal_proto::{CollectionId, KeyLimits, MountKey, MountKeyId, SecretKey};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -22,6 +26,18 @@ use std::path::Path;
 pub struct KeyFile {
     /// The secret.
     key: String,
+    /// Its id; none: it is the first key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Servers refuse its holders every change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// Root among its holders has no rights of root at servers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub squash_root: bool,
     /// The file systems it opens.
     #[serde(default)]
     pub file_system: Vec<FileSystem>,
@@ -54,9 +70,40 @@ impl FileSystem {
 impl KeyFile {
     /// A new secret for the file systems of a cluster.
     pub fn draw(cluster: &ClusterFile) -> Result<KeyFile> {
-        let mut file = KeyFile { key: hex(&random::<32>()?), file_system: Vec::new() };
+        let key = hex(&random::<32>()?);
+        let mut file = KeyFile {
+            key,
+            id: None,
+            name: None,
+            read_only: false,
+            squash_root: false,
+            file_system: Vec::new(),
+        };
         file.name_file_systems(cluster);
         Ok(file)
+    }
+
+    /// The file of a key with a name, which opens one file system.
+    pub fn named(key: &MountKey, secret: &SecretKey, file_system: FileSystem) -> KeyFile {
+        KeyFile {
+            key: secret.to_hex(),
+            id: Some(key.id.to_string()),
+            name: Some(key.name.0.clone()),
+            read_only: key.limits.contains(KeyLimits::READ_ONLY),
+            squash_root: key.limits.contains(KeyLimits::SQUASH_ROOT),
+            file_system: vec![file_system],
+        }
+    }
+
+    /// The key's id.
+    ///
+    /// # Errors
+    /// When it is not 16 hexadecimal digits.
+    pub fn id(&self) -> Result<MountKeyId> {
+        match &self.id {
+            Some(id) => Ok(MountKeyId(u64::from_be_bytes(unhex(id).context("the key's id")?))),
+            None => Ok(MountKeyId::FIRST),
+        }
     }
 
     /// Take over the cluster's file systems.
@@ -92,7 +139,7 @@ impl KeyFile {
     pub fn parse(text: &str, path: &Path) -> Result<KeyFile> {
         let file: KeyFile = toml::from_str(text)
             .map_err(|error| not_toml(path, "a key file", "the servers' own key file", text, &error))?;
-        file.secret().with_context(|| {
+        file.secret().and_then(|_| file.id()).with_context(|| {
             format!("{} is not a key file; copy the servers' own here (mode 0600)", path.display())
         })?;
         Ok(file)
@@ -103,8 +150,9 @@ impl KeyFile {
     /// # Errors
     /// None but TOML's own.
     pub fn text(&self) -> Result<String> {
+        let access = if self.read_only { "may read all of" } else { "has full access to" };
         Ok(format!(
-            "# Every reader of this file has full access to these file systems.\n{}",
+            "# Every reader of this file {access} these file systems.\n{}",
             toml::to_string(self).context("the key file cannot be written as TOML")?
         ))
     }
@@ -147,12 +195,16 @@ pub(crate) fn check_private(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Write a whole file under a temporary name and rename it into place, durably.
+/// Write a whole file under a temporary name and rename it into place, durably. The remains of an interrupted
+/// write under that name are removed first: they may have another mode, or be a link.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let beside = path.with_extension("new");
     let write = || -> std::io::Result<()> {
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside)?;
+        match std::fs::remove_file(&beside) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
         file.write_all(content)?;
         file.sync_all()?;
         std::fs::rename(&beside, path)?;
@@ -160,4 +212,55 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<()> {
         std::fs::File::open(folder)?.sync_all()
     };
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named() -> KeyFile {
+        let (id, name) = (MountKeyId(0xa3), "lab".into());
+        let key = MountKey { id, name, limits: KeyLimits::READ_ONLY, revoked: false };
+        let of = FileSystem { name: "demo".to_owned(), id: "00".repeat(16), collection: 1 };
+        KeyFile::named(&key, &SecretKey::new([7; 32]), of)
+    }
+
+    #[test]
+    fn the_file_of_a_key_with_a_name_is_for_its_owner_alone_and_refused_where_others_may_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.lab");
+        // The remains of a write that was interrupted: readable by others, then a link to elsewhere.
+        let (beside, elsewhere) = (folder.path().join("key.new"), folder.path().join("elsewhere"));
+        std::fs::write(&beside, "").unwrap();
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o644)).unwrap();
+        named().save(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::os::unix::fs::symlink(&elsewhere, &beside).unwrap();
+        named().save(&path).unwrap();
+        assert!(!elsewhere.exists() && !path.is_symlink());
+
+        let read = KeyFile::load(&path).unwrap();
+        assert_eq!(read.id().unwrap(), MountKeyId(0xa3));
+        assert!(read.secret().unwrap() == SecretKey::new([7; 32]) && read.read_only);
+        assert_eq!(read.name.as_deref(), Some("lab"));
+        for mode in [0o640, 0o604, 0o666] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let refused = format!("{:#}", KeyFile::load(&path).err().unwrap());
+            assert!(refused.contains("chmod 600"), "{mode:o}: {refused}");
+        }
+    }
+
+    #[test]
+    fn the_file_of_the_first_key_has_no_id_and_an_id_that_is_none_is_refused() {
+        let text = named().text().unwrap();
+        let first: String =
+            text.lines().filter(|line| !line.starts_with("id")).collect::<Vec<_>>().join("\n");
+        let first = first.replacen("[[file_system]]", "[[file_system]]\nid = \"00\"", 1);
+        assert_eq!(KeyFile::parse(&first, Path::new("key")).unwrap().id().unwrap(), MountKeyId::FIRST);
+        for wrong in ["", "a3", "00000000000000zz", "0000000000000000a3"] {
+            let text = text.replace("00000000000000a3", wrong);
+            let refused = format!("{:#}", KeyFile::parse(&text, Path::new("key")).err().unwrap());
+            assert!(refused.contains("is not a key file"), "{wrong:?}: {refused}");
+        }
+    }
 }

@@ -70,6 +70,7 @@ impl Scene {
             template: Template { dist: Dist::SimpleStripe { strip: STRIP }, width: 0 },
             switches: shoal_proto::Switches { split_entries: SPLIT as u32, ..Default::default() },
             servers: (0..2).map(info).collect::<Vec<_>>().into(),
+            keys: Vec::new().into(),
         };
         let (mut stores, mut servers) = (Vec::new(), Vec::new());
         for id in 0..2 {

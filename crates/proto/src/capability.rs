@@ -91,6 +91,11 @@ impl SecretKey {
         *hasher.finalize().as_bytes()
     }
 
+    /// The beginning of a hash: it shows whether two keys are equal, and nothing else of them.
+    pub fn fingerprint(&self) -> String {
+        self.mac("fingerprint", &[])[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Compare two hashes in constant time.
     pub fn equal(a: &[u8], b: &[u8]) -> bool {
         a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0

@@ -2,9 +2,10 @@
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::layout::Template;
+use crate::mount_keys;
 use crate::switches::Switches;
 use crate::wire::{Many, Text, wire_struct};
-use crate::{CollectionId, ServerId, StoreId, limits};
+use crate::{CollectionId, MountKey, MountKeyId, ServerId, StoreId, limits};
 
 bitflags::bitflags! {
     /// The roles of a server.
@@ -131,24 +132,67 @@ impl ServerInfo {
     }
 }
 
-wire_struct! {
-    /// The servers of a file system. Each change has a higher epoch; servers are only ever added.
-    #[derive(Clone, PartialEq, Eq, Debug)]
-    pub struct ClusterMap {
-        /// The file system's id, drawn once at random.
-        pub fs_id: [u8; 16],
-        /// Its name.
-        pub name: Text,
-        /// Its collection on every server.
-        pub collection: CollectionId,
-        /// Version of this map.
-        pub epoch: u32,
-        /// The template where a directory has none of its own.
-        pub template: Template,
-        /// The techniques in use.
-        pub switches: Switches,
-        /// The servers, by id. Server 0 holds the root.
-        pub servers: Many<ServerInfo, { limits::SERVERS_MAX }>,
+/// The servers of a file system. Each change has a higher epoch; servers are only ever added.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterMap {
+    /// The file system's id, drawn once at random.
+    pub fs_id: [u8; 16],
+    /// Its name.
+    pub name: Text,
+    /// Its collection on every server.
+    pub collection: CollectionId,
+    /// Version of this map.
+    pub epoch: u32,
+    /// The template where a directory has none of its own.
+    pub template: Template,
+    /// The techniques in use.
+    pub switches: Switches,
+    /// The servers, by id. Server 0 holds the root.
+    pub servers: Many<ServerInfo, { limits::SERVERS_MAX }>,
+    /// The mount keys with names, and the first key once it is revoked, by id.
+    pub keys: Many<MountKey, { limits::MOUNT_KEYS_MAX }>,
+}
+
+/// Set in the count of servers where a list of keys follows them. A map without keys is encoded as it was
+/// before there were any.
+const KEYS_FOLLOW: u32 = 1 << 31;
+
+impl Codec for ClusterMap {
+    fn encode(&self, w: &mut Writer) {
+        self.fs_id.encode(w);
+        self.name.encode(w);
+        self.collection.encode(w);
+        w.put_u32(self.epoch);
+        self.template.encode(w);
+        self.switches.encode(w);
+        let keys = if self.keys.is_empty() { 0 } else { KEYS_FOLLOW };
+        w.put_u32(self.servers.len() as u32 | keys);
+        self.servers.iter().for_each(|server| server.encode(w));
+        if keys != 0 {
+            self.keys.encode(w);
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (fs_id, name, collection) = (r.get()?, r.get()?, r.get()?);
+        let (epoch, template, switches) = (r.get_u32()?, r.get()?, r.get()?);
+        let count = r.get_u32()?;
+        let (count, keys_follow) = (count & !KEYS_FOLLOW, count & KEYS_FOLLOW != 0);
+        if count as usize > limits::SERVERS_MAX {
+            return Err(DecodeError::Invalid("count of servers"));
+        }
+        // Each takes bytes of the input, so no room is made for a count that lies.
+        let mut servers = Vec::new();
+        for _ in 0..count {
+            servers.push(r.get()?);
+        }
+        let keys: Many<MountKey, { limits::MOUNT_KEYS_MAX }> =
+            if keys_follow { r.get()? } else { Vec::new().into() };
+        let in_order = keys.windows(2).all(|two| two[0].id < two[1].id);
+        if (keys_follow && keys.is_empty()) || !in_order || keys.iter().any(|key| key.check().is_err()) {
+            return Err(DecodeError::Invalid("mount keys"));
+        }
+        Ok(ClusterMap { fs_id, name, collection, epoch, template, switches, servers: servers.into(), keys })
     }
 }
 
@@ -172,6 +216,7 @@ impl ClusterMap {
         let mut next = newer.clone();
         next.remember_stores(older);
         next.remember_addresses(older);
+        mount_keys::meet(&mut next.keys, &older.keys);
         next.epoch = newer.epoch.max(older.epoch.saturating_add(added));
         if next.is_news_to(self) || next.is_news_to(given) {
             next.epoch = next.epoch.saturating_add(1);
@@ -223,6 +268,43 @@ impl ClusterMap {
         Ok(true)
     }
 
+    /// A mount key of the list. The first one is not in it, until it is revoked.
+    pub fn mount_key(&self, id: MountKeyId) -> Option<&MountKey> {
+        self.keys.binary_search_by_key(&id, |key| key.id).ok().map(|at| &self.keys[at])
+    }
+
+    /// Adds a mount key, or revokes it. Returns whether the map changed.
+    ///
+    /// # Errors
+    /// `Invalid`: its name is not allowed. `Exists`: another key that is not revoked has that name.
+    /// `Conflict`: the key has another name or other limits, or is revoked. `OverLimit`: there are as many
+    /// keys as may be.
+    pub fn set_key(&mut self, key: &MountKey) -> Result<bool, crate::Status> {
+        key.check()?;
+        if let Some(known) = self.mount_key(key.id) {
+            let is_same = (&known.name, known.limits) == (&key.name, key.limits);
+            return match (is_same, known.revoked, key.revoked) {
+                (false, ..) | (true, true, false) => Err(crate::Status::Conflict),
+                (true, false, true) => Ok(self.enter_key(key)),
+                (true, ..) => Ok(false),
+            };
+        }
+        if self.keys.iter().any(|other| !other.revoked && !key.revoked && other.name == key.name) {
+            return Err(crate::Status::Exists);
+        }
+        // Room is kept for the first one.
+        if self.keys.len() + 1 >= limits::MOUNT_KEYS_MAX && key.id != MountKeyId::FIRST {
+            return Err(crate::Status::OverLimit);
+        }
+        Ok(self.enter_key(key))
+    }
+
+    fn enter_key(&mut self, key: &MountKey) -> bool {
+        mount_keys::meet(&mut self.keys, std::slice::from_ref(key));
+        self.epoch = self.epoch.saturating_add(1);
+        true
+    }
+
     /// Whether this map and `other` are the same, as far as both know the servers' stores.
     pub fn agrees(&self, other: &ClusterMap) -> bool {
         let (mut one, mut two) = (self.clone(), other.clone());
@@ -265,9 +347,14 @@ mod tests {
         vec![Text::from(text)].into()
     }
 
-    /// Two servers that never moved.
+    fn key(id: u64, name: &str, revoked: bool) -> MountKey {
+        MountKey { id: MountKeyId(id), name: name.into(), limits: crate::KeyLimits::default(), revoked }
+    }
+
+    /// Two servers that never moved, and no key with a name.
     fn settled() -> ClusterMap {
         let mut map = samples::map();
+        map.keys.0.clear();
         map.servers.0.iter_mut().for_each(|info| info.moved = 0);
         map
     }
@@ -292,6 +379,12 @@ mod tests {
                 map.servers.0[1].renew(StoreId(77), false).unwrap();
                 map.epoch += 1;
             }),
+            changed(&|map| assert_eq!(map.set_key(&key(7, "lab", false)), Ok(true))),
+            changed(&|map| {
+                assert_eq!(map.set_key(&key(5, "backup", false)), Ok(true));
+                assert_eq!(map.set_key(&key(5, "backup", true)), Ok(true));
+            }),
+            changed(&|map| assert_eq!(map.set_key(&key(5, "backup", false)), Ok(true))),
             changed(&|map| {
                 map.servers.push(ServerInfo::new(ServerId(2), at("tcp:10.0.0.4:1"), Roles::DATA));
                 map.epoch += 1;
@@ -305,6 +398,8 @@ mod tests {
                 assert!(order.iter().all(|map| met.succeeded_by(map) == map.succeeded_by(&met)));
                 assert_eq!(addresses(&met), ["tcp:10.0.0.1:1", "tcp:10.0.0.3:1", "tcp:10.0.0.4:1"]);
                 assert_eq!(met.servers[1].store, StoreId(77));
+                let keys: Vec<_> = met.keys.iter().map(|key| (key.name.0.as_str(), key.revoked)).collect();
+                assert_eq!(keys, [("backup", true), ("lab", false)], "a revoked key stays revoked");
                 for map in &maps {
                     assert!(met.epoch > map.epoch, "a server with either map learns of a newer one");
                     let again = met.succeeded_by(map);
@@ -356,6 +451,44 @@ mod tests {
         file.servers.push(ServerInfo::new(ServerId(2), at("tcp:10.0.0.4:1"), Roles::DATA));
         assert_eq!(fresh.succeeded_by(&file).epoch, 3);
         assert_eq!(known.succeeded_by(&file).epoch, 4, "a store that was given up is one");
+    }
+
+    #[test]
+    fn a_key_has_its_name_alone_until_it_is_revoked_and_then_for_good() {
+        let mut map = settled();
+        let epoch = map.epoch;
+        assert_eq!(map.set_key(&key(7, "lab", false)), Ok(true));
+        assert_eq!(map.set_key(&key(7, "lab", false)), Ok(false), "a repeated request");
+        assert_eq!(map.set_key(&key(8, "lab", false)), Err(Status::Exists));
+        assert_eq!(map.set_key(&key(7, "other", false)), Err(Status::Conflict));
+        let more = MountKey { limits: crate::KeyLimits::READ_ONLY, ..key(7, "lab", false) };
+        assert_eq!(map.set_key(&more), Err(Status::Conflict), "limits never change");
+        assert_eq!(map.set_key(&key(7, "lab", true)), Ok(true));
+        assert_eq!(map.set_key(&key(7, "lab", true)), Ok(false));
+        assert_eq!(map.set_key(&key(7, "lab", false)), Err(Status::Conflict));
+        assert_eq!(map.epoch, epoch + 2);
+        assert_eq!(map.set_key(&key(8, "lab", false)), Ok(true), "the name is free again");
+        assert_eq!(map.set_key(&key(9, "a/b", false)), Err(Status::Invalid));
+        assert_eq!(map.set_key(&key(0, "first", true)), Ok(true));
+        let full = (100..).find_map(|id| map.set_key(&key(id, &format!("n{id}"), false)).err());
+        assert_eq!(full, Some(Status::OverLimit));
+        assert_eq!(map.set_key(&key(8, "lab", true)), Ok(true), "a full list is no reason to let it in");
+    }
+
+    #[test]
+    fn a_map_without_keys_is_encoded_as_before_there_were_any_and_a_list_that_lies_is_refused() {
+        let (plain, full) = (settled(), samples::map());
+        let (short, long) = (plain.to_bytes(), full.to_bytes());
+        assert_eq!(ClusterMap::from_bytes(&short).as_ref(), Ok(&plain));
+        assert_eq!(ClusterMap::from_bytes(&long).as_ref(), Ok(&full));
+        for lies in [&|map: &mut ClusterMap| map.keys.0.reverse(), &|map: &mut ClusterMap| {
+            map.keys.0[1].name = "a/b".into();
+        }] as [&dyn Fn(&mut ClusterMap); 2]
+        {
+            let mut map = full.clone();
+            lies(&mut map);
+            assert!(ClusterMap::from_bytes(&map.to_bytes()).is_err());
+        }
     }
 
     #[test]

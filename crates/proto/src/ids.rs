@@ -46,6 +46,28 @@ id!(
     SessionId(u64), put_u64, get_u64, plain
 );
 id!(
+    /// A mount key: drawn at random with its name; 0 is the first key, which has no name of its own.
+    MountKeyId(u64), put_u64, get_u64
+);
+
+impl MountKeyId {
+    /// The key that the file system was made with.
+    pub const FIRST: MountKeyId = MountKeyId(0);
+}
+
+impl fmt::Display for MountKeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for MountKeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+id!(
     /// A slot of a session: at most one change is under way in it.
     Slot(u16), put_u16, get_u16, plain
 );

@@ -19,6 +19,7 @@ mod layout;
 pub mod limits;
 pub mod locks;
 pub mod message;
+pub mod mount_keys;
 pub mod op;
 #[doc(hidden)]
 pub mod samples;
@@ -33,11 +34,14 @@ pub use capability::{Capability, Rights, SecretKey};
 pub use cluster::{ClusterMap, Roles, ServerInfo};
 pub use durability::Durability;
 pub use frame::{Frame, FrameKind};
-pub use ids::{ChangeCount, CollectionId, Generation, Handle, ServerId, SessionId, Slot, StoreId, TxId};
+pub use ids::{
+    ChangeCount, CollectionId, Generation, Handle, MountKeyId, ServerId, SessionId, Slot, StoreId, TxId,
+};
 pub use keys::Keys;
 pub use layout::{Dist, Layout, Share, Striping, Template};
 pub use locks::{LockClaim, LockHolder, LockKind, LockOwner, LockRange, LockRanges, LockState};
 pub use message::{Group, GroupReply, Peer, Reply, Request, SlotUse};
+pub use mount_keys::{KeyLimits, MountKey};
 pub use op::{Allocation, Answer, Dead, Entry, Held, Op, Owner, Place, Transfer, Vouched};
 pub use shards::{PlaceKey, ShardEntry, Shards};
 pub use shoal_pattern::codec;

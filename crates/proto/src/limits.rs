@@ -64,6 +64,10 @@ pub const WIDTH_MAX: usize = 256;
 pub const SUBFILES_MAX: usize = 512;
 /// Handles that a client names as held open, with an unlink or rename.
 pub const HELD_MAX: usize = 256;
+/// Mount keys with names, revoked ones included.
+pub const MOUNT_KEYS_MAX: usize = 1024;
+/// Bytes of a mount key's name.
+pub const KEY_NAME_BYTES_MAX: usize = 64;
 /// Ranges of locks that one client may hold or wait for on one server.
 pub const CLIENT_LOCKS_MAX: usize = 16_384;
 /// Locks that one message claims again after a restart of their server.

@@ -8,7 +8,7 @@
 use crate::codec::Codec;
 use crate::op::{Answer, Op, Transfer};
 use crate::wire::{Many, Text, wire_struct};
-use crate::{CollectionId, Durability, Keys, SecretKey, SessionId, Slot, Status, StreamFacts, limits};
+use crate::{CollectionId, Durability, SecretKey, SessionId, Slot, Status, StreamFacts, limits};
 
 wire_struct! {
     /// Operations that succeed or fail together. The first that fails ends the group.
@@ -282,20 +282,24 @@ wire_struct! {
     }
 }
 
+/// The lowest version that knows mount keys with names: one that does not cannot read a map that has some.
+pub const VERSION_OF_NAMED_KEYS: u16 = 5;
+
 /// The lowest and highest version of the protocol of this program. In version 2 a server names its store, a
 /// slot's sequence has 64 bits, and an fsync carries the generation that its client knows. In version 3 an
 /// append says whether its client knows the file's layout, and servers prove themselves by a key of their
 /// own; it has forked files and
 /// locks of files. In version 4 a long read is one request, answered by pieces, and
-/// the data of a long write is pulled by grants.
-pub const VERSIONS: (u16, u16) = (4, 4);
+/// the data of a long write is pulled by grants. In version 5 a map may list mount keys, and the tag of a
+/// [`Hello`] is the id of the key by which both sides prove themselves.
+pub const VERSIONS: (u16, u16) = (4, 5);
 
 /// Both nonces and all fields of both messages stand under each proof, so no proof can be used again, turned
 /// back, or given to other words.
 impl Challenge {
-    /// Prove it with the keys of both roles.
-    pub fn prove(&mut self, keys: &Keys, hello: &Hello) {
-        (self.proof, self.peer_proof) = self.proofs(&keys.mount, &keys.server, hello);
+    /// Prove it with the mount key that the client named, and with the servers' key.
+    pub fn prove(&mut self, mount: &SecretKey, server: &SecretKey, hello: &Hello) {
+        (self.proof, self.peer_proof) = self.proofs(mount, server, hello);
     }
 
     /// Whether a server made it that has this mount key: for clients.

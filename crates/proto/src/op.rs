@@ -443,6 +443,8 @@ operations! {
         Moveserver = 93 "moveserver" {
             server: crate::ServerId, addresses: Many<Text, 8>, moved: u32,
         } => IDEMPOTENT.for_management(),
+        /// Let a mount key in from now on, or never again (`revoked`). The answer is the map with it.
+        Setkey = 94 "setkey" { key: crate::MountKey, } => IDEMPOTENT.for_management(),
         /// State and counts of this server, as JSON.
         Status = 74 "status" { } => READ,
         /// Rows of the store after a key, for fsck.
@@ -643,6 +645,20 @@ impl Op {
     #[inline]
     pub fn is_management(&self) -> bool {
         self.terms().is_management
+    }
+
+    /// Whether it changes nothing that others see: also the holder of a read-only key may send it. An
+    /// operation that needs a slot is not, with the exception of those by which a client says which files it
+    /// has open; nor is one that opens a file for writing, or takes a lock that keeps others out. Operations
+    /// of servers and administrators are not either: some change much, and need no slot.
+    pub fn is_for_readers(&self) -> bool {
+        match self {
+            Op::Hold { .. } | Op::Release { .. } => true,
+            Op::Open { rights, .. } => Rights::READ.contains(*rights),
+            Op::Lock { kind, .. } => *kind == LockKind::Shared,
+            Op::Reclaim { claims, .. } => claims.iter().all(|claim| claim.kind == LockKind::Shared),
+            _ => !self.changes() && !self.is_peers() && !self.is_management(),
+        }
     }
 
     /// Whether only a peer server may send it.

@@ -95,7 +95,13 @@ pub fn map() -> ClusterMap {
         template: Template::default(),
         switches: Switches::default(),
         servers: vec![server(0), server(1)].into(),
+        keys: vec![mount_key(7, "lab"), MountKey { revoked: true, ..mount_key(8, "former") }].into(),
     }
+}
+
+/// A mount key that is let in.
+pub fn mount_key(id: u64, name: &str) -> MountKey {
+    MountKey { id: MountKeyId(id), name: name.into(), limits: KeyLimits::READ_ONLY, revoked: false }
 }
 
 fn blob<const N: usize>(bytes: &'static [u8]) -> Blob<N> {
@@ -212,6 +218,7 @@ pub fn ops() -> Vec<Op> {
             addresses: vec!["tcp:node7:7441".into()].into(),
             moved: 2,
         },
+        Op::Setkey { key: mount_key(9, "backup") },
         Op::Addserver { addresses: vec!["tcp:127.0.0.1:1".into()].into(), roles: Roles::DATA },
         Op::Status {},
         Op::Rows { prefix: blob(b"a"), after: blob(b""), limit: 100 },

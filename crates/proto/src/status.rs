@@ -139,6 +139,8 @@ statuses! {
     NoStore = 68, errno 5, "the server's store is missing";
     /// The store of the server that connects is not the known one, or an older copy of it.
     OtherStore = 69, errno 5, "another store of this server is known";
+    /// The key was let in once, and is not any more.
+    KeyRevoked = 70, errno 128, "the key was revoked";
     /// Only a peer or an administrator may send this.
     Forbidden = 67, errno 1, "not allowed on this connection";
 }

@@ -119,7 +119,7 @@ pub fn authorize(
                 owner => owner?,
             };
             let identity = ctx.identity;
-            capability.allows(&identity.keys.server, identity.collection, owner, rights, ctx.now)
+            capability.allows(&identity.keys.signing(ctx.key), identity.collection, owner, rights, ctx.now)
         }
         (None, Some((current, opened))) => current == stream && opened.contains(rights),
         (None, None) => false,

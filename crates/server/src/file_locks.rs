@@ -453,7 +453,7 @@ async fn fence(shard: &Rc<Shard>, file: Handle) -> Result<(), Status> {
         Ok(_) | Err(Status::Stale | Status::Invalid) => return Ok(()),
         Err(status) => return Err(status),
     }
-    let asker = Asker { client: ClientId::ANYONE, peer: None, own: true, manages: false };
+    let asker = Asker::own(ClientId::ANYONE);
     let group = Group { ops: vec![Op::Fence { object: file }].into() };
     let replies = run_own(shard, asker, vec![group], FENCE_TIMEOUT).await;
     match replies.first().map_or(Status::Io, |reply| reply.status) {

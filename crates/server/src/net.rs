@@ -11,6 +11,7 @@ pub(crate) mod connection_limit;
 pub(crate) mod lease;
 pub(crate) mod peers;
 pub mod refusing;
+pub(crate) mod revoked;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub mod silence;

@@ -113,6 +113,7 @@ pub(crate) mod admin {
     pub(crate) mod renew;
     pub(crate) mod repair;
     pub(crate) mod rows;
+    pub(crate) mod setkey;
     pub(crate) mod setmap;
     pub(crate) mod setsync;
     pub(crate) mod statfs;
@@ -204,6 +205,7 @@ pub fn of(op: &Op) -> &'static OpFacts {
         Op::Renew { .. } => &admin::renew::FACTS,
         Op::Repair { .. } => &admin::repair::FACTS,
         Op::Rows { .. } => &admin::rows::FACTS,
+        Op::Setkey { .. } => &admin::setkey::FACTS,
         Op::Setmap { .. } => &admin::setmap::FACTS,
         Op::Setsync { .. } => &admin::setsync::FACTS,
         Op::Statfs { .. } => &admin::statfs::FACTS,

@@ -13,8 +13,8 @@ use crate::membership::{claims, maps, older_copy, stores};
 use crate::meta::keys::{self, Table};
 use crate::meta::rows::{self, RowValue, Tx, TxState};
 use crate::meta::{dir_split, format, inode, lingering, placed};
-use crate::net::lease;
 use crate::net::session::Session;
+use crate::net::{lease, revoked};
 use crate::shard::{Shard, apply_own};
 use crate::txn::{self, Prepared};
 use bytes::Bytes;
@@ -71,6 +71,7 @@ pub async fn open(shard: &Rc<Shard>, root: Owner) -> Result<(), StoreError> {
     lingering::open(shard).await?;
     spawn("gate", Box::pin(gate(shard.clone())));
     spawn("lease", Box::pin(lease::run(shard.clone())));
+    spawn("revoked", Box::pin(revoked::run(shard.clone())));
     spawn("locks", Box::pin(file_locks::run(shard.clone())));
     spawn("lingering", Box::pin(lingering::run(shard.clone())));
     spawn("reaper", Box::pin(reaper::run(shard.clone())));

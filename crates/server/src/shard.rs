@@ -163,6 +163,8 @@ pub struct Shard {
     pub settings: Settings,
     /// Removed files that others may have open.
     pub(crate) lingering: Rc<Lingering>,
+    /// Woken when a mount key may have been revoked.
+    pub(crate) keys_changed: Notify,
     /// Woken when there is something to reap on other servers.
     pub reap_rows: Notify,
     /// Requests under way.
@@ -248,6 +250,7 @@ impl Shard {
             changes,
             counters,
             settings,
+            keys_changed: Notify::default(),
             reap_rows: Notify::default(),
             work: Tasks::default(),
             tasks,
@@ -389,6 +392,7 @@ impl Shard {
         if map.epoch >= identity.map.epoch && map != *identity.map {
             *identity = Rc::new(Identity { map: Rc::new(map), ..(**identity).clone() });
             self.pools.map_changed.wake_all();
+            self.keys_changed.wake_all();
         }
     }
 

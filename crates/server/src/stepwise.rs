@@ -193,7 +193,7 @@ async fn ask(shard: &Rc<Shard>, server: ServerId, ops: Vec<Op>) -> Result<Vec<Gr
 
 /// Run operations of this server's own, a group each.
 async fn own(shard: &Rc<Shard>, ops: Vec<Op>) -> Vec<GroupReply> {
-    let asker = Asker { client: ClientId::default(), peer: None, own: true, manages: false };
+    let asker = Asker::own(ClientId::default());
     let mut replies = Vec::with_capacity(ops.len());
     for some in ops.chunks(limits::GROUPS_MAX) {
         let groups: Vec<Group> = some.iter().map(|op| Group { ops: vec![op.clone()].into() }).collect();

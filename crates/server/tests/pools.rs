@@ -508,7 +508,7 @@ fn a_pool_filled_between_the_look_and_the_wait_is_not_waited_for() {
         let object = handle_of(&zero.change(vec![create(Handle::ROOT, &name("c"))]).await);
         // A request that finds the pool empty.
         let shard = cluster.servers[0].as_ref().unwrap().shards()[0].clone();
-        let asker = Asker { client: ClientId([1; 16]), peer: None, own: true, manages: false };
+        let asker = Asker::own(ClientId([1; 16]));
         let groups = vec![Group { ops: vec![Op::Unstuff { object }].into() }];
         let deadline = env.now() + Duration::from_secs(600);
         let mut compound = Compound::new(&shard, asker, groups, Bytes::new(), deadline);

@@ -80,6 +80,7 @@ fn managing(cluster: &Cluster) -> Vec<Op> {
     vec![
         Op::Addserver { addresses: Vec::new().into(), roles: Roles::all() },
         Op::Moveserver { server: ServerId(9), addresses: Vec::new().into(), moved: 1 },
+        Op::Setkey { key: samples::mount_key(0, "no name of the first key") },
         Op::Rows { prefix: b"c"[..].into(), after: b""[..].into(), limit: 1 },
         Op::Repair { actions: Vec::new().into() },
         Op::Setsync { metadata: words(), data: words(), coalescing: words() },

@@ -13,7 +13,7 @@ pub use care::{Fsck, Ping, Status, Sync};
 pub use composed::{Composed, ExtractComposed, LsComposed, MapComposed, OneComposed, PackComposed};
 pub use containers::{Container, Extract, MapContainer, One, RecoverContainer};
 pub use files::{Cat, Cp, Layout, LayoutKind, Ls, Map, Stat};
-pub use keys::{Keys, OneCluster, Rotate};
+pub use keys::{AddKey, ExportKey, Keys, OneCluster, RevokeKey, Rotate};
 pub use running::Run;
 pub use serving::{
     AddServer, Init, Mount, MountOptions, MoveServer, NewFileSystem, Serve, Transform, Umount, Up,
@@ -92,7 +92,7 @@ pub enum Command {
     MoveServer(MoveServer),
     /// Change when metadata and data are made durable.
     Sync(Sync),
-    /// Show, separate and replace the keys of a file system.
+    /// Show, add, revoke, separate and replace the keys of a file system.
     #[command(subcommand, name = "key")]
     Key(Keys),
     /// Study file systems.

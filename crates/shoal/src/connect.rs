@@ -14,7 +14,8 @@ pub const IMPATIENT: Duration = Duration::from_secs(5);
 pub fn options(place: &Place) -> Result<Options> {
     let (key, file_system) = place.open_key()?;
     let servers = place.address.servers.clone();
-    Ok(Options::new(servers, key.secret()?, file_system.fs_id()?, file_system.collection()))
+    let options = Options::new(servers, key.secret()?, file_system.fs_id()?, file_system.collection());
+    Ok(Options { key_id: key.id()?, read_only: key.read_only, ..options })
 }
 
 /// The options of a client that manages: it proves itself by the admin key, if one is beside the mount key.

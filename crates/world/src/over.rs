@@ -262,6 +262,7 @@ pub fn client(address: &str, key: &Path) -> Result<Options> {
     let (key, file_system) = place.open_key()?;
     let servers = place.address.servers.clone();
     let options = Options::new(servers, key.secret()?, file_system.fs_id()?, file_system.collection());
+    let options = Options { key_id: key.id()?, read_only: key.read_only, ..options };
     let mut options = Options { timeout: TIMEOUT, ..options };
     // Programs that work together are processes, each with a client: none may keep names of its own.
     options.under_a_kernel(false);

@@ -302,6 +302,7 @@ fn map_of(config: &ClusterConfig) -> ClusterMap {
         template: Template { dist: Dist::SimpleStripe { strip: config.strip }, width: 0 },
         switches: config.switches,
         servers: (0..config.servers).map(server).collect::<Vec<_>>().into(),
+        keys: Vec::new().into(),
     }
 }
 

@@ -79,6 +79,14 @@ impl Trouble {
         }
     }
 
+    /// The same of one that has not proved yet that it is a server: it cannot say that a key was revoked.
+    fn of_stranger(self) -> Trouble {
+        match self.status {
+            Status::KeyRevoked => Trouble { status: Status::BadKey, ..self },
+            _ => self,
+        }
+    }
+
     fn garbled() -> Trouble {
         Trouble::told(Status::BadMessage, "it does not speak this protocol")
     }
@@ -283,8 +291,9 @@ async fn challenged(
     env.random(&mut nonce);
     let (version_min, version_max) = message::VERSIONS;
     let hello = Hello { version_min, version_max, fs_id: options.fs_id, nonce };
-    send(writer, FrameKind::Hello, version_max, &hello).await?;
-    let challenge: Challenge = expect(reader, rest, FrameKind::Challenge).await?;
+    send_tagged(writer, FrameKind::Hello, version_max, options.key_id.0, &hello).await?;
+    let challenge: Challenge =
+        expect(reader, rest, FrameKind::Challenge).await.map_err(Trouble::of_stranger)?;
     if !(version_min..=version_max).contains(&challenge.version) {
         let words = format!(
             "it wants version {} of the protocol; this program speaks {version_min} to {version_max}",
@@ -309,8 +318,18 @@ async fn send<T: Codec>(
     version: u16,
     message: &T,
 ) -> Result<(), Trouble> {
+    send_tagged(writer, kind, version, 0, message).await
+}
+
+async fn send_tagged<T: Codec>(
+    writer: &mut Writer,
+    kind: FrameKind,
+    version: u16,
+    tag: u64,
+    message: &T,
+) -> Result<(), Trouble> {
     let mut bytes = Vec::new();
-    Frame::put(kind, version, 0, message, 0, &mut bytes);
+    Frame::put(kind, version, tag, message, 0, &mut bytes);
     writer.write_all(&mut [IoSlice::new(&bytes)]).await.map_err(|error| Trouble::broken(&error))
 }
 

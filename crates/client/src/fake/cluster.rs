@@ -91,6 +91,7 @@ impl FakeCluster {
             template,
             switches: shoal_proto::Switches::default(),
             servers: infos.collect::<Vec<_>>().into(),
+            keys: Vec::new().into(),
         };
         let root = Attr { kind: Kind::Directory, parent: Handle::ROOT, template, ..file_attr(Handle::ROOT) };
         FakeCluster {

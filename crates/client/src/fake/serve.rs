@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use shoal_env::{Env, Listener, Stream};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, Request, VERSIONS};
-use shoal_proto::{Frame, FrameKind, Keys, SecretKey, ServerId, SessionId, Status, StoreId};
+use shoal_proto::{Frame, FrameKind, SecretKey, ServerId, SessionId, Status, StoreId};
 use std::cell::RefCell;
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -98,7 +98,7 @@ impl Connection {
             proof: [0; 32],
             peer_proof: [0; 32],
         };
-        challenge.prove(&Keys::one(key), &hello);
+        challenge.prove(&key, &key, &hello);
         self.send(FrameKind::Challenge, 0, &challenge, &Bytes::new()).await?;
         let attach: Attach = self.next().await?.message().unwrap();
         assert!(attach.is_proven(&KEY, &hello, &challenge), "the client has the key");

@@ -9,7 +9,8 @@ use shoal_env::{Address, Env};
 use shoal_proto::message::Loss;
 use shoal_proto::op::{Answer, Row};
 use shoal_proto::{
-    Action, ClusterMap, Decision, Handle, Layout, Op, Roles, ServerId, Status, StoreId, Text, TxId, limits,
+    Action, ClusterMap, Decision, Handle, Layout, MountKey, Op, Roles, ServerId, Status, StoreId, Text, TxId,
+    limits,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -154,6 +155,22 @@ impl Client {
         let addresses: Vec<Text> = addresses.iter().cloned().map(Text).collect();
         let op = Op::Moveserver { server, addresses: addresses.into(), moved };
         match self.core.ask(&o, told, vec![op]).await?.answers.into_iter().next() {
+            Some(Answer::Map { map }) => {
+                self.core.install_map(map.clone());
+                Ok(map)
+            }
+            _ => Err(unfit(&o, told)),
+        }
+    }
+
+    /// Tell a server of a mount key: that it is let in from now on, or that it is revoked. The map in which
+    /// that stands.
+    ///
+    /// # Errors
+    /// As the server answers; or it does not.
+    pub async fn set_key(&self, told: ServerId, key: MountKey) -> Result<ClusterMap, Error> {
+        let o = self.core.begin("setkey", None);
+        match self.core.ask(&o, told, vec![Op::Setkey { key }]).await?.answers.into_iter().next() {
             Some(Answer::Map { map }) => {
                 self.core.install_map(map.clone());
                 Ok(map)

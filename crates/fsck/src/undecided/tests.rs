@@ -80,6 +80,7 @@ impl Scene {
             template: Template::default(),
             switches: shoal_proto::Switches::default(),
             servers: servers.into(),
+            keys: Vec::new().into(),
         };
         let lost = |n: u64| TxId(Handle::new(ServerId(1), 5000 + n).0);
         let (stores, servers, begun, on_root) = (Vec::new(), Vec::new(), Vec::new(), lost(0));

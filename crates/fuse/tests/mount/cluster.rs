@@ -72,7 +72,16 @@ impl Cluster {
             })
             .collect();
         let (name, collection) = (Text::from("test"), CollectionId(1));
-        let map = ClusterMap { fs_id, name, collection, epoch: 1, template, switches, servers: infos.into() };
+        let map = ClusterMap {
+            fs_id,
+            name,
+            collection,
+            epoch: 1,
+            template,
+            switches,
+            servers: infos.into(),
+            keys: Vec::new().into(),
+        };
         let servers = (0..servers).map(|id| start_server(&map, ServerId(id), folder.clone())).collect();
         Cluster { map, servers, folder }
     }

@@ -117,7 +117,7 @@ async fn split(shard: &Rc<Shard>, dir: Handle) -> Result<(), Status> {
     let answers = join_all(others.map(|server| shard.peers.call(server, Op::Ping {}, until))).await;
     answers.into_iter().try_for_each(|answer| answer.map(drop))?;
     let group = Group { ops: vec![Op::Split { dir, entries: inode.entries }].into() };
-    let asker = Asker { client: ClientId::default(), peer: None, own: true, manages: false };
+    let asker = Asker::own(ClientId::default());
     let replies = run_own(shard, asker, vec![group], TRY_TIMEOUT).await;
     match replies.first().map(|reply| reply.status) {
         Some(Status::Ok) => {

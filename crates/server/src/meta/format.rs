@@ -17,8 +17,9 @@ use bytes::Bytes;
 use shoal_store::{Changes, StoreError, look};
 use std::rc::Rc;
 
-/// The format that this build writes. Format 3 adds forked files; all else is as in format 2.
-pub const FORMAT: u32 = 3;
+/// The format that this build writes. Format 3 adds forked files, format 4 mount keys in the map; all else is
+/// as in format 2.
+pub const FORMAT: u32 = 4;
 /// The oldest format that this build reads. A folder of it is raised to [`FORMAT`] before anything else is
 /// written, so that an older build does not meet what it cannot read.
 pub const FORMAT_MIN: u32 = 2;
@@ -149,7 +150,7 @@ mod tests {
         let sum = blake3::hash(&all).to_hex();
         assert_eq!(
             (super::FORMAT, &sum[..16]),
-            (3, "4ae3a62d5b45f9f5"),
+            (4, "7f41ac72c4226e16"),
             "rows are written otherwise: another `FORMAT`"
         );
     }

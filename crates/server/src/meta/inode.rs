@@ -7,10 +7,12 @@
 //! the generation to send with data requests is in the attributes wherever a file lies.
 
 use crate::meta::rows::Inode;
+use crate::request::ctx::Ctx;
 use bytes::Bytes;
 use shoal_env::WallTime;
 use shoal_proto::{
-    Attr, ChangeCount, Generation, Handle, Kind, Layout, Owner, SetAttr, Shards, StreamFacts, Template, Time,
+    Attr, ChangeCount, Generation, Handle, Kind, Layout, Owner, SetAttr, Shards, Status, StreamFacts,
+    Template, Time,
 };
 use shoal_store::{StreamChange, StreamInfo};
 
@@ -25,11 +27,22 @@ const MODE_BITS: u32 = 0o7777;
 const MKDIR_BITS: u32 = 0o1777;
 
 /// A new object in a directory: its owner's, but of the directory's group where that has set-group-id, which
-/// a directory inherits too. A file or directory also inherits the template.
-pub fn made_in(dir: Handle, parent: &Inode, kind: Kind, owner: &Owner, now: Time) -> Inode {
+/// a directory inherits too. A file or directory also inherits the template. The limits of the client's key
+/// decide whose it may be.
+///
+/// # Errors
+/// `NotPermitted`: as [`shoal_proto::KeyLimits::maker`].
+pub fn made_in(
+    ctx: &Ctx<'_>,
+    dir: Handle,
+    parent: &Inode,
+    kind: Kind,
+    owner: &Owner,
+) -> Result<Inode, Status> {
+    let (owner, now) = (ctx.limits.maker(kind, owner)?, ctx.now);
     let is_directory = kind == Kind::Directory;
     let inherited = parent.mode & SET_GROUP_ID;
-    Inode {
+    Ok(Inode {
         kind,
         mode: if is_directory { owner.mode & MKDIR_BITS | inherited } else { owner.mode & MODE_BITS },
         uid: owner.uid,
@@ -47,7 +60,7 @@ pub fn made_in(dir: Handle, parent: &Inode, kind: Kind, owner: &Owner, now: Time
         xattr_bytes: 0,
         entries: 0,
         shards: Shards::WHOLE,
-    }
+    })
 }
 
 /// The root directory of a new file system: its own parent.

@@ -234,7 +234,7 @@ pub async fn free(shard: &Rc<Shard>, bytes: u64, until: Instant) -> u64 {
 /// whether some failed. Those are retried later.
 async fn release(shard: &Rc<Shard>, batch: Vec<Lingers>) -> (u64, bool) {
     let group = |one: &Lingers| Group { ops: vec![Op::Release { object: one.object }].into() };
-    let asker = Asker { client: ClientId::ANYONE, peer: None, own: true, manages: false };
+    let asker = Asker::own(ClientId::ANYONE);
     let replies = run_own(shard, asker, batch.iter().map(group).collect(), TIMEOUT).await;
     let later = shard.env.now() + shard.settings.lease / LOOKS;
     let (mut freed, mut failed) = (0_u64, false);

@@ -17,7 +17,7 @@ mod line;
 pub use credit::Credits;
 pub use frames::{Frames, Scratch};
 pub use grants::Grants;
-pub use handshake::{Own, Refused, greet, hear, introduce, who_listens};
+pub use handshake::{Admitted, MountUse, Own, Refused, greet, hear, introduce, who_listens};
 pub use line::{Line, PieceRoom};
 
 use crate::counters::add;

@@ -123,7 +123,7 @@ async fn release_all(shard: &Rc<Shard>, client: ClientId) {
     if let Err(status) = listed {
         tracing::warn!(%status, "orphans could not be listed");
     }
-    let asker = Asker { client, peer: None, own: true, manages: false };
+    let asker = Asker::own(client);
     for some in handles.chunks(RELEASES) {
         let groups: Vec<Group> =
             some.iter().map(|&object| Group { ops: vec![Op::Release { object }].into() }).collect();

@@ -594,7 +594,7 @@ mod tests {
     use super::*;
     use crate::shard::Identity;
     use shoal_proto::message::{Attach, Challenge, Hello, Refusal, VERSIONS};
-    use shoal_proto::{ClusterMap, Keys, Roles, SecretKey, ServerInfo, StoreId, samples};
+    use shoal_proto::{ClusterMap, Roles, SecretKey, ServerInfo, StoreId, samples};
     use shoal_store::{CollectionConfig, ModuleKind};
     use std::io::IoSlice;
 
@@ -626,7 +626,7 @@ mod tests {
             proof: [0; 32],
             peer_proof: [0; 32],
         };
-        challenge.prove(&Keys::one(key.clone()), hello);
+        challenge.prove(key, key, hello);
         challenge
     }
 

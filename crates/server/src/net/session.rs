@@ -29,7 +29,7 @@ use crate::net::connection::Line;
 use bytes::Bytes;
 use shoal_env::Instant;
 use shoal_env::local::{Notify, Semaphore};
-use shoal_proto::{ClientId, ServerId, SessionId, Slot, SlotUse, Status};
+use shoal_proto::{ClientId, MountKeyId, ServerId, SessionId, Slot, SlotUse, Status};
 use shoal_store::{Collection, StoreError, look};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -120,6 +120,10 @@ pub struct Session {
     known: Cell<bool>,
     /// The session is older than this run of the server.
     is_recovered: bool,
+    /// The mount key of its client; none: an administrator's, or not known since a restart.
+    pub key: Cell<Option<MountKeyId>>,
+    /// That key was revoked, and the end of this session has begun.
+    pub is_revoked: Cell<bool>,
     /// Its present connection.
     pub line: RefCell<Option<Rc<Line>>>,
     /// When its client last sent a message.
@@ -149,6 +153,8 @@ impl Session {
             states: RefCell::default(),
             known: Cell::new(known),
             is_recovered: !known,
+            key: Cell::default(),
+            is_revoked: Cell::default(),
             line: RefCell::default(),
             heard: Cell::new(now),
             slotless: Rc::default(),

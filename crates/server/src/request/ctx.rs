@@ -24,7 +24,7 @@ use crate::net::session::Sessions;
 use crate::request::locks::Locks;
 use crate::shard::Identity;
 use bytes::Bytes;
-use shoal_proto::{ClientId, Handle, Rights, ServerId, Shards, Status, Time, TxId};
+use shoal_proto::{ClientId, Handle, KeyLimits, MountKeyId, Rights, ServerId, Shards, Status, Time, TxId};
 use shoal_store::{Miss, Needs, View};
 use std::cell::RefCell;
 
@@ -104,6 +104,10 @@ pub struct Ctx<'a> {
     pub now: Time,
     /// The client that asks.
     pub client: ClientId,
+    /// The mount key that its capabilities are bound to.
+    pub key: MountKeyId,
+    /// The limits of that key.
+    pub limits: KeyLimits,
     /// Which operation of the group runs (set by the dispatcher).
     pub op_index: usize,
     /// It is all of a client's request, and its answer's data may come before it, by pieces.
@@ -135,6 +139,8 @@ impl<'a> Ctx<'a> {
             own: None,
             now,
             client: ClientId::default(),
+            key: MountKeyId::FIRST,
+            limits: KeyLimits::default(),
             op_index: 0,
             may_send_pieces: false,
             may_pull: false,
@@ -152,6 +158,12 @@ impl<'a> Ctx<'a> {
     #[must_use]
     pub fn for_client(self, client: ClientId, bulk_in: Bytes) -> Ctx<'a> {
         Ctx { client, bulk_in, ..self }
+    }
+
+    /// The same for a client that was let in by this mount key.
+    #[must_use]
+    pub fn of_key(self, key: MountKeyId, limits: KeyLimits) -> Ctx<'a> {
+        Ctx { key, limits, ..self }
     }
 
     /// The same as a part of a transaction that has begun, if it is one: its own locks do not stop it.

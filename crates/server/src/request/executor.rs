@@ -14,6 +14,7 @@ pub use compound::{Asker, Collected, Compound, decode_replies, encode_reply};
 pub use wait::{Wait, drive, own_handle};
 
 use crate::counters::add;
+use crate::net::connection::Admitted;
 use crate::net::session::{Claim, Running, Session, Waiter};
 use crate::shard::Shard;
 use bytes::Bytes;
@@ -57,8 +58,8 @@ pub fn accept(shard: &Rc<Shard>, session: &Rc<Session>, request: Request, bulk: 
         ms => Duration::from_millis(u64::from(ms)).min(TIMEOUT_MAX),
     };
     let deadline = waiter.arrived + timeout;
-    let manages = waiter.line.manages.get();
-    let asker = Asker { client: session.client, peer: session.peer, own: false, manages };
+    let Admitted { manages, mount } = waiter.line.admitted.get();
+    let asker = Asker { client: session.client, peer: session.peer, own: false, manages, mount };
     let running = Running::of(waiter);
     let durability = request.durability;
     let groups = request.groups.0;

@@ -10,8 +10,8 @@ use shoal_proto::message::{Attach, Attached, Challenge, Give, Grant, Hello, Leav
 use shoal_proto::op::Owner;
 use shoal_proto::{
     Answer, ClientId, ClusterMap, CollectionId, Durability, Frame, FrameKind, Group, GroupReply, Handle,
-    Keys, Name, Op, Reply, Request, Rights, Roles, SecretKey, ServerId, ServerInfo, SessionId, Slot, SlotUse,
-    Status, StoreId, Template,
+    Keys, MountKeyId, Name, Op, Reply, Request, Rights, Roles, SecretKey, ServerId, ServerInfo, SessionId,
+    Slot, SlotUse, Status, StoreId, Template,
 };
 use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, serve};
 use shoal_store::{Collection, CollectionConfig, Identity, ModuleKind};
@@ -76,6 +76,7 @@ impl Cluster {
             template: Template::default(),
             switches: shoal_proto::Switches::default(),
             servers: servers.into(),
+            keys: Vec::new().into(),
         };
         change(&mut map);
         let mut cluster = Cluster {
@@ -161,6 +162,8 @@ pub struct Wish {
     pub versions: (u16, u16),
     pub fs: [u8; 16],
     pub key: SecretKey,
+    /// The id of the mount key `key`.
+    pub mount: MountKeyId,
     pub collection: CollectionId,
     pub client: ClientId,
     pub peer: Option<ServerId>,
@@ -177,6 +180,7 @@ impl Default for Wish {
             versions: VERSIONS,
             fs: FS,
             key: KEY,
+            mount: MountKeyId::FIRST,
             collection: COLLECTION,
             client: ClientId([1; 16]),
             peer: None,
@@ -228,10 +232,10 @@ impl Raw {
         let nonce = [9; 32];
         let (version_min, version_max) = wish.versions;
         let hello = Hello { version_min, version_max, fs_id: wish.fs, nonce };
-        attached.put(FrameKind::Hello, 0, &hello, Bytes::new()).await;
+        attached.put(FrameKind::Hello, wish.mount.0, &hello, Bytes::new()).await;
         let challenge: Challenge = attached.expect(FrameKind::Challenge).await?;
         assert_eq!(challenge.server, ServerId(server));
-        if wish.key == KEY {
+        if wish.key == KEY && wish.mount == MountKeyId::FIRST {
             assert!(challenge.is_proven(&KEY, &hello));
         }
         let mut attach = Attach {

@@ -1,5 +1,8 @@
 //! `shoal key`: the keys of a cluster by role, in its files. Servers read them at their start, so they must
-//! be stopped while a key is replaced.
+//! be stopped while a key is replaced. Mount keys with names are added and revoked while servers run
+//! ([`named`]).
+
+mod named;
 
 use crate::cli::{Keys, OneCluster, Rotate};
 use crate::cluster_file::ClusterFile;
@@ -11,7 +14,7 @@ use serde_json::json;
 use shoal_config::admin_key::AdminKeyFile;
 use shoal_config::server_key::ServerKeyFile;
 use shoal_env::{Address, Env, real};
-use shoal_proto::SecretKey;
+use shoal_proto::{ClusterMap, MountKeyId};
 use std::fs::File;
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,6 +28,9 @@ const LISTENS_WITHIN: Duration = Duration::from_millis(500);
 /// Run it.
 pub fn run(command: Keys) -> Result<ExitCode> {
     match command {
+        Keys::Add(args) => named::add(&args),
+        Keys::Export(args) => named::export(&args),
+        Keys::Revoke(args) => named::revoke(&args),
         Keys::List(args) => list(&args),
         Keys::Split(args) => split(&args),
         Keys::Rotate(args) => rotate(&args),
@@ -37,14 +43,32 @@ fn list(args: &OneCluster) -> Result<ExitCode> {
     let admin = keys.admin.as_ref().unwrap_or(&keys.mount);
     let prints = [("mount", &keys.mount), ("admin", admin), ("server", &keys.server), ("place", &keys.place)];
     let apart = !keys.is_shared() && keys.admin.is_some();
+    let maps: Vec<Result<ClusterMap>> = cluster
+        .collection
+        .iter()
+        .map(|one| named::place(&cluster, &one.name).and_then(|place| named::map_of(&place)))
+        .collect();
+    let answers = maps.iter().all(Result::is_ok);
     if args.json {
+        let named: Vec<_> = maps.iter().flatten().flat_map(|map| named::values(map, &keys)).collect();
         let prints: serde_json::Map<_, _> =
-            prints.iter().map(|(role, key)| ((*role).to_owned(), json!(fingerprint(key)))).collect();
-        out::json_line(&json!({ "schema": 1, "keys": prints, "roles_apart": apart }))?;
+            prints.iter().map(|(role, key)| ((*role).to_owned(), json!(key.fingerprint()))).collect();
+        out::json_line(
+            &json!({ "schema": 1, "keys": prints, "roles_apart": apart, "mount_keys": named, "servers_answer": answers }),
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     for (role, key) in prints {
-        out::line(format!("{role:8} {}", fingerprint(key)))?;
+        out::line(format!("{role:8} {}", key.fingerprint()))?;
+    }
+    for map in maps.iter().flatten() {
+        named::lines(map, &keys).into_iter().try_for_each(out::line)?;
+        if map.mount_key(MountKeyId::FIRST).is_some() {
+            out::line(format!("the first mount key is revoked in file system `{}`", map.name))?;
+        }
+    }
+    if !answers {
+        out::line("mount keys with names: not known, as no server answers")?;
     }
     if keys.is_shared() {
         out::line(
@@ -151,11 +175,6 @@ fn say(args: &OneCluster, wrote: &[&Path], next: &str) -> Result<ExitCode> {
         out::line(format!("  next: {next}"))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The beginning of a hash: it shows whether two keys are equal, and nothing else of them.
-fn fingerprint(key: &SecretKey) -> String {
-    key.mac("fingerprint", &[])[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Hold the cluster file while no server runs, as far as this machine can see.

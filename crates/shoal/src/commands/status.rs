@@ -89,6 +89,9 @@ fn show(client: &Client, args: &Status, before: &[Sample], now: &[Sample], span:
         out::line(space.words())?;
     }
     sync_modes(now).iter().try_for_each(out::line)?;
+    if let Some(line) = mount_keys(now) {
+        out::line(line)?;
+    }
     out::line(words::plain(&rates_table(before, now, span)))?;
     for (id, sample) in now.iter().enumerate() {
         if let Err(error) = sample {
@@ -183,6 +186,24 @@ fn sync_modes(now: &[Sample]) -> Vec<String> {
         format!("durable      {modes}{of}")
     };
     servers.iter().map(line).collect()
+}
+
+/// The mount keys, if there are others than the first one, as the server with the newest map knows them.
+fn mount_keys(now: &[Sample]) -> Option<String> {
+    let newest = now.iter().flatten().max_by_key(|value| value["epoch"].as_u64())?;
+    let keys = newest["mount_keys"].as_array()?;
+    let is_set = |key: &Value, word: &str| key[word].as_bool().unwrap_or(false);
+    if !keys.iter().any(|key| is_set(key, "revoked") || key["name"] != "first") {
+        return None;
+    }
+    let words = |key: &Value| {
+        let text = |word: &str| key[word].as_str().unwrap_or("?").to_owned();
+        let read_only = if is_set(key, "read_only") { ", read-only" } else { "" };
+        let squashed = if is_set(key, "squash_root") { ", squash-root" } else { "" };
+        let revoked = if is_set(key, "revoked") { ", REVOKED" } else { "" };
+        format!("{} ({}{read_only}{squashed}{revoked})", text("name"), text("fingerprint"))
+    };
+    Some(format!("mount keys   {}", keys.iter().map(words).collect::<Vec<_>>().join(", ")))
 }
 
 fn rates_table(before: &[Sample], now: &[Sample], span: f64) -> comfy_table::Table {

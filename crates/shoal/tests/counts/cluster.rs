@@ -73,6 +73,7 @@ impl Cluster {
             template: Template { dist: Dist::SimpleStripe { strip: STRIP }, width: 0 },
             switches,
             servers: (0..servers).map(info).collect::<Vec<_>>().into(),
+            keys: Vec::new().into(),
         };
         let starts = (0..servers).map(|id| Running::start(&map, ServerId(id), module, dir.path()));
         Cluster { servers: starts.collect(), map, _dir: dir }

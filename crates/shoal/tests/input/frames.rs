@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 fn frame<T: Codec>(kind: FrameKind, version: u16, message: &T) -> Vec<u8> {
+    // The tag of the first frame is the id of the client's key: here the first key.
+    let tag = if kind == FrameKind::Hello { 0 } else { 1 };
     let mut bytes = Vec::new();
-    Frame::put(kind, version, 1, message, 0, &mut bytes);
+    Frame::put(kind, version, tag, message, 0, &mut bytes);
     bytes
 }
 

@@ -3,7 +3,7 @@
 
 pub use crate::skipped::skipped;
 use shoal_client::Options;
-use shoal_proto::{CollectionId, SecretKey};
+use shoal_proto::{CollectionId, MountKeyId, SecretKey};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener};
@@ -238,7 +238,7 @@ pub fn assert_untouched(before: &[(PathBuf, Vec<u8>)], after: &[(PathBuf, Vec<u8
 }
 
 /// The options of a native client: the server, the key file's first file system. It manages, if the
-/// administrators' key is beside.
+/// administrators' key is beside. It keeps no limit of the key by itself.
 pub fn options(server: SocketAddr, key: &Path) -> Options {
     let beside = std::fs::read_to_string(key.with_file_name("key.admin"));
     let admin = beside.ok().map(|text| {
@@ -254,8 +254,9 @@ pub fn options(server: SocketAddr, key: &Path) -> Options {
     }
     let secret = SecretKey::from_hex(key["key"].as_str().unwrap()).unwrap();
     let number = CollectionId(fs["collection"].as_integer().unwrap() as u32);
+    let id = key.get("id").map(|id| u64::from_str_radix(id.as_str().unwrap(), 16).unwrap());
     let options = Options::new(vec![format!("tcp:{server}").parse().unwrap()], secret, fs_id, number);
-    Options { admin, ..options }
+    Options { admin, key_id: id.map_or(MountKeyId::FIRST, MountKeyId), ..options }
 }
 
 /// Wait for a condition that soon becomes true.

@@ -96,6 +96,7 @@ fn map_of(of: &Simulated<'_>) -> ClusterMap {
         template: Template { dist: Dist::SimpleStripe { strip: of.strip }, width: 0 },
         switches: of.switches,
         servers: (0..of.servers).map(server).collect::<Vec<_>>().into(),
+        keys: Vec::new().into(),
     }
 }
 

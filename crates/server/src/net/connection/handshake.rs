@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   client                                     server
-//!   Hello(versions, fs, nonce)      ─────▶     version? file system?
+//!   Hello(versions, fs, nonce)      ─────▶     version? file system?    (its tag: the mount key's id)
 //!              ◀─────   Challenge(version, nonce, id, proof that the server has the key)
 //!   Attach(proof, collection, client, session) ─────▶  key? collection? session: old connection discarded
 //!              ◀─────   Attached(session, slots, lease, credit)
 //! ```
 //! Each proof is a keyed hash over all that both sides said, so none can be replayed, reflected or given to
 //! other words. **A client proves itself by the mount key or the admin key, a server by the servers' key**: a
-//! client cannot say that it is a server, and only one that proved the admin key may manage. Until it has
+//! client cannot say that it is a server, and only one that proved the admin key may manage. A client that
+//! proved a mount key which is unknown or revoked learns that in words, others do not. Until it has
 //! attached, a connection may send small frames only, for a bounded time. A refusal gives the error and the
 //! remedy.
 
@@ -24,8 +25,11 @@ use crate::shard::{Identity, Shard, apply_own};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, Reader, Writer};
 use shoal_proto::codec::Codec;
-use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSIONS};
-use shoal_proto::{ClientId, Frame, FrameKind, Keys, Peer, ServerId, SessionId, Status, StoreId, limits};
+use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSION_OF_NAMED_KEYS, VERSIONS};
+use shoal_proto::{
+    ClientId, Frame, FrameKind, KeyLimits, MountKey, MountKeyId, Peer, SecretKey, ServerId, SessionId,
+    Status, StoreId, limits,
+};
 use shoal_store::Changes;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -46,6 +50,15 @@ impl Refused {
     /// A refusal.
     pub fn new(status: Status, words: impl Into<String>) -> Refused {
         Refused { status, words: words.into() }
+    }
+
+    /// The refusal of a key that was revoked.
+    pub fn revoked(key: &MountKey) -> Refused {
+        let words = format!(
+            "this key was revoked: {} (an administrator makes another with `shoal key add`)",
+            key.name
+        );
+        Refused::new(Status::KeyRevoked, words)
     }
 
     /// The same of one that may not judge this server's store.
@@ -82,8 +95,9 @@ pub async fn greet(
     writer: &mut Writer,
     frames: &mut Frames,
 ) -> Result<Greeting, Refused> {
-    let hello: Hello = expect(reader, frames, FrameKind::Hello).await?;
+    let (tag, hello): (u64, Hello) = expect_tagged(reader, frames, FrameKind::Hello).await?;
     let version = hello.version_max.min(VERSIONS.1);
+    let mount = if version < VERSION_OF_NAMED_KEYS { MountKeyId::FIRST } else { MountKeyId(tag) };
     if version < hello.version_min.max(VERSIONS.0) {
         let words = format!(
             "this server speaks versions {} to {} of the protocol, you speak {} to {}: update the older side",
@@ -99,6 +113,12 @@ pub async fn greet(
     })?;
     shard.is_set_aside()?;
     let identity = shard.identity();
+    if version < VERSION_OF_NAMED_KEYS && !identity.map.keys.is_empty() {
+        let words = format!(
+            "this file system has mount keys with names, which version {version} of the protocol does not know: update the older side"
+        );
+        return Err(Refused::new(Status::BadVersion, words));
+    }
     let mut nonce = [0; 32];
     shard.env.random(&mut nonce);
     let line = Line::new(name.to_owned(), version);
@@ -111,17 +131,24 @@ pub async fn greet(
         proof: [0; 32],
         peer_proof: [0; 32],
     };
-    challenge.prove(&identity.keys, &hello);
+    let key = identity.keys.named(&identity.map.fs_id, mount);
+    challenge.prove(&key, &identity.keys.server, &hello);
     line.send(FrameKind::Challenge, 0, &challenge, &[]);
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
     let attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
-    line.manages.set(is_admitted_to_manage(&identity.keys, &attach, &hello, &challenge)?);
+    let proof = Proof { attach: &attach, hello: &hello, challenge: &challenge, mount };
+    let admitted = proof.admits(&identity)?;
+    line.admitted.set(admitted);
     if attach.collection != identity.collection {
         let words = format!("this server holds collection {} of the file system", identity.collection);
         return Err(Refused::new(Status::BadCollection, words));
     }
     let session = attach_session(shard, &attach, &line).await?;
     shard.is_set_aside()?;
+    // It may have been revoked while the session was looked for.
+    if let Some(key) = admitted.mount {
+        is_let_in(&shard.identity(), key.id)?;
+    }
     let attached = Attached {
         session: session.id,
         slots: session.slots,
@@ -135,29 +162,79 @@ pub async fn greet(
     Ok(Greeting { shard: shard.clone(), session, line })
 }
 
-/// Whether a connection may manage: its key is the admin key, or the mount key where there is no admin key.
+/// The mount key by which a client was let in, and its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MountUse {
+    /// The key.
+    pub id: MountKeyId,
+    /// Its limits.
+    pub limits: KeyLimits,
+}
+
+/// The rights of a connection by the key that it proved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// It may manage.
+    pub manages: bool,
+    /// The mount key; `None` for administrators and servers.
+    pub mount: Option<MountUse>,
+}
+
+/// The part of the handshake that shows which key the other side has.
+struct Proof<'a> {
+    attach: &'a Attach,
+    hello: &'a Hello,
+    challenge: &'a Challenge,
+    /// The mount key that it named.
+    mount: MountKeyId,
+}
+
+impl Proof<'_> {
+    /// The rights of the connection. One that proved the admin key may manage, and one that proved the first
+    /// mount key where there is no admin key.
+    ///
+    /// # Errors
+    /// `BadKey`: it proved none of the keys by which one of its kind is let in, or one that this file system
+    /// does not know. `KeyRevoked`.
+    fn admits(&self, identity: &Identity) -> Result<Admitted, Refused> {
+        let keys = &identity.keys;
+        let proves = |key: &SecretKey| self.attach.is_proven(key, self.hello, self.challenge);
+        if self.attach.peer.is_some() {
+            let words = "you have not the servers' key: copy `key.server` from the folder of the first server, beside `key`";
+            let refused = Refused::new(Status::BadKey, words);
+            return if proves(&keys.server) { Ok(Admitted::default()) } else { Err(refused) };
+        }
+        if keys.admin.as_ref().is_some_and(proves) {
+            return Ok(Admitted { manages: true, mount: None });
+        }
+        if !proves(&keys.named(&identity.map.fs_id, self.mount)) {
+            let words = "your key (`key`, or `key.admin`) is not this file system's: use the key files that were made with it";
+            return Err(Refused::new(Status::BadKey, words));
+        }
+        let limits = is_let_in(identity, self.mount)?;
+        let is_first = self.mount == MountKeyId::FIRST;
+        let manages = is_first && (keys.admin.is_none() || mutant::is(Mutant::MountKeyManages));
+        Ok(Admitted { manages, mount: Some(MountUse { id: self.mount, limits }) })
+    }
+}
+
+/// The limits of a mount key that is let in.
 ///
 /// # Errors
-/// `BadKey`: it proved none of the keys by which one of its kind is let in.
-fn is_admitted_to_manage(
-    keys: &Keys,
-    attach: &Attach,
-    hello: &Hello,
-    challenge: &Challenge,
-) -> Result<bool, Refused> {
-    let proves = |key| attach.is_proven(key, hello, challenge);
-    if attach.peer.is_some() {
-        let words = "you have not the servers' key: copy `key.server` from the folder of the first server, beside `key`";
-        return if proves(&keys.server) { Ok(false) } else { Err(Refused::new(Status::BadKey, words)) };
+/// `KeyRevoked`, with its name; `BadKey` if this server does not know it.
+fn is_let_in(identity: &Identity, id: MountKeyId) -> Result<KeyLimits, Refused> {
+    match identity.map.mount_key(id) {
+        Some(key) if key.revoked => Err(Refused::revoked(key)),
+        Some(key) => Ok(key.limits),
+        None if id == MountKeyId::FIRST => Ok(KeyLimits::default()),
+        None => {
+            let words = format!(
+                "unknown key {id}: no mount key of that id was added to file system `{}` (`shoal key list` shows those that were)",
+                identity.map.name
+            );
+            Err(Refused::new(Status::BadKey, words))
+        }
     }
-    if keys.admin.as_ref().is_some_and(proves) {
-        return Ok(true);
-    }
-    if proves(&keys.mount) {
-        return Ok(keys.admin.is_none() || mutant::is(Mutant::MountKeyManages));
-    }
-    let words = "your key (`key`, or `key.admin`) is not this file system's: use the key files that were made with it";
-    Err(Refused::new(Status::BadKey, words))
 }
 
 /// The first frame of a connection that is to be refused, whatever it is.
@@ -206,6 +283,7 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
     let session = shard.sessions.get(id).filter(|s| s.client == attach.client).ok_or_else(|| {
         Refused::new(Status::NoSession, "the session is not known here: it expired, or the server lost it")
     })?;
+    take_key(&session, line)?;
     session.heard.set(now);
     let turn = session.turn.acquire(1).await;
     session.discard().await;
@@ -219,11 +297,24 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
     Ok(session)
 }
 
+/// A session is of the mount key that was proved first on it: the holder of another key does not go on with
+/// it.
+fn take_key(session: &Session, line: &Line) -> Result<(), Refused> {
+    let Some(key) = line.admitted.get().mount else { return Ok(()) };
+    if session.key.get().is_some_and(|known| known != key.id) {
+        return Err(Refused::new(Status::NoSession, "the session was begun with another key"));
+    }
+    session.key.set(Some(key.id));
+    Ok(())
+}
+
 /// Begin a session, or return one again whose first reply its client never received.
 async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
     let slots = attach.slots.clamp(1, limits::SLOTS_MAX);
     let own = shard.sessions.of_client(attach.client);
-    let is_free = |s: &&Rc<Session>| s.is_unused() && !s.is_connected() && s.slots == slots;
+    let key = line.admitted.get().mount.map(|key| key.id);
+    let is_free =
+        |s: &&Rc<Session>| s.is_unused() && !s.is_connected() && s.slots == slots && s.key.get() == key;
     if let Some(session) = own.iter().find(is_free) {
         session.line.replace(Some(line.clone()));
         session.heard.set(shard.env.now());
@@ -237,6 +328,7 @@ async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> R
         .unwrap_or_default();
     // Counted before anything is awaited: many connections of one client at once get no more sessions.
     let session = Rc::new(Session::new(id, attach.client, None, slots, true, shard.env.now()));
+    session.key.set(key);
     session.line.replace(Some(line.clone()));
     shard.sessions.add(session.clone());
     // Its durability is not awaited: all changes of this session come later in the journal, so if one is
@@ -388,6 +480,15 @@ async fn challenged(
 
 /// The next frame, which must be of this kind.
 async fn expect<T: Codec>(reader: &mut Reader, frames: &mut Frames, kind: FrameKind) -> Result<T, Refused> {
+    expect_tagged(reader, frames, kind).await.map(|(_, message)| message)
+}
+
+/// The same, and its tag.
+async fn expect_tagged<T: Codec>(
+    reader: &mut Reader,
+    frames: &mut Frames,
+    kind: FrameKind,
+) -> Result<(u64, T), Refused> {
     let frame = next(reader, frames).await?;
     let garbled = |_| Refused::new(Status::BadMessage, "the bytes sent are no message of this protocol");
     if frame.kind == FrameKind::Refusal {
@@ -398,7 +499,7 @@ async fn expect<T: Codec>(reader: &mut Reader, frames: &mut Frames, kind: FrameK
         let words = format!("{kind:?} was expected in the handshake, {:?} came", frame.kind);
         return Err(Refused::new(Status::BadMessage, words));
     }
-    frame.message().map_err(garbled)
+    Ok((frame.tag, frame.message().map_err(garbled)?))
 }
 
 async fn next(reader: &mut Reader, frames: &mut Frames) -> Result<Frame, Refused> {

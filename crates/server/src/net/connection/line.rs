@@ -2,6 +2,7 @@
 //! life.
 
 use super::grants::Grants;
+use super::handshake::Admitted;
 use crate::net::session::Session;
 use bytes::Bytes;
 use shoal_env::WriterImpl;
@@ -34,9 +35,9 @@ pub struct Line {
     /// The other end, as text.
     pub name: String,
     version: u16,
-    /// Its client proved that it may manage. A session says nothing of that: another connection of it may
-    /// have another key.
-    pub manages: Cell<bool>,
+    /// Its rights, by the key that was proved on it. A session says nothing of them: another connection of
+    /// it may have another key.
+    pub admitted: Cell<Admitted>,
     out: RefCell<Out>,
     dead: Cell<bool>,
     closing: Cell<bool>,
@@ -88,7 +89,7 @@ impl Line {
         Rc::new(Line {
             name,
             version,
-            manages: Cell::new(false),
+            admitted: Cell::default(),
             out: RefCell::default(),
             dead: Cell::new(false),
             closing: Cell::new(false),

@@ -6,7 +6,7 @@ use crate::ops::admin::setsync;
 use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use serde_json::{Map, Value, json};
-use shoal_proto::{Answer, Blob, Status};
+use shoal_proto::{Answer, Blob, KeyLimits, MountKey, MountKeyId, Status};
 use std::rc::Rc;
 
 /// Its facts.
@@ -84,6 +84,7 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
             "cached_bytes": shard.engine().sweep.cached_bytes(),
         },
         "sessions": shard.sessions.len(),
+        "mount_keys": mount_keys(shard),
         "transactions": {
             "deciding": deciding,
             "finishing": finishing,
@@ -110,4 +111,31 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
         "env": env,
     });
     Ok(Answer::Json { json: Blob(json.to_string().into()) })
+}
+
+/// The mount keys with names, and the first one: names, limits, and which are revoked. Fingerprints show
+/// whether two files hold the same key, and nothing else of it.
+fn mount_keys(shard: &Shard) -> Vec<Value> {
+    let identity = shard.identity();
+    let first = MountKey {
+        id: MountKeyId::FIRST,
+        name: MountKey::FIRST_NAME.into(),
+        limits: KeyLimits::default(),
+        revoked: false,
+    };
+    let is_unnamed = identity.map.mount_key(MountKeyId::FIRST).is_none();
+    let sessions = shard.sessions.all();
+    let all = is_unnamed.then_some(&first).into_iter().chain(identity.map.keys.iter());
+    all.map(|key| {
+        json!({
+            "id": key.id.to_string(),
+            "name": key.name.0,
+            "read_only": key.limits.contains(KeyLimits::READ_ONLY),
+            "squash_root": key.limits.contains(KeyLimits::SQUASH_ROOT),
+            "revoked": key.revoked,
+            "fingerprint": identity.keys.named(&identity.map.fs_id, key.id).fingerprint(),
+            "sessions": sessions.iter().filter(|session| session.key.get() == Some(key.id)).count(),
+        })
+    })
+    .collect()
 }

@@ -47,7 +47,7 @@ pub fn run(
     if template.is_some_and(is_impossible) {
         return Err(Stopped::Status(Status::Invalid));
     }
-    let mut inode = made_in(dir, &parent, Kind::File, owner, ctx.now);
+    let mut inode = made_in(ctx, dir, &parent, Kind::File, owner)?;
     // A fork's layout is its subfile's.
     if parent.template.dist != Dist::Fork {
         inode.template = template.unwrap_or(inode.template);

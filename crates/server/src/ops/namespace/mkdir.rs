@@ -22,7 +22,7 @@ pub const FACTS: OpFacts = OpFacts {
 pub fn run(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, owner: &Owner) -> Result<Answer, Stopped> {
     let dir = ctx.object(dir)?;
     let parent = make::free_in(ctx, dir, name, Kind::Directory)?;
-    let inode = made_in(dir, &parent, Kind::Directory, owner, ctx.now);
+    let inode = made_in(ctx, dir, &parent, Kind::Directory, owner)?;
     let attr = make::directory(ctx, dir, name, &inode)?;
     Ok(Answer::Made { attr, capability: None, created: true, count: ChangeCount::NONE })
 }

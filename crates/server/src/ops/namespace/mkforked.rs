@@ -64,7 +64,7 @@ pub fn run(
     let file = ctx.draw(place)?;
     ctx.current = Some((file, Rights::empty()));
     let template = Template { dist: Dist::Forked { subfiles }, width: parent.template.width };
-    let made = Inode { template, ..made_in(dir, &parent, Kind::Directory, owner, ctx.now) };
+    let made = Inode { template, ..made_in(ctx, dir, &parent, Kind::Directory, owner)? };
     let mut attr = attr_of(file, &made, None);
     attr.nlink = 2 + u32::from(subfiles);
 
@@ -84,7 +84,7 @@ pub fn run(
         let at = if servers.is_chosen { usize::from(index) % servers.all.len() } else { turn as usize };
         let handle = ctx.draw(servers.all[at])?;
         let fork = Template { dist: Dist::Fork, width: 1 };
-        let subfile = Inode { template: fork, ..made_in(file, &made, Kind::Directory, owner, ctx.now) };
+        let subfile = Inode { template: fork, ..made_in(ctx, file, &made, Kind::Directory, owner)? };
         plan.push(Action::ObjectCreate { attr: attr_of(handle, &subfile, None) });
         let name = Name::new(index.to_string().as_bytes()).map_err(|_| Stopped::Status(Status::Invalid))?;
         entries.push(ShardEntry { name, handle, kind: Kind::Directory });

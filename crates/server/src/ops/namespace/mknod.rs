@@ -34,7 +34,7 @@ pub fn run(
         Kind::Directory | Kind::Symlink | Kind::Datafile => return Err(Stopped::Status(Status::Invalid)),
     };
     let parent = make::free_in(ctx, dir, name, kind)?;
-    let mut inode = made_in(dir, &parent, kind, owner, ctx.now);
+    let mut inode = made_in(ctx, dir, &parent, kind, owner)?;
     inode.rdev = rdev;
     let attr = make::colocated(ctx, dir, name, inode, Rights::empty())?;
     Ok(Answer::Made { attr, capability: None, created: true, count: ChangeCount::NONE })

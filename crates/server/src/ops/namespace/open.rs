@@ -44,8 +44,10 @@ pub fn opened(ctx: &mut Ctx<'_>, attr: Attr, rights: Rights) -> Result<Answer, S
 pub fn capability(ctx: &Ctx<'_>, file: Handle, rights: Rights) -> Option<Capability> {
     let identity = ctx.identity;
     let expires_at = identity.capability_expiry(ctx.now);
-    (!rights.is_empty())
-        .then(|| Capability::sign(&identity.keys.server, identity.collection, file, rights, expires_at))
+    (!rights.is_empty()).then(|| {
+        let key = identity.keys.signing(ctx.key);
+        Capability::sign(&key, identity.collection, file, rights, expires_at)
+    })
 }
 
 /// Whether an object without a name is kept for the client that asks.

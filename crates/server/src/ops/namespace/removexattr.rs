@@ -18,6 +18,7 @@ pub const FACTS: OpFacts = OpFacts {
 /// # Errors
 /// `NoAttribute`.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, name: &[u8]) -> Result<Answer, Stopped> {
+    ctx.limits.permits_attribute(name, true)?;
     let object = ctx.object(object)?;
     let mut inode = ctx.inode(object)?;
     let key = keys::xattr(object, name);

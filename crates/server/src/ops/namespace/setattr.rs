@@ -30,6 +30,7 @@ pub const FACTS: OpFacts = OpFacts {
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, set: &SetAttr) -> Result<Answer, Stopped> {
     let object = ctx.object(object)?;
     let mut inode = ctx.inode(object)?;
+    ctx.limits.permits_set(inode.mode, set)?;
     crate::meta::inode::set(&mut inode, set, ctx.now);
     if inode.shards.is_split() {
         set_shards(ctx, object, &inode.shards, set, None)?;

@@ -28,6 +28,7 @@ pub fn run(
     create: bool,
     replace: bool,
 ) -> Result<Answer, Stopped> {
+    ctx.limits.permits_attribute(name, false)?;
     let object = ctx.object(object)?;
     let mut inode = ctx.inode(object)?;
     if name.is_empty() {

@@ -37,7 +37,7 @@ pub fn run(
         return Err(Stopped::Status(Status::Invalid));
     }
     let parent = make::free_in(ctx, dir, name, Kind::Symlink)?;
-    let mut inode = made_in(dir, &parent, Kind::Symlink, owner, ctx.now);
+    let mut inode = made_in(ctx, dir, &parent, Kind::Symlink, owner)?;
     inode.mode = SYMLINK_MODE;
     inode.target = Some(target.clone());
     let attr = make::colocated(ctx, dir, name, inode, Rights::empty())?;

@@ -44,7 +44,7 @@ pub fn run(
     }
     let handle = ctx.draw(ctx.identity.id)?;
     let parent = root(&Owner { mode: 0, ..*owner }, template, ctx.now);
-    let mut inode = made_in(dir, &parent, Kind::File, owner, ctx.now);
+    let mut inode = made_in(ctx, dir, &parent, Kind::File, owner)?;
     ctx.current = Some((handle, rights));
     if ctx.identity.precreates() && !placement::stuffs(ctx.identity, ctx.identity.id) {
         inode.layout = Some(make::ready_layout(ctx, handle, &inode)?);
@@ -88,6 +88,7 @@ mod tests {
             template: Template { dist: Dist::Basic, width: 0 },
             switches,
             servers: (0..4).map(server).collect::<Vec<_>>().into(),
+            keys: Vec::new().into(),
         }
     }
 

@@ -109,6 +109,7 @@ impl Cluster {
             template: Template::default(),
             switches: shoal_proto::Switches::default(),
             servers: servers.into(),
+            keys: Vec::new().into(),
         });
         let server = |id: u16| Server {
             store: store(),

@@ -20,6 +20,7 @@ use super::Wait;
 use crate::counters::add;
 use crate::data::precreated::{self, Touch};
 use crate::meta::lingering;
+use crate::net::connection::MountUse;
 use crate::net::session::{Running, Session, Slotless};
 use crate::ops::{self, Alters};
 use crate::request::ctx::{Ctx, Facts, Outcome, Resume, Stopped};
@@ -33,7 +34,10 @@ use notice::Notice;
 pub use reply::{Collected, decode_replies, encode_reply};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, Work};
-use shoal_proto::{Action, Answer, ClientId, Durability, Group, Op, ServerId, SlotUse, Status, Time, TxId};
+use shoal_proto::{
+    Action, Answer, ClientId, Durability, Group, KeyLimits, MountKeyId, Op, ServerId, SlotUse, Status, Time,
+    TxId,
+};
 use shoal_store::{Admission, Loaded, Lsn, Needs, StoreError, Strength, View};
 use space::ask_for;
 use std::rc::Rc;
@@ -49,9 +53,26 @@ pub struct Asker {
     pub own: bool,
     /// A client that proved that it may manage.
     pub manages: bool,
+    /// The mount key of a client.
+    pub mount: Option<MountUse>,
 }
 
 impl Asker {
+    /// This server, for a client.
+    pub fn own(client: ClientId) -> Asker {
+        Asker { client, peer: None, own: true, manages: false, mount: None }
+    }
+
+    /// The mount key that the capabilities of its requests are bound to.
+    pub fn key(self) -> MountKeyId {
+        self.mount.map_or(MountKeyId::FIRST, |key| key.id)
+    }
+
+    /// The limits of that key.
+    pub fn limits(self) -> KeyLimits {
+        self.mount.map_or(KeyLimits::default(), |key| key.limits)
+    }
+
     /// The peer server, for operations of which only peers have a part.
     ///
     /// # Errors
@@ -351,13 +372,20 @@ impl Compound {
 
     /// Whether this asker may ask this.
     fn permit(&self) -> Result<(), Status> {
-        let Asker { peer, own, manages, .. } = self.asker;
+        let Asker { peer, own, manages, mount, .. } = self.asker;
+        let identity = self.shard.identity();
+        if mount.is_some_and(|of| identity.map.mount_key(of.id).is_some_and(|key| key.revoked)) {
+            return Err(Status::KeyRevoked);
+        }
         let is_for_client = |op: &Op| match op.is_peers() {
             true => manages && (ops::of(op).is_repair)(&self.shard, op),
             false => manages || !op.is_management(),
         };
         if peer.is_none() && !own && !self.ops().iter().all(is_for_client) {
             return Err(Status::Forbidden);
+        }
+        if let Some(of) = mount {
+            self.ops().iter().try_for_each(|op| of.limits.permits(op))?;
         }
         if peer.is_some() && !self.shard.admits() {
             return Err(Status::Unavailable);
@@ -406,6 +434,7 @@ impl Compound {
         let now = Time(shard.env.wall().0);
         let mut ctx = Ctx::new(view, shard.surroundings(&identity), &self.facts, now)
             .for_client(self.asker.client, self.group_bulk())
+            .of_key(self.asker.key(), self.asker.limits())
             .in_transaction(self.own.as_ref().map(Undecided::tx));
         ctx.may_send_pieces = self.is_alone() && self.place.is_none();
         ctx.may_pull = self.is_alone() && self.place.is_some();

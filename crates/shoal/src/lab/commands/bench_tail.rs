@@ -111,6 +111,7 @@ impl Setup {
             template: entry.template()?,
             switches: entry.switches.0,
             servers: vec![server].into(),
+            keys: Vec::new().into(),
         };
         let identity = Identity { fs: map.fs_id, collection: 1, server: SERVER.0 };
         let store = CollectionConfig {

@@ -1,0 +1,65 @@
+//! The end of a revoked mount key's sessions.
+//!
+//! From the moment at which this server's map says that a key is revoked, no request of it begins and no
+//! connection with it is let in. Each of its connections receives the refusal in words and reads nothing
+//! more. A moment later the connection ends with whatever still waits on it, as if it had been lost, and then
+//! the session: its locks, and the removed files that it had open.
+
+use crate::net::connection::Refused;
+use crate::net::lease::end_session;
+use crate::net::session::Session;
+use crate::shard::Shard;
+use shoal_proto::FrameKind;
+use shoal_proto::message::Refusal;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// For the requests under way, and the refusal, to leave.
+const GRACE: Duration = Duration::from_secs(1);
+/// For the requests under way to end. The lease ends the sessions of those that do not.
+const QUIET_WITHIN: Duration = Duration::from_secs(5);
+
+/// The task of a shard that ends them. Each end is a task of its own: one that waits for other servers does
+/// not hold back the end of the next key.
+pub async fn run(shard: Rc<Shard>) {
+    loop {
+        let changed = shard.keys_changed.wait();
+        for session in refuse_all(&shard) {
+            let own = shard.clone();
+            shard.tasks.spawn(&shard.env, "end a revoked session", async move {
+                own.env.sleep(GRACE).await;
+                end(&own, &session).await;
+            });
+        }
+        changed.await;
+    }
+}
+
+/// Refuse all connections of revoked keys; their sessions, once each.
+fn refuse_all(shard: &Shard) -> Vec<Rc<Session>> {
+    let map = shard.identity().map.clone();
+    let key_of = |session: &Session| session.key.get().and_then(|id| map.mount_key(id));
+    let mut revoked = Vec::new();
+    for session in shard.sessions.all() {
+        let Some(key) = key_of(&session).filter(|key| key.revoked) else { continue };
+        if session.is_revoked.replace(true) {
+            continue;
+        }
+        if let Some(line) = session.line.borrow().as_ref() {
+            let Refused { status, words } = Refused::revoked(key);
+            line.send(FrameKind::Refusal, 0, &Refusal { status, words: words.into() }, &[]);
+            line.close();
+        }
+        revoked.push(session);
+    }
+    revoked
+}
+
+async fn end(shard: &Rc<Shard>, session: &Rc<Session>) {
+    let until = shard.env.now() + QUIET_WITHIN;
+    let is_quiet = shard.env.deadline(until, session.discard()).await.is_ok();
+    // A transaction that has begun goes on; nothing else of the session does.
+    if is_quiet && !session.is_running() {
+        end_session(shard, session).await;
+    }
+}

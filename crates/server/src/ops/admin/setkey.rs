@@ -1,0 +1,35 @@
+//! setkey: a mount key is let in from now on, or never again.
+//!
+//! Any server may be asked: what is known of a key only grows, so the maps of two servers that were asked
+//! different things meet in one. The change is durable with the answer, and passed on to all servers. Asked
+//! twice, it finds the change made. The sessions of a revoked key are ended by [`crate::net::revoked`].
+
+use crate::data::status_of;
+use crate::membership::maps;
+use crate::ops::{OpFacts, direct};
+use crate::shard::Shard;
+use shoal_proto::{Answer, ClusterMap, MountKey, MountKeyId, Status};
+use std::rc::Rc;
+
+/// Its facts.
+pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Setkey { key } => run(shard, key).await));
+
+/// The answer is the map in which that stands.
+///
+/// # Errors
+/// `NotSupported`: one key has all roles here, so its holders could make every other key; or the first key is
+/// to be revoked, and without an admin key nothing could be managed then. As [`ClusterMap::set_key`].
+pub async fn run(shard: &Rc<Shard>, key: MountKey) -> Result<Answer, Status> {
+    let identity = shard.identity();
+    let manages = key.id == MountKeyId::FIRST && identity.keys.admin.is_none();
+    if identity.keys.is_shared() || manages {
+        return Err(Status::NotSupported);
+    }
+    let is_new = maps::change(shard, |map| map.set_key(&key)).await.map_err(status_of)??;
+    if is_new {
+        let MountKey { id, name, revoked, .. } = &key;
+        tracing::info!(%id, %name, revoked, "the mount keys have changed");
+        maps::push_to_all(shard);
+    }
+    Ok(Answer::Map { map: ClusterMap::clone(&shard.identity().map) })
+}
