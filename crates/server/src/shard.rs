@@ -119,7 +119,8 @@ impl Default for Settings {
 pub(crate) async fn apply_own(collection: &Collection, changes: Changes) -> Result<Lsn, StoreError> {
     let bytes = |(key, value): &(Bytes, Option<Bytes>)| 64 + key.len() + value.as_ref().map_or(0, Bytes::len);
     let journal_bytes = changes.rows.iter().map(bytes).sum::<usize>() as u64;
-    let _admission = collection.admit(Ask { journal_bytes, stream_bytes: 0, frees: true }).await?;
+    let _admission =
+        collection.admit(Ask { journal_bytes, stream_bytes: 0, stream: None, frees: true }).await?;
     collection.apply_over(changes, &Loaded::default())
 }
 

@@ -351,7 +351,7 @@ impl Plan {
             keep_private(&folder.join(&entry.name));
             let mut config = collection_config(&entry, &map, id, folder.join(&entry.name))?;
             config.stream_folders = streams.iter().map(|streams| streams.join(&entry.name)).collect();
-            config.stream_folders.iter().for_each(|folder| keep_private(folder));
+            let stream_folders = config.stream_folders.clone();
             // A store is made only where none is known.
             config.store = record.of(&map.fs_id).0;
             config.create = record.may_make(&map.fs_id);
@@ -364,6 +364,7 @@ impl Plan {
                 }
                 (error, _) => explain_all(error, &entry.name),
             })?;
+            stream_folders.iter().for_each(|folder| keep_private(folder));
             let known = record.of(&map.fs_id).1;
             let refused = stores::refused_by_record(&store, id, known).await;
             if let Some(now) = refused.map_err(|error| explain_all(error, &entry.name))? {

@@ -108,8 +108,10 @@ impl Subject {
 
     /// Apply as a server does: load the streams' rows, admit, apply over the loaded rows.
     async fn try_apply(&self, changes: Changes) -> Result<crate::Lsn, StoreError> {
-        let admission =
-            self.store.admit(Ask { journal_bytes: 64 << 10, stream_bytes: 0, frees: false }).await?;
+        let admission = self
+            .store
+            .admit(Ask { journal_bytes: 64 << 10, stream_bytes: 0, stream: None, frees: false })
+            .await?;
         for (handle, _) in &changes.streams {
             look(&self.store, |view| view.stream(*handle)).await?;
         }

@@ -225,6 +225,8 @@ pub struct Ask {
     pub journal_bytes: u64,
     /// Bytes its data will take in local files.
     pub stream_bytes: u64,
+    /// The stream of these bytes, which says on which disk they will be; `None`: a new one's.
+    pub stream: Option<Handle>,
     /// It frees space or ends something (removal, abort, finish): it may use the reserve.
     pub frees: bool,
 }

@@ -4,11 +4,11 @@
 mod common;
 
 use common::{bytes, change, handle, whole, write};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_store::conformance::{Promises, check};
-use shoal_store::{Collection, CollectionConfig, StoreError, StreamChange, open, settle};
+use shoal_store::{Collection, CollectionConfig, Identity, StoreError, StreamChange, open, settle};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -199,6 +199,71 @@ fn a_folder_may_move_and_what_is_not_a_free_folder_is_refused_untouched() {
     let words = site.refusal(&[moved, site.0.path().join("nowhere/demo")]).to_string();
     assert!(words.contains("nowhere is not there"), "{words}");
     other.serve(&[], async |_, store| all_there(&store, 0..1).await);
+}
+
+#[test]
+fn two_servers_that_add_one_folder_at_once_are_one_that_does_and_one_that_is_refused() {
+    let site = Site::new();
+    let folder = site.disk(1);
+    let of = |server: u16| {
+        let config = config(&site.0.path().join(format!("store{server}")), std::slice::from_ref(&folder));
+        CollectionConfig { identity: Identity { server, ..config.identity }, ..config }
+    };
+    common::life(|env| async move {
+        let (a, b) = join(open(env.clone(), of(0)), open(env.clone(), of(1))).await;
+        assert_eq!(usize::from(a.is_ok()) + usize::from(b.is_ok()), 1, "both have it");
+        let words = a.as_ref().err().or(b.as_ref().err()).unwrap().to_string();
+        assert!(words.contains("in use by another server"), "{words}");
+    });
+}
+
+#[test]
+fn a_folder_that_is_named_twice_by_whatever_path_is_refused_and_once_it_serves() {
+    let site = Site::new();
+    let one = site.disk(1);
+    let words = site.refusal(&[one.clone(), one.clone()]).to_string();
+    assert!(words.contains("twice"), "{words}");
+    std::os::unix::fs::symlink(one.parent().unwrap(), site.0.path().join("alias")).unwrap();
+    let alias = site.0.path().join("alias/demo");
+    let words = site.refusal(&[one.clone(), alias]).to_string();
+    assert!(words.contains("two paths"), "{words}");
+    // The store's own folder, by name and by an alias.
+    for own in ["store", "store/streams", "store/other"] {
+        let refused = site.refusal(&[one.clone(), site.0.path().join(own)]);
+        assert!(matches!(refused, StoreError::Refused(_)), "{own}: {refused}");
+    }
+    site.serve(std::slice::from_ref(&one), async |_, store| make(&store, 0..FILES).await);
+    site.serve(&[], async |_, store| all_there(&store, 0..FILES).await);
+}
+
+#[test]
+fn of_a_folder_and_its_copy_neither_is_taken_silently() {
+    let site = Site::new();
+    let (one, copy) = (site.disk(1), site.disk(2));
+    site.serve(std::slice::from_ref(&one), async |_, store| make(&store, 0..FILES).await);
+    std::fs::create_dir(&copy).unwrap();
+    common::copy(&one, &copy);
+    for named in [[one.clone(), copy.clone()], [copy.clone(), one.clone()]] {
+        let words = site.refusal(&named).to_string();
+        assert!(words.contains(one.to_str().unwrap()) && words.contains(copy.to_str().unwrap()), "{words}");
+        assert!(words.contains("copy"), "{words}");
+    }
+    site.serve(&[one], async |_, store| all_there(&store, 0..FILES).await);
+}
+
+#[test]
+fn a_list_that_is_gone_is_damage_and_no_store_without_folders() {
+    let site = Site::new();
+    site.serve(&site.disks(1), async |_, store| make(&store, 0..FILES).await);
+    let (list, away) = (site.0.path().join("store/stream-folders"), site.0.path().join("list"));
+    std::fs::rename(&list, &away).unwrap();
+    for named in [site.disks(1), Vec::new()] {
+        let refused = site.refusal(&named);
+        assert!(matches!(refused, StoreError::Damaged(_)), "{refused}");
+        assert!(refused.to_string().contains("stream-folders is not there"), "{refused}");
+    }
+    std::fs::rename(&away, &list).unwrap();
+    site.serve(&[], async |_, store| all_there(&store, 0..FILES).await);
 }
 
 #[test]

@@ -413,7 +413,7 @@ fn a_full_disk_is_an_answer_and_removals_still_work() {
         env.sleep(Duration::from_secs(1)).await;
         drop(store.admit(Ask::default()).await);
         env.sleep(Duration::from_secs(1)).await;
-        let asked = Ask { journal_bytes: 500, stream_bytes: 100_000, frees: false };
+        let asked = Ask { journal_bytes: 500, stream_bytes: 100_000, stream: None, frees: false };
         let answer = store.admit(asked).await.map(drop);
         assert!(matches!(answer, Err(StoreError::NoSpace { .. })), "{answer:?}");
         // A write that was admitted before the disk filled up fails with an error, and none of it stays.
@@ -423,7 +423,7 @@ fn a_full_disk_is_an_answer_and_removals_still_work() {
         store.health().unwrap();
         assert_eq!(whole(&store, handle(1)).await, bytes(1, 40_000));
         for n in 0..20 {
-            let asked = Ask { journal_bytes: 200, stream_bytes: 0, frees: true };
+            let asked = Ask { journal_bytes: 200, stream_bytes: 0, stream: None, frees: true };
             let admission = store.admit(asked).await.unwrap();
             change(&store, handle(n), StreamChange::Remove).await;
             drop(admission);

@@ -256,7 +256,7 @@ impl Append<'_> {
         let dense = dense.freeze();
         shoal_env::Counters::add(&engine.env.counters().copied_bytes, dense.len() as u64);
         if transfer.stream.server() == engine.identity.id {
-            let admitting = super::work::admit(engine, dense.len() as u64);
+            let admitting = super::work::admit(engine, transfer.stream, dense.len() as u64);
             engine.env.deadline(*deadline, admitting).await.map_err(|_| Status::TimedOut)??;
             let part = super::StreamPart::of(&transfer)?;
             let stream = transfer.stream;

@@ -257,7 +257,8 @@ impl Order {
             |&(extent, wanted): &(&Extent, &Wanted)| self.is_free(extent, !wanted.writers.is_empty());
         let after = ripe.range((Bound::Excluded(at), Bound::Unbounded));
         let after = after.take_while(|(extent, _)| extent.disk == disk).find(is_free);
-        after.or_else(|| ripe.range(first..=at).find(is_free)).map(|(extent, _)| *extent)
+        let before = || ripe.range(first..=at).filter(|(extent, _)| extent.disk == disk).find(is_free);
+        after.or_else(before).map(|(extent, _)| *extent)
     }
 
     fn steps_on(&self, disk: u16) -> usize {
@@ -288,7 +289,7 @@ impl Order {
         let following = ripe.range((Bound::Excluded(first.0), Bound::Unbounded));
         let is_like = |(extent, wanted): &(&Extent, &Wanted)| {
             extent.is_block()
-                && (extent.stream, extent.generation) == (first.0.stream, first.0.generation)
+                && Extent { from: first.0.from, ..**extent } == first.0
                 && wanted.is_sparse()
                 && self.is_free(extent, false)
         };
@@ -447,6 +448,17 @@ mod tests {
         assert_eq!(order.take().unwrap().extents[0].0.disk, 4);
         steps.clear();
         assert!(order.take().is_some());
+    }
+
+    #[test]
+    fn blocks_of_a_stream_that_is_known_under_two_disks_are_two_steps() {
+        let order = Rc::new(Order::default());
+        for (disk, n) in [(1, 10), (2, 2)] {
+            order.wait(Extent { disk, ..block(n) }, wish(n, false, 8, 1), at(0));
+        }
+        let steps = [order.take().unwrap(), order.take().unwrap()];
+        let places = steps.map(|step| (step.whole().from / BLOCK_BYTES, step.whole().len));
+        assert_eq!(places, [(10, BLOCK_BYTES), (2, BLOCK_BYTES)]);
     }
 
     #[test]

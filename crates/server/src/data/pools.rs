@@ -463,7 +463,7 @@ async fn change(
     step: Option<CrashPoint>,
     how: impl FnOnce(Option<Pool>) -> Option<Pool>,
 ) -> Result<bool, Status> {
-    let ask = Ask { journal_bytes: JOURNAL_BYTES, stream_bytes: 0, frees: true };
+    let ask = Ask { journal_bytes: JOURNAL_BYTES, stream_bytes: 0, stream: None, frees: true };
     let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
     let present = read(shard, peer).await?;
     // From here to the batch's end nothing else runs.

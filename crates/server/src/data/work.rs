@@ -167,7 +167,7 @@ pub async fn begin(engine: &Engine, bulk: Bulk, deadline: Instant) -> Result<Beg
             Some(append::place(engine, bulk.stream, layout, generation, data.len() as u64, deadline).await?)
         }
         Work::Write { data, .. } | Work::Append { layout: None, data, .. } => {
-            admit(engine, data.len() as u64).await?;
+            admit(engine, bulk.stream, data.len() as u64).await?;
             None
         }
         Work::Allocate { mode: Allocation::Punch, .. }
@@ -176,7 +176,7 @@ pub async fn begin(engine: &Engine, bulk: Bulk, deadline: Instant) -> Result<Beg
         | Work::Pull { .. }
         | Work::Fsync => None,
         Work::Allocate { len, .. } => {
-            admit(engine, *len).await?;
+            admit(engine, bulk.stream, *len).await?;
             None
         }
     };
@@ -243,7 +243,7 @@ pub async fn write_piece(
     part: StreamPart,
     data: Bytes,
 ) -> Result<StreamInfo, Status> {
-    admit(&engine, data.len() as u64).await?;
+    admit(&engine, stream, data.len() as u64).await?;
     let at = engine.env.wall();
     engine.sweep.write(stream, generation, part, data, at).await
 }
@@ -262,8 +262,8 @@ async fn changed(
 }
 
 /// Ask for the space of data before it is written: `NoSpace` is an answer, not an accident.
-pub(super) async fn admit(engine: &Engine, bytes: u64) -> Result<(), Status> {
-    let ask = Ask { journal_bytes: 512, stream_bytes: bytes, frees: false };
+pub(super) async fn admit(engine: &Engine, stream: Handle, bytes: u64) -> Result<(), Status> {
+    let ask = Ask { journal_bytes: 512, stream_bytes: bytes, stream: Some(stream), frees: false };
     admit_with(&engine.env, &engine.collection, &engine.lingering, ask).await.map(drop)
 }
 

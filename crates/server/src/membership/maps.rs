@@ -55,7 +55,7 @@ pub(crate) async fn change<T>(shard: &Shard, change: impl Fn(&mut ClusterMap) ->
             retire(shard, lost, &mut changes).await?;
             changes.put(keys::config("map"), map.to_bytes());
             let journal_bytes = ADDED_BYTES + present.to_bytes().len() as u64 + size_of(&changes);
-            let ask = Ask { journal_bytes, stream_bytes: 0, frees: true };
+            let ask = Ask { journal_bytes, stream_bytes: 0, stream: None, frees: true };
             admission = Some(shard.collection.admit(ask).await?);
         }
         // From here on nothing is awaited.

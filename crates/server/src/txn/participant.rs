@@ -133,7 +133,7 @@ async fn lock_and_write(
         )
     });
     let journal_bytes = 1024 * (1 + list.len() as u64) + actions::journal_bytes(&list);
-    let ask = Ask { journal_bytes, stream_bytes: 0, frees };
+    let ask = Ask { journal_bytes, stream_bytes: 0, stream: None, frees };
     let _admission = admit_with(&shard.env, &shard.collection, &shard.lingering, ask).await?;
     let identity = shard.identity();
     let wanted: Vec<(Bytes, Mode)> = list.iter().flat_map(|a| actions::locks(&identity, a)).collect();
@@ -256,7 +256,7 @@ fn keep_subfiles(list: &[Action], changes: &mut Changes) {
 /// from this one that it was committed.
 async fn commit(shard: &Rc<Shard>, tx: TxId, list: &[Action], is_shared: bool) -> Result<Lsn, Status> {
     let journal_bytes = 2048 * (1 + list.len() as u64) + actions::journal_bytes(list);
-    let ask = Ask { journal_bytes, stream_bytes: 0, frees: true };
+    let ask = Ask { journal_bytes, stream_bytes: 0, stream: None, frees: true };
     let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
     let mut loaded = Loaded::default();
     let mut changes = apply_all(shard, tx, list, &mut loaded).await?;

@@ -85,17 +85,8 @@ impl Ledger {
         self.free.get(usize::from(folder.0)).copied().unwrap_or(0)
     }
 
-    /// Bytes of an ask for the own disk, and for the streams' if they have their own.
-    fn shares(&self, ask: &Ask) -> (u64, u64) {
-        match self.streams {
-            Some(_) => (ask.journal_bytes, ask.stream_bytes),
-            None => (ask.journal_bytes.saturating_add(ask.stream_bytes), 0),
-        }
-    }
-
-    /// The free bytes that are too few for an ask, and its bytes there.
-    fn lacks(&self, ask: &Ask, reserve: u64) -> Option<(u64, u64)> {
-        let (own, streams) = self.shares(ask);
+    /// The free bytes that are too few for the bytes of an ask, and its bytes there.
+    fn lacks(&self, (own, streams): (u64, u64), reserve: u64) -> Option<(u64, u64)> {
         let is_short = |disks: &Disks, asked: u64| {
             (disks.left() < asked.saturating_add(reserve)).then_some((disks.left(), asked))
         };
@@ -158,16 +149,27 @@ impl CollectionState {
         }
     }
 
+    /// Bytes of an ask for the own disk, and for those that streams have for themselves. Files from before
+    /// there were others grow where they are.
+    fn shares(&self, ask: &Ask) -> (u64, u64) {
+        let is_own = self.files.folders().len() == 1 || ask.stream.is_some_and(|of| self.disk_of(of) == 0);
+        match is_own {
+            true => (ask.journal_bytes.saturating_add(ask.stream_bytes), 0),
+            false => (ask.journal_bytes, ask.stream_bytes),
+        }
+    }
+
     fn judge_ask(&self, ask: &Ask) -> Judged {
+        let shares = self.shares(ask);
         let mut ledger = self.ledger.borrow_mut();
         let reserve = if ask.frees { 0 } else { self.config.reserve_bytes };
-        let (left, asked) = (ledger.own.left(), ledger.shares(ask).0);
+        let (left, asked) = (ledger.own.left(), shares.0);
         let refused = |(available, asked)| Judged::Refused(StoreError::NoSpace { available, asked, reserve });
         // An operation that frees space is never refused because of an estimate: its record goes into
         // prewritten space.
         if !ask.frees {
             let unknown = ledger.sampled.is_none().then_some((left, asked));
-            if let Some(lacking) = unknown.or_else(|| ledger.lacks(ask, reserve)) {
+            if let Some(lacking) = unknown.or_else(|| ledger.lacks(shares, reserve)) {
                 return refused(lacking);
             }
         }
@@ -196,17 +198,16 @@ impl CollectionState {
 
     fn grant(self: &Rc<Self>, ask: &Ask) -> Admission {
         let room = ask.journal_bytes + GROUP_OVERHEAD;
-        let (own, streams) = {
+        let (own, streams) = self.shares(ask);
+        {
             let mut ledger = self.ledger.borrow_mut();
-            let (own, streams) = ledger.shares(ask);
             ledger.own.grant(own);
             if let Some(disks) = &mut ledger.streams {
                 disks.grant(streams);
             }
             ledger.room_outstanding += room;
             ledger.room_wanted = 0;
-            (own, streams)
-        };
+        }
         let collection = self.clone();
         Admission(Some(Box::new(move || {
             let mut ledger = collection.ledger.borrow_mut();

@@ -67,10 +67,10 @@ impl<B: Vfs> Container<B> {
         let state = self.0.state(&dir);
         // It counts as open before it is read: a removal meanwhile leaves it.
         let file = ContainerFile::new(state.clone(), rights);
-        let begun = state.begun();
+        let seen = state.seen();
         let (contents, logs) = all_together(&self.0, object, group).await?;
         let known = async {
-            state.refresh_with(contents, &logs, begun).await?;
+            state.refresh_with(contents, &logs, seen).await?;
             // The record goes first where another process deletes it: then what was read was not whole.
             self.0.record_of(object).await
         };

@@ -48,6 +48,8 @@ pub(crate) struct State<B: Vfs> {
     idle: RefCell<Vec<Idle>>,
     /// Writers that were begun or continued.
     begun: Cell<u64>,
+    /// How often the logs were read.
+    reads: Cell<u64>,
     /// Closes under way that leave the logs as they are.
     unmerged: Cell<u64>,
     /// Closed writers whose bytes are not durable yet.
@@ -84,6 +86,7 @@ impl<B: Vfs> State<B> {
             writers: RefCell::default(),
             idle: RefCell::default(),
             begun: Cell::new(0),
+            reads: Cell::new(0),
             unmerged: Cell::new(0),
             unsynced: RefCell::default(),
             losses: Cell::new(0),
@@ -133,16 +136,21 @@ impl<B: Vfs> State<B> {
         self.has_logs(contents, &logs)
     }
 
-    /// Writers that this process has begun so far.
-    pub(super) fn begun(&self) -> u64 {
-        self.begun.get()
+    /// How often this process has begun a writer, and read the logs, so far.
+    pub(super) fn seen(&self) -> (u64, u64) {
+        (self.begun.get(), self.reads.get())
     }
 
-    /// Use the logs that the members of a group read together, unless this process wrote meanwhile: what it writes
-    /// it sees at once, so it reads them itself then. `begun`: its writers before.
-    pub(super) async fn refresh_with(&self, contents: Contents, logs: &[LogFacts], begun: u64) -> Result<()> {
+    /// Use the logs that the members of a group read together, unless this process wrote or read them meanwhile:
+    /// what it writes, or has shown, it sees from then on, so it reads them itself then. `seen`: as of before.
+    pub(super) async fn refresh_with(
+        &self,
+        contents: Contents,
+        logs: &[LogFacts],
+        seen: (u64, u64),
+    ) -> Result<()> {
         let _all = self.turns.acquire(TURNS).await;
-        if self.begun.get() != begun || !self.writers.borrow().is_empty() {
+        if self.seen() != seen || !self.writers.borrow().is_empty() {
             return self.reload().await;
         }
         self.has_logs(contents, logs)
@@ -151,6 +159,7 @@ impl<B: Vfs> State<B> {
     /// These are the logs. The caller has all turns.
     fn has_logs(&self, contents: Contents, logs: &[LogFacts]) -> Result<()> {
         let index = load::index(self.object, logs)?;
+        self.reads.set(self.reads.get() + 1);
         self.clock.found(index.newest());
         self.index.replace(index);
         self.reserved.set(0);

@@ -150,7 +150,9 @@ impl<V: Vfs> MeetingPlace<'_, V> {
         let aside = format!("t.{}", crate::WriterId::draw(env));
         let aside = Name::new(aside.as_bytes()).map_err(|status| Error::new(status, "meet"))?;
         let rights = Rights::READ | Rights::WRITE;
-        let (_, _, file) = self.over.create(self.dir, &aside, self.owner, true, rights).await?;
+        // Its members trust each other with the index, so it is for one user alone, as a job is one user's.
+        let owner = Owner { mode: 0o600, ..self.owner };
+        let (_, _, file) = self.over.create(self.dir, &aside, owner, true, rights).await?;
         let written = async {
             file.write(0, Bytes::from(text.to_owned())).await?;
             file.close().await?;

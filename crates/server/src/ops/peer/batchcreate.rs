@@ -51,7 +51,7 @@ pub async fn run(
         return Err(Status::NotSupported);
     }
     loop {
-        let ask = Ask { journal_bytes: JOURNAL_BYTES, stream_bytes: 0, frees: false };
+        let ask = Ask { journal_bytes: JOURNAL_BYTES, stream_bytes: 0, stream: None, frees: false };
         let _admission = shard.collection.admit(ask).await.map_err(status_of)?;
         let key = keys::grant(asker);
         let (row, _) = look(&shard.collection, |view| view.get(&key)).await.map_err(status_of)?;

@@ -29,6 +29,8 @@ pub(crate) const LIST: &str = "stream-folders";
 const MARKER: &str = "stream-folder";
 /// Its name while it is written.
 const MARKER_NEW: &str = "stream-folder.new";
+/// Name of a folder's lock, held by the running server.
+const LOCK: &str = "lock";
 /// Most folders.
 pub(crate) const FOLDERS_MAX: usize = 256;
 /// Longest list, and longest marker.
@@ -77,22 +79,46 @@ pub(crate) async fn open(
     config: &CollectionConfig,
     kept: &mut Kept,
 ) -> Result<Vec<PathBuf>, StoreError> {
-    let mut listed = read_list(env, &config.dir).await?;
+    let own = config.dir.join(super::super::STREAMS);
+    let known = read_list(env, &config.dir).await?;
+    if known.is_none() && kept.has_folders {
+        return Err(StoreError::Damaged(format!(
+            "{} is not there: it says which stream folders the store has; bring it back from a copy",
+            config.dir.join(LIST).display()
+        )));
+    }
+    let is_new = known.is_none();
+    let mut listed = known.unwrap_or_default();
     let before = listed.clone();
-    let mut new = Vec::new();
+    let (mut new, mut found) = (Vec::<PathBuf>::new(), Vec::<FolderNumber>::new());
     for path in &config.stream_folders {
+        if new.contains(path) {
+            return Err(StoreError::Refused(format!("`streams` names {} twice", path.display())));
+        }
         match read_marker(env, path).await? {
             None => new.push(path.clone()),
             Some(marker) => match listed.iter_mut().find(|one| one.marker(kept) == marker) {
-                Some(one) => one.path.clone_from(path),
+                Some(one) if found.contains(&one.number) => return Err(twice(one, path)),
+                Some(one) => {
+                    found.push(one.number);
+                    one.path.clone_from(path);
+                }
                 // A start ended between the marker and the list.
                 None if is_ours(&marker, kept) && is_without_files(env, path).await => new.push(path.clone()),
-                None => return Err(foreign(path, &marker)),
+                None => return Err(foreign(path, &marker, kept)),
             },
         }
     }
     for one in &listed {
         check_listed(env, one, kept, config).await?;
+        lock(env, &one.path).await?;
+    }
+    if !(listed.is_empty() && new.is_empty()) {
+        // So that it is none of the others by another path.
+        lock(env, &own).await?;
+    }
+    if !new.is_empty() && is_new {
+        write_list(env, &config.dir, &[]).await?;
     }
     if !new.is_empty() && !kept.has_folders {
         kept.has_folders = true;
@@ -104,11 +130,38 @@ pub(crate) async fn open(
     if listed != before {
         write_list(env, &config.dir, &listed).await?;
     }
-    let own = config.dir.join(super::super::STREAMS);
     Ok(std::iter::once(own).chain(listed.into_iter().map(|one| one.path)).collect())
 }
 
-fn foreign(path: &Path, marker: &str) -> StoreError {
+/// Lock a folder of streams' files until this environment ends: it is in use once, by whatever path.
+async fn lock(env: &Env, folder: &Path) -> Result<(), StoreError> {
+    env.lock(folder.join(LOCK)).await.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => StoreError::Refused(format!(
+            "{} is in use by another server, or `streams` names it by two paths: name each folder once",
+            folder.display()
+        )),
+        _ => StoreError::io(format!("locking {}", folder.display()), &error),
+    })
+}
+
+fn twice(one: &Listed, path: &Path) -> StoreError {
+    StoreError::Refused(format!(
+        "{} and {} are both stream folder {}: one of them is a copy; take the older one out of `streams`",
+        one.path.display(),
+        path.display(),
+        one.number.0
+    ))
+}
+
+fn foreign(path: &Path, marker: &str, kept: &Kept) -> StoreError {
+    if is_ours(marker, kept) {
+        return StoreError::Foreign(format!(
+            "{} holds stream files of this server that its store's list does not name ({}): keep it, and name another folder in \
+             `streams`",
+            path.display(),
+            marker.trim_end()
+        ));
+    }
     StoreError::Foreign(format!(
         "{} holds the stream files of another store ({}): name another folder in `streams`, or empty it",
         path.display(),
@@ -134,7 +187,7 @@ async fn check_listed(
     let marker = one.marker(kept);
     match read_marker(env, &one.path).await? {
         Some(found) if found == marker => {}
-        Some(found) => return Err(foreign(&one.path, &found)),
+        Some(found) => return Err(foreign(&one.path, &found, kept)),
         None => {
             return Err(StoreError::Missing(format!(
                 "stream folder {number}, {path}, has no file `{MARKER}`: its disk is not mounted, or was lost: mount it, or bring \
@@ -161,7 +214,7 @@ async fn add(
         return Err(StoreError::Refused(format!("more than {FOLDERS_MAX} stream folders: name fewer")));
     }
     let text = path.to_str().filter(|text| !text.contains('\n'));
-    if text.is_none() || path == config.dir {
+    if text.is_none() || path.starts_with(&config.dir) || config.dir.starts_with(&path) {
         return Err(StoreError::Refused(format!(
             "{} cannot be a stream folder: name a folder of its own, by a path in UTF-8",
             path.display()
@@ -183,21 +236,34 @@ async fn add(
     env.create_dir(path.clone()).await.map_err(error)?;
     let entries = env.list(path.clone()).await.map_err(error)?;
     let is_known =
-        |name: &str| [NOT_OURS, MARKER, MARKER_NEW].contains(&name) || StreamFiles::is_folder(name);
+        |name: &str| [NOT_OURS, MARKER, MARKER_NEW, LOCK].contains(&name) || StreamFiles::is_folder(name);
     let stranger = entries.iter().find(|entry| !is_known(&entry.name));
-    // A start that ended here before may have left our folders, without a file in them.
-    if stranger.is_none() && !is_without_files(env, &path).await {
-        return Err(StoreError::Refused(format!(
-            "{} has files of streams and no marker of a store: name an empty folder in `streams`",
-            path.display()
-        )));
-    }
     if let Some(entry) = stranger {
         return Err(StoreError::Refused(format!(
             "{} is not empty (it holds `{}`): name an empty folder in `streams`",
             path.display(),
             entry.name
         )));
+    }
+    // Another server may have the same wish: from here on it sees the lock.
+    lock(env, &path).await?;
+    if let Some(marker) = read_marker(env, &path).await?
+        && !is_ours(&marker, kept)
+    {
+        return Err(foreign(&path, &marker, kept));
+    }
+    // A start that ended here before may have left our folders, without a file in them.
+    if !is_without_files(env, &path).await {
+        return Err(StoreError::Refused(format!(
+            "{} has files of streams and no marker of a store: name an empty folder in `streams`",
+            path.display()
+        )));
+    }
+    if let (Ok(there), Ok(own)) = (env.space(&path).await, env.space(&config.dir).await)
+        && there.disk == own.disk
+        && own.disk != 0
+    {
+        tracing::warn!(path = %path.display(), "a new stream folder is on the store's disk: is its own disk mounted?");
     }
     let number = FolderNumber(listed.iter().map(|one| one.number.0).max().unwrap_or(0) + 1);
     let one = Listed { number, id: env.random_u64(), path: path.clone() };
@@ -238,11 +304,11 @@ async fn read_marker(env: &Env, folder: &Path) -> Result<Option<String>, StoreEr
     read_text(env, &folder.join(MARKER)).await
 }
 
-/// The list: a line for each folder, and the CRC-32C of those lines.
-async fn read_list(env: &Env, dir: &Path) -> Result<Vec<Listed>, StoreError> {
+/// The list, if there is one: a line for each folder, and the CRC-32C of those lines.
+async fn read_list(env: &Env, dir: &Path) -> Result<Option<Vec<Listed>>, StoreError> {
     let path = dir.join(LIST);
-    let Some(text) = read_text(env, &path).await? else { return Ok(Vec::new()) };
-    parse_list(&text).ok_or_else(|| {
+    let Some(text) = read_text(env, &path).await? else { return Ok(None) };
+    parse_list(&text).map(Some).ok_or_else(|| {
         StoreError::Damaged(format!("{}, the list of stream folders, is damaged", path.display()))
     })
 }

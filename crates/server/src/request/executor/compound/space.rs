@@ -10,8 +10,12 @@ use shoal_store::Ask;
 
 /// Space to ask for before a group runs: generous, and given back when it has ended.
 pub(super) fn ask_for(ops: &[Op]) -> Ask {
-    let mut ask =
-        Ask { journal_bytes: 1024 + limits::KEPT_REPLY_BYTES_MAX as u64, stream_bytes: 0, frees: true };
+    let mut ask = Ask {
+        journal_bytes: 1024 + limits::KEPT_REPLY_BYTES_MAX as u64,
+        stream_bytes: 0,
+        stream: None,
+        frees: true,
+    };
     for op in ops {
         let facts = ops::of(op);
         ask.journal_bytes += 2048 + (facts.journal_bytes)(op);
