@@ -678,6 +678,7 @@ impl Contents {
         }
         if begins_cut && tells && are_end_and_beginnings(&all, bytes)
             || all.iter().any(|own| shows_its_place(own, read.content, &run))
+            || self.is_before_an_append(&run, read)
         {
             return true;
         }
@@ -689,6 +690,23 @@ impl Contents {
         windows.filter(|window| window.len() >= BEGINNING).any(|window| {
             let begun = window.start == 0;
             are_pieces(&all, &read.content[window], begun)
+        })
+    }
+
+    /// Whether a run is of an append without a place that ends where another one, which has a place, begins:
+    /// that one went to the end of the file, which this one had made.
+    fn is_before_an_append(&self, run: &Range<usize>, read: &Read<'_>) -> bool {
+        let at = read.from + run.start as u64;
+        let floating = self.acts.iter().filter(|act| act.called < read.returned && act.floats());
+        floating.into_iter().any(|act| {
+            let later = self.acts.iter().filter(|next| next.kind == "append" && next.called >= act.called);
+            let places = later.filter_map(|next| next.base?.checked_sub(act.len));
+            places.into_iter().any(|place| {
+                let Some(skipped) = at.checked_sub(place) else { return false };
+                let own = filled(act.tag, 0, act.len as usize);
+                let own = own.get(skipped as usize..).unwrap_or_default();
+                own.starts_with(&read.content[run.clone()])
+            })
         })
     }
 

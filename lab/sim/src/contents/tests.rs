@@ -253,6 +253,22 @@ fn a_single_byte_of_an_append_is_its_own_where_a_longer_piece_shows_the_place() 
     assert!(foreign != later[200] && judge(foreign, &own[300..]).is_err());
 }
 
+#[test]
+fn a_single_byte_of_an_append_is_its_own_where_the_next_append_begins_at_its_end() {
+    let mut file = contents(&[write(10, 20, 0, 100)]);
+    file.begin(append(30, 500));
+    let next = file.begin(append(40, 50));
+    file.appended(next, 600, (50, cut(0), Held::Kernel), false).unwrap();
+    file.begin(write(60, 70, 100, 300));
+    file.begin(write(60, 70, 301, 650));
+    let (old, own, later) = (filled(11, 0, 100), filled(31, 0, 500), filled(61, 100, 550));
+    let judge =
+        |byte: u8| file.judge(&read(80, 0, 700, &[&old[..], &later[..200], &[byte], &later[201..]].concat()));
+    assert!(judge(own[200]).is_ok());
+    let foreign = own[199];
+    assert!(foreign != own[200] && foreign != later[200] && judge(foreign).is_err(), "another byte of it");
+}
+
 /// Whether the checker rejects bytes that were never written.
 fn is_plain(tag: u64, len: usize) -> bool {
     !filled(tag, 0, len).contains(&0)
