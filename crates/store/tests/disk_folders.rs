@@ -227,8 +227,8 @@ fn a_folder_that_is_named_twice_by_whatever_path_is_refused_and_once_it_serves()
     let alias = site.0.path().join("alias/demo");
     let words = site.refusal(&[one.clone(), alias]).to_string();
     assert!(words.contains("two paths"), "{words}");
-    // The store's own folder, by name and by an alias.
-    for own in ["store", "store/streams", "store/other"] {
+    // The store's own folder, what is in it, and a folder in another one.
+    for own in ["store", "store/streams", "store/other", "disk1/demo/00"] {
         let refused = site.refusal(&[one.clone(), site.0.path().join(own)]);
         assert!(matches!(refused, StoreError::Refused(_)), "{own}: {refused}");
     }
@@ -249,6 +249,35 @@ fn of_a_folder_and_its_copy_neither_is_taken_silently() {
         assert!(words.contains("copy"), "{words}");
     }
     site.serve(&[one], async |_, store| all_there(&store, 0..FILES).await);
+}
+
+#[test]
+fn an_older_copy_of_a_folder_is_refused_and_gone_on_with_only_by_word() {
+    let site = Site::new();
+    let (one, old) = (site.disk(1), site.0.path().join("old"));
+    site.serve(std::slice::from_ref(&one), async |_, store| make(&store, 0..FILES).await);
+    std::fs::create_dir(&old).unwrap();
+    common::copy(&one, &old);
+    site.serve(&[], async |_, store| {
+        for n in 0..FILES {
+            write(&store, handle(n), 80_000, content(n)).await;
+            store.fsync(handle(n)).await.unwrap();
+        }
+    });
+    std::fs::rename(&one, site.0.path().join("new")).unwrap();
+    std::fs::rename(&old, &one).unwrap();
+    for named in [std::slice::from_ref(&one), &[]] {
+        let words = site.refusal(named).to_string();
+        assert!(words.contains("stream folder 1") && words.contains("older copy"), "{words}");
+    }
+    let marker = one.join("stream-folder");
+    let text = std::fs::read_to_string(&marker).unwrap();
+    std::fs::write(&marker, text.replace("starts 1", "starts 2")).unwrap();
+    site.serve(&[], async |_, _| ());
+    // The newest one is refused then, too.
+    std::fs::rename(&one, &old).unwrap();
+    std::fs::rename(site.0.path().join("new"), &one).unwrap();
+    assert!(site.refusal(&[]).to_string().contains("older copy"));
 }
 
 #[test]

@@ -12,7 +12,9 @@
 //!
 //! **A folder of the list without its marker is refused**: its disk is not mounted, or another one is. A
 //! folder is added only while all of the list are there, so an empty mount point is never taken for a new
-//! folder. A folder may move to another path: its id is what counts.
+//! folder. A folder may move to another path: its id is what counts. **One that was used last at an earlier
+//! start than the list says is an older copy**, and refused: its files may lack what was synced since. Each
+//! start is counted in the markers first, and then in the list.
 
 use super::super::identity::{self, Kept};
 use super::files::StreamFiles;
@@ -47,11 +49,20 @@ pub(crate) struct FolderNumber(pub u16);
 struct Listed {
     number: FolderNumber,
     id: u64,
+    /// Starts of the server that have used it.
+    starts: u64,
     path: PathBuf,
 }
 
+/// What a folder says of itself.
+struct Marker {
+    /// Whose it is, which number and id.
+    line: String,
+    starts: u64,
+}
+
 impl Listed {
-    /// The content of its marker.
+    /// The first line of its marker.
     fn marker(&self, kept: &Kept) -> String {
         format!("shoal stream folder {} {:016x}{}", self.number.0, self.id, owner(kept))
     }
@@ -89,7 +100,6 @@ pub(crate) async fn open(
     }
     let is_new = known.is_none();
     let mut listed = known.unwrap_or_default();
-    let before = listed.clone();
     let (mut new, mut found) = (Vec::<PathBuf>::new(), Vec::<FolderNumber>::new());
     for path in &config.stream_folders {
         if new.contains(path) {
@@ -97,21 +107,20 @@ pub(crate) async fn open(
         }
         match read_marker(env, path).await? {
             None => new.push(path.clone()),
-            Some(marker) => match listed.iter_mut().find(|one| one.marker(kept) == marker) {
+            Some(Marker { line, .. }) => match listed.iter_mut().find(|one| one.marker(kept) == line) {
                 Some(one) if found.contains(&one.number) => return Err(twice(one, path)),
                 Some(one) => {
                     found.push(one.number);
                     one.path.clone_from(path);
                 }
                 // A start ended between the marker and the list.
-                None if is_ours(&marker, kept) && is_without_files(env, path).await => new.push(path.clone()),
-                None => return Err(foreign(path, &marker, kept)),
+                None if is_ours(&line, kept) && is_without_files(env, path).await => new.push(path.clone()),
+                None => return Err(foreign(path, &line, kept)),
             },
         }
     }
-    for one in &listed {
-        check_listed(env, one, kept, config).await?;
-        lock(env, &one.path).await?;
+    for one in &mut listed {
+        lock_listed(env, one, kept, config).await?;
     }
     if !(listed.is_empty() && new.is_empty()) {
         // So that it is none of the others by another path.
@@ -127,7 +136,11 @@ pub(crate) async fn open(
     for path in new {
         add(env, &mut listed, path, kept, config).await?;
     }
-    if listed != before {
+    if !listed.is_empty() {
+        for one in &mut listed {
+            one.starts += 1;
+            write_marker(env, one, kept).await?;
+        }
         write_list(env, &config.dir, &listed).await?;
     }
     Ok(std::iter::once(own).chain(listed.into_iter().map(|one| one.path)).collect())
@@ -169,10 +182,10 @@ fn foreign(path: &Path, marker: &str, kept: &Kept) -> StoreError {
     ))
 }
 
-/// A folder of the list has its marker and all its parts.
-async fn check_listed(
+/// A folder of the list has its marker and all its parts, is the newest, and is used here alone.
+async fn lock_listed(
     env: &Env,
-    one: &Listed,
+    one: &mut Listed,
     kept: &Kept,
     config: &CollectionConfig,
 ) -> Result<(), StoreError> {
@@ -185,22 +198,31 @@ async fn check_listed(
         )));
     }
     let marker = one.marker(kept);
+    let starts = one.starts;
     match read_marker(env, &one.path).await? {
-        Some(found) if found == marker => {}
-        Some(found) => return Err(foreign(&one.path, &found, kept)),
+        Some(found) if found.line != marker => return Err(foreign(&one.path, &found.line, kept)),
+        Some(found) if found.starts < starts => {
+            return Err(StoreError::Refused(format!(
+                "stream folder {number}, {path}, is an older copy: it was used last at start {} of this server, and there have been \
+                 {starts}; what was synced since is not in it: bring the newest one back (to go on with this one, and to give up \
+                 what it lacks: write `starts {starts}` as the second line of {path}/{MARKER})",
+                found.starts
+            )));
+        }
+        Some(found) => one.starts = found.starts,
         None => {
             return Err(StoreError::Missing(format!(
                 "stream folder {number}, {path}, has no file `{MARKER}`: its disk is not mounted, or was lost: mount it, or bring \
-                 it back from a copy (to give up the bytes of larger files that were in it: write the line `{}` to \
-                 {path}/{MARKER}, and make the folders 00 to ff beside)",
+                 it back from a copy (to give up the bytes of larger files that were in it: write the lines `{}` and \
+                 `starts {starts}` to {path}/{MARKER}, and make the folders 00 to ff beside)",
                 marker.trim_end()
             )));
         }
     }
-    match StreamFiles::missing_folder(env, &one.path).await {
-        None => Ok(()),
-        Some(missing) => Err(super::super::open::lost_folder(&missing)),
+    if let Some(missing) = StreamFiles::missing_folder(env, &one.path).await {
+        return Err(super::super::open::lost_folder(&missing));
     }
+    lock(env, &one.path).await
 }
 
 async fn add(
@@ -214,6 +236,15 @@ async fn add(
         return Err(StoreError::Refused(format!("more than {FOLDERS_MAX} stream folders: name fewer")));
     }
     let text = path.to_str().filter(|text| !text.contains('\n'));
+    let is_inside = |one: &Listed| one.path.starts_with(&path) || path.starts_with(&one.path);
+    if let Some(other) = listed.iter().find(|one| is_inside(one)) {
+        return Err(StoreError::Refused(format!(
+            "{} and stream folder {}, {}, lie one in the other: name folders apart",
+            path.display(),
+            other.number.0,
+            other.path.display()
+        )));
+    }
     if text.is_none() || path.starts_with(&config.dir) || config.dir.starts_with(&path) {
         return Err(StoreError::Refused(format!(
             "{} cannot be a stream folder: name a folder of its own, by a path in UTF-8",
@@ -247,10 +278,10 @@ async fn add(
     }
     // Another server may have the same wish: from here on it sees the lock.
     lock(env, &path).await?;
-    if let Some(marker) = read_marker(env, &path).await?
-        && !is_ours(&marker, kept)
+    if let Some(Marker { line, .. }) = read_marker(env, &path).await?
+        && !is_ours(&line, kept)
     {
-        return Err(foreign(&path, &marker, kept));
+        return Err(foreign(&path, &line, kept));
     }
     // A start that ended here before may have left our folders, without a file in them.
     if !is_without_files(env, &path).await {
@@ -266,9 +297,9 @@ async fn add(
         tracing::warn!(path = %path.display(), "a new stream folder is on the store's disk: is its own disk mounted?");
     }
     let number = FolderNumber(listed.iter().map(|one| one.number.0).max().unwrap_or(0) + 1);
-    let one = Listed { number, id: env.random_u64(), path: path.clone() };
+    let one = Listed { number, id: env.random_u64(), starts: 0, path: path.clone() };
     StreamFiles::make_folders(env, &path).await.map_err(error)?;
-    env.replace_file(&path.join(MARKER), Bytes::from(one.marker(kept))).await.map_err(error)?;
+    write_marker(env, &one, kept).await?;
     if let Some(parent) = path.parent() {
         env.sync_dir(parent.to_path_buf()).await.map_err(error)?;
     }
@@ -300,8 +331,21 @@ async fn read_text(env: &Env, path: &Path) -> Result<Option<String>, StoreError>
     }
 }
 
-async fn read_marker(env: &Env, folder: &Path) -> Result<Option<String>, StoreError> {
-    read_text(env, &folder.join(MARKER)).await
+async fn read_marker(env: &Env, folder: &Path) -> Result<Option<Marker>, StoreError> {
+    let text = read_text(env, &folder.join(MARKER)).await?;
+    Ok(text.map(|text| {
+        let mut lines = text.lines();
+        let line = lines.next().unwrap_or_default();
+        let starts = lines.next().and_then(|line| line.strip_prefix("starts ")?.parse().ok());
+        Marker { line: format!("{line}\n"), starts: starts.unwrap_or(0) }
+    }))
+}
+
+async fn write_marker(env: &Env, one: &Listed, kept: &Kept) -> Result<(), StoreError> {
+    let path = one.path.join(MARKER);
+    let text = format!("{}starts {}\n", one.marker(kept), one.starts);
+    let written = env.replace_file(&path, Bytes::from(text)).await;
+    written.map_err(|error| StoreError::io(format!("writing {}", path.display()), &error))
 }
 
 /// The list, if there is one: a line for each folder, and the CRC-32C of those lines.
@@ -320,7 +364,10 @@ async fn write_list(env: &Env, dir: &Path, listed: &[Listed]) -> Result<(), Stor
 }
 
 fn list_text(listed: &[Listed]) -> String {
-    let line = |one: &Listed| format!("{} {:016x} {}\n", one.number.0, one.id, one.path.display());
+    let line = |one: &Listed| {
+        let Listed { number, id, starts, path } = one;
+        format!("{} {id:016x} {starts} {}\n", number.0, path.display())
+    };
     let lines: String = listed.iter().map(line).collect();
     format!("{lines}crc {:08x}\n", crc32c::crc32c(lines.as_bytes()))
 }
@@ -331,10 +378,11 @@ fn parse_list(text: &str) -> Option<Vec<Listed>> {
         return None;
     }
     let parse = |(at, line): (usize, &str)| {
-        let mut words = line.splitn(3, ' ');
+        let mut words = line.splitn(4, ' ');
         let number = words.next()?.parse::<u16>().ok().filter(|number| usize::from(*number) == at + 1)?;
         let id = u64::from_str_radix(words.next()?, 16).ok()?;
-        Some(Listed { number: FolderNumber(number), id, path: PathBuf::from(words.next()?) })
+        let starts = words.next()?.parse().ok()?;
+        Some(Listed { number: FolderNumber(number), id, starts, path: PathBuf::from(words.next()?) })
     };
     lines.lines().enumerate().map(parse).collect()
 }
@@ -369,6 +417,7 @@ mod tests {
         let one = |number, path: &str| Listed {
             number: FolderNumber(number),
             id: 7 * u64::from(number),
+            starts: 5,
             path: PathBuf::from(path),
         };
         vec![one(1, "/disk one/a"), one(2, "/disk2")]
