@@ -54,7 +54,7 @@ struct Listed {
     path: PathBuf,
 }
 
-/// What a folder says of itself.
+/// The content of a folder's marker.
 struct Marker {
     /// Whose it is, which number and id.
     line: String,
