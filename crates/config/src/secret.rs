@@ -198,7 +198,11 @@ pub(crate) fn check_private(path: &Path) -> Result<()> {
 /// Write a whole file under a temporary name and rename it into place, durably. The remains of an interrupted
 /// write under that name are removed first: they may have another mode, or be a link.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<()> {
-    let beside = path.with_extension("new");
+    // No other file's name, nor another process's: key files are named by their keys.
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}.new", std::process::id()));
+    let beside = path.with_file_name(name);
     let write = || -> std::io::Result<()> {
         match std::fs::remove_file(&beside) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -230,7 +234,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key.lab");
         // The remains of a write that was interrupted: readable by others, then a link to elsewhere.
-        let (beside, elsewhere) = (folder.path().join("key.new"), folder.path().join("elsewhere"));
+        let beside = folder.path().join(format!(".key.lab.{}.new", std::process::id()));
+        let elsewhere = folder.path().join("elsewhere");
         std::fs::write(&beside, "").unwrap();
         std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o644)).unwrap();
         named().save(&path).unwrap();
@@ -238,6 +243,11 @@ mod tests {
         std::os::unix::fs::symlink(&elsewhere, &beside).unwrap();
         named().save(&path).unwrap();
         assert!(!elsewhere.exists() && !path.is_symlink());
+        // A key whose name looks like that of a file that is being written.
+        let other = folder.path().join("key.lab.new");
+        named().save(&other).unwrap();
+        named().save(&path).unwrap();
+        assert!(other.exists());
 
         let read = KeyFile::load(&path).unwrap();
         assert_eq!(read.id().unwrap(), MountKeyId(0xa3));

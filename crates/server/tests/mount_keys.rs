@@ -243,6 +243,42 @@ fn a_session_is_not_gone_on_with_by_the_holder_of_another_key() {
 }
 
 #[test]
+fn a_holder_of_another_key_that_states_a_clients_id_has_none_of_its_locks() {
+    run(|env| async move {
+        let cluster = with_admin_key(&env, 1).await;
+        let readers = key(LAB, "lab", KeyLimits::READ_ONLY);
+        assert_eq!(set(&cluster, 0, readers).await, Status::Ok);
+        let mut first = cluster.client(0).await;
+        let object = handle_of(&first.change(vec![create(Handle::ROOT, &name("file"))]).await);
+        let (owner, range, kind) = (LockOwner(5), LockRange::ALL, LockKind::Exclusive);
+        let lock = Op::Lock { object, owner, range, kind, pid: 1, call: 2, wait: false, wait_ms: 0 };
+        assert_eq!(first.ask(vec![lock]).await.status, Status::Ok);
+        // With the id of the client that has the lock, and the owner of the lock.
+        let stated = Wish::default().client.0[0];
+        let mut liar = Raw::attach(&cluster, 0, holder(&cluster, LAB, stated)).await.unwrap();
+        assert_eq!(liar.ask(vec![Op::Unlock { object, owner, range }]).await.status, Status::Ok);
+        let held = liar.ask(vec![Op::Getlk { object, owner: LockOwner(9), range, kind }]).await;
+        assert!(matches!(held.answers.0[..], [Answer::Holder { holder: Some(_) }]), "{held:?}");
+        // It knows its own locks by the id that it states.
+        let shared = Op::Lock {
+            object,
+            owner,
+            range,
+            kind: LockKind::Shared,
+            pid: 1,
+            call: 3,
+            wait: false,
+            wait_ms: 0,
+        };
+        assert_eq!(first.ask(vec![Op::Unlock { object, owner, range }]).await.status, Status::Ok);
+        assert_eq!(liar.ask(vec![shared]).await.status, Status::Ok);
+        let held = liar.ask(vec![Op::Getlk { object, owner: LockOwner(9), range, kind }]).await;
+        let Answer::Holder { holder: Some(own) } = &held.answers.0[0] else { panic!("{held:?}") };
+        assert_eq!(own.client, Wish::default().client);
+    });
+}
+
+#[test]
 fn a_second_key_of_a_name_and_hostile_names_are_refused_and_a_repeated_request_is_not() {
     run(|env| async move {
         let cluster = with_admin_key(&env, 2).await;

@@ -85,6 +85,8 @@ struct Inner {
     next_tag: Cell<u64>,
     /// Peers whose maps are to be merged with this server's, with the epochs that they reported.
     told_epochs: RefCell<BTreeMap<ServerId, u32>>,
+    /// The version of the protocol that each peer spoke last.
+    versions: RefCell<BTreeMap<ServerId, u16>>,
 }
 
 /// The peers of a shard.
@@ -124,6 +126,7 @@ impl Peers {
             drawn: RefCell::default(),
             next_tag: Cell::new(1),
             told_epochs: RefCell::default(),
+            versions: RefCell::default(),
         });
         Peers { inner, epoch_told: Notify::default() }
     }
@@ -408,6 +411,11 @@ impl Peers {
         }
     }
 
+    /// A peer that spoke an older version of the protocol than this one when it was met last.
+    pub fn older_than(&self, version: u16) -> Option<ServerId> {
+        self.inner.versions.borrow().iter().find(|(_, spoken)| **spoken < version).map(|(server, _)| *server)
+    }
+
     /// This server's own data for a peer.
     fn own(&self, identity: &crate::shard::Identity, to: ServerId) -> Own {
         let collection = &self.inner.collection;
@@ -498,7 +506,8 @@ impl Peers {
             let _turn = link.greeting.0.acquire(1).await;
             let own = self.own(&identity, server);
             match introduce(&self.inner.env, &identity, own, server, name, parts).await {
-                Ok((line, epoch)) => {
+                Ok((line, epoch, version)) => {
+                    self.inner.versions.borrow_mut().insert(server, version);
                     let present = self.inner.identity.borrow().clone();
                     if present.map.server(server).is_some_and(|now| now.succeeds(info)) {
                         line.end();

@@ -122,6 +122,8 @@ pub struct Session {
     is_recovered: bool,
     /// The mount key of its client; none: an administrator's, or not known since a restart.
     pub key: Cell<Option<MountKeyId>>,
+    /// The id that its client states: of a mount key with a name, not the one that it has here.
+    pub stated: Cell<ClientId>,
     /// That key was revoked, and the end of this session has begun.
     pub is_revoked: Cell<bool>,
     /// Its present connection.
@@ -154,6 +156,7 @@ impl Session {
             known: Cell::new(known),
             is_recovered: !known,
             key: Cell::default(),
+            stated: Cell::new(client),
             is_revoked: Cell::default(),
             line: RefCell::default(),
             heard: Cell::new(now),

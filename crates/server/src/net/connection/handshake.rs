@@ -135,15 +135,20 @@ pub async fn greet(
     challenge.prove(&key, &identity.keys.server, &hello);
     line.send(FrameKind::Challenge, 0, &challenge, &[]);
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
-    let attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
+    let mut attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
     let proof = Proof { attach: &attach, hello: &hello, challenge: &challenge, mount };
     let admitted = proof.admits(&identity)?;
     line.admitted.set(admitted);
+    let stated = attach.client;
+    if let Some(key) = admitted.mount {
+        attach.client = client_of_key(&identity.keys.server, key.id, stated);
+    }
     if attach.collection != identity.collection {
         let words = format!("this server holds collection {} of the file system", identity.collection);
         return Err(Refused::new(Status::BadCollection, words));
     }
     let session = attach_session(shard, &attach, &line).await?;
+    session.stated.set(stated);
     shard.is_set_aside()?;
     // It may have been revoked while the session was looked for.
     if let Some(key) = admitted.mount {
@@ -160,6 +165,19 @@ pub async fn greet(
     };
     line.send(FrameKind::Attached, 0, &attached, &[]);
     Ok(Greeting { shard: shard.clone(), session, line })
+}
+
+/// The client that a holder of a mount key is here. A client's id is no secret, and each client states its
+/// own. So one id with two keys is two clients, and neither has sessions, locks or open files of the other.
+/// All servers derive the same.
+fn client_of_key(servers: &SecretKey, key: MountKeyId, stated: ClientId) -> ClientId {
+    if key == MountKeyId::FIRST || stated == ClientId::ANYONE {
+        return stated;
+    }
+    let hash = servers.mac("the client of a mount key", &[&key.0.to_le_bytes(), &stated.0]);
+    let mut id = [0; 16];
+    id.copy_from_slice(&hash[..16]);
+    ClientId(id)
 }
 
 /// The mount key by which a client was let in, and its limits.
@@ -376,7 +394,7 @@ pub struct Own {
 
 /// A peer's side: introduce this server to another.
 ///
-/// The connection, and the epoch of the other's map.
+/// The connection, the epoch of the other's map, and the version of the protocol that both speak.
 ///
 /// `OtherStore` is the verdict of a peer that may judge. One with an older map may not: it does not know
 /// which stores were given up since; that this server's store was given up (`Forbidden`) counts always. Where
@@ -391,7 +409,7 @@ pub async fn introduce(
     server: ServerId,
     name: &str,
     parts: (&mut Reader, &mut Writer, &mut Frames),
-) -> Result<(Rc<Line>, u32), Refused> {
+) -> Result<(Rc<Line>, u32, u16), Refused> {
     let (reader, writer, frames) = parts;
     let line = Line::new(name.to_owned(), VERSIONS.1);
     let (hello, challenge) =
@@ -417,7 +435,7 @@ pub async fn introduce(
     let attached: Result<Attached, Refused> = expect(reader, frames, FrameKind::Attached).await;
     let epoch = identity.map.epoch;
     match (attached, fits) {
-        (Ok(attached), fits) => fits.map(|()| (line, attached.map_epoch)),
+        (Ok(attached), fits) => fits.map(|()| (line, attached.map_epoch, challenge.version)),
         // A store that was given up stays so, whatever the peer does not know else.
         (Err(refused), _) if refused.status == Status::Forbidden => {
             Err(Refused::new(Status::OtherStore, refused.words))

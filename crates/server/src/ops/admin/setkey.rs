@@ -8,6 +8,7 @@ use crate::data::status_of;
 use crate::membership::maps;
 use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
+use shoal_proto::message::VERSION_OF_NAMED_KEYS;
 use shoal_proto::{Answer, ClusterMap, MountKey, MountKeyId, Status};
 use std::rc::Rc;
 
@@ -18,12 +19,17 @@ pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Setkey { key } => run
 ///
 /// # Errors
 /// `NotSupported`: one key has all roles here, so its holders could make every other key; or the first key is
-/// to be revoked, and without an admin key nothing could be managed then. As [`ClusterMap::set_key`].
+/// to be revoked, and without an admin key nothing could be managed then. `BadVersion`: another server cannot
+/// read a map with named keys, and neither can clients of its version. As [`ClusterMap::set_key`].
 pub async fn run(shard: &Rc<Shard>, key: MountKey) -> Result<Answer, Status> {
     let identity = shard.identity();
     let manages = key.id == MountKeyId::FIRST && identity.keys.admin.is_none();
     if identity.keys.is_shared() || manages {
         return Err(Status::NotSupported);
+    }
+    if let Some(server) = shard.peers.older_than(VERSION_OF_NAMED_KEYS) {
+        tracing::warn!(%server, "it speaks no protocol with named mount keys: update it before keys are added or revoked");
+        return Err(Status::BadVersion);
     }
     let is_new = maps::change(shard, |map| map.set_key(&key)).await.map_err(status_of)??;
     if is_new {

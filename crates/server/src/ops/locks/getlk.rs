@@ -14,7 +14,15 @@ const WAIT: Duration = Duration::from_secs(5);
 /// Its facts.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, asker| Getlk { object, owner, range, kind } => {
     let by = Locker { client: client_of(asker)?, owner };
-    run(shard, &Wanted { file: object, by, range, kind, pid: 0, call: 0 }).await
+    let mut answer = run(shard, &Wanted { file: object, by, range, kind, pid: 0, call: 0 }).await?;
+    if let Answer::Holder { holder: Some(holder) } = &mut answer
+        && holder.client == by.client
+        && let Some(session) = shard.sessions.of_client(by.client).first()
+    {
+        // It knows itself by the id that it states.
+        holder.client = session.stated.get();
+    }
+    Ok(answer)
 }));
 
 /// Look.

@@ -259,6 +259,10 @@ fn words(error: &Error, keys: &[MountKey]) -> anyhow::Error {
             "the servers have no keys of their own for this: stop them and run `shoal key split` (it gives servers and administrators \
              theirs), then add or revoke mount keys"
         ),
+        Status::BadVersion => anyhow!(
+            "another server cannot read named keys yet, and mounts of its version would be refused: update all servers and clients, \
+             then add or revoke mount keys"
+        ),
         _ => anyhow!(error.clone()),
     }
 }
