@@ -136,7 +136,7 @@ fn data_of_a_newer_version_is_refused_and_kept() {
     with_checksum(&mut newer);
     std::fs::write(&path, newer).unwrap();
     let before = listing(&home.path("data/server-0"));
-    let words = ["demo/collection", "version 9", "versions up to 2", "use the program that wrote it"];
+    let words = ["demo/collection", "version 9", "versions up to 3", "use the program that wrote it"];
     refused(&["up", &data], &words);
     assert_untouched(&before, &listing(&home.path("data/server-0")));
     std::fs::write(&path, good).unwrap();
