@@ -45,7 +45,7 @@ pub(super) async fn names_of<B: Vfs>(shared: &Shared<B>, container: Handle) -> R
     Ok(last.unwrap_or_default())
 }
 
-/// What these names say.
+/// The facts in these names.
 pub(super) async fn contents_of<B: Vfs>(
     shared: &Shared<B>,
     container: Handle,

@@ -24,7 +24,7 @@ pub enum IndexDesign {
     Parallel,
 }
 
-/// What a user says of containers in a directory.
+/// A user's settings for containers in a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ContainerSettings {
     /// Further directories for files and logs.

@@ -11,9 +11,10 @@
 //!                  <- welcome, when all are here
 //! ```
 //!
-//! The file may be read as the container that it lies in: so only those that may read the file come in. The secret
-//! itself is not sent, and is compared by hashes of it, in constant time. Messages after that are neither
-//! encrypted nor signed: a network that forges packets is not kept out.
+//! Only the user of the job may read the file: members trust each other with the index, and a reader of the
+//! container that came in could publish a false one. The secret itself is not sent, and is compared by hashes
+//! of it, in constant time. Messages after that are neither encrypted nor signed: a network that forges
+//! packets is not kept out.
 //!
 //! A file that a killed job left is replaced by member 0, and members that connect in vain read it again. Of a
 //! member that comes twice, the last connection counts: the first may be dead; and one that is dead when all have
@@ -96,7 +97,7 @@ impl Meeting {
     }
 }
 
-/// What a hello says: the job, the rank and the size.
+/// The content of a hello: the job, the rank and the size.
 fn read_hello(hello: &[u8]) -> Option<(&str, usize, usize)> {
     let (text, _) = hello.split_at_checked(hello.len().checked_sub(DRAWN_BYTES)?)?;
     let line = std::str::from_utf8(text).ok()?.strip_suffix('\n')?.strip_prefix("shoal member 1 ")?;
@@ -350,7 +351,7 @@ async fn is_member(env: &Env, meeting: &Meeting, secret: &SecretKey, link: &mut 
     link.send(&Said::Bytes(Bytes::from_static(ACCEPTED))).await.map_err(failed)
 }
 
-/// What became of an attempt to join, where another one makes no sense.
+/// The end of an attempt to join, where another one makes no sense.
 enum Joined {
     Accepted(MemberLink),
     Refused(Error),

@@ -21,7 +21,7 @@ use std::time::Duration;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 /// Longer than any wait of a test that passes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a child process is to do: see [`a_member_of_a_group_of_processes`].
+/// The task of a child process: see [`a_member_of_a_group_of_processes`].
 const MEMBER: &str = "SHOAL_GROUP_MEMBER";
 
 fn owner() -> Owner {
@@ -83,7 +83,7 @@ enum Over {
 
 const ALL: [Over; 3] = [Over::Threads, Over::Tcp, Over::Unix];
 
-/// What a member is to do.
+/// The task of a member.
 #[derive(Clone, Debug)]
 struct Task {
     dir: PathBuf,
@@ -156,7 +156,7 @@ fn begin(over: Over, task: Task) -> Begun {
 }
 
 impl Begun {
-    /// What it said in the end.
+    /// Its last words.
     fn said(self) -> std::result::Result<String, String> {
         match self {
             Begun::Thread(thread) => thread.join().unwrap(),
