@@ -522,6 +522,11 @@ impl Core {
         self.with(server, |session| session.id())
     }
 
+    /// The version of the protocol that a server's connection speaks.
+    pub(crate) fn version_of(&self, server: ServerId) -> u16 {
+        self.with(server, |session| session.version())
+    }
+
     /// Whether a server is sure to keep this client's session at this moment.
     pub(crate) fn has_lease(&self, server: ServerId) -> bool {
         let now = self.world.now();

@@ -393,6 +393,11 @@ impl Session {
         self.id
     }
 
+    /// The version that its connection speaks; before the first one, this program's.
+    pub(crate) fn version(&self) -> u16 {
+        self.version
+    }
+
     /// Whether the server is sure to keep it: a lease from the newest request that was answered.
     pub(crate) fn has_lease(&self, now: Instant) -> bool {
         self.id.is_some() && (self.lease.is_zero() || now < self.renewed_at + self.lease)

@@ -17,6 +17,7 @@
 
 mod allocate;
 mod append;
+mod dropcache;
 mod fsync;
 mod paired;
 mod read;

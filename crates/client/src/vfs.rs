@@ -108,6 +108,10 @@ impl VfsFile for OpenFile {
         OpenFile::fsync(self)
     }
 
+    fn drop_cache(&self) -> impl Future<Output = Result<(), Error>> {
+        OpenFile::drop_cache(self)
+    }
+
     fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> impl Future<Output = Result<(), Error>> {
         OpenFile::allocate(self, offset, len, mode)
     }

@@ -91,6 +91,8 @@ pub trait FileImpl {
     ) -> LocalBoxFuture<'static, (AlignedBuf, io::Result<()>)>;
     /// Make data (and the length needed to read it back) durable: `fdatasync`.
     fn sync(&self) -> LocalBoxFuture<'static, io::Result<()>>;
+    /// Drop the pages of it that are in memory and on the disk too.
+    fn drop_pages(&self) -> LocalBoxFuture<'static, io::Result<()>>;
     /// Cut or extend (with a hole) to `len` bytes.
     fn truncate(&self, len: u64) -> LocalBoxFuture<'static, io::Result<()>>;
     /// Reserve space for `offset..offset+len` without changing contents; `extend` lets the length grow.

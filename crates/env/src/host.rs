@@ -124,6 +124,11 @@ pub trait HostFiles: Send + Sync {
 
     /// Make a file's data and attributes durable. An error of a lost write comes once through each file.
     fn sync(&self, file: &HostFile) -> io::Result<()>;
+    /// Drop its pages that are in memory and on the disk too.
+    ///
+    /// # Errors
+    /// As `posix_fadvise(2)`.
+    fn drop_pages(&self, file: &HostFile) -> io::Result<()>;
 
     /// Take a file's one lock without waiting, for this open of it; whether it was free. It is given back
     /// when the last clone of the open file is dropped, so also when its process ends. Only programs that

@@ -1,11 +1,14 @@
-//! `gfs_flush_fork`, `gfs_flush_subfile`, `gfs_flush_disk`: all that was written is durable when they return.
+//! `gfs_flush_fork`, `gfs_flush_subfile`, `gfs_flush_disk`: all that was written is durable when they return, and
+//! the servers hold none of it in memory: the next read comes from the disk. So tests begin cold.
 //!
-//! Galley's also drop the cache of the server, so that tests start cold. These make durable, and leave caches
-//! as they are: no request of the file system drops them.
+//! A server's engine drops its blocks of a fork, and its kernel the pages of the fork's file. A fork that is so
+//! small that its server keeps it among its rows stays there. A file system that cannot drop what it holds
+//! (`NotSupported`), or a server of an older version, keeps it: then they make durable only.
 
 use crate::{FileId, ForkId, Galley, Result};
-use shoal_proto::Rights;
-use shoal_vfs::{Vfs, VfsFile as _};
+use shoal_proto::{Handle, Rights, Status};
+use shoal_vfs::{Error, Vfs, VfsFile};
+use std::collections::BTreeSet;
 
 impl<V: Vfs> Galley<V> {
     /// A fork.
@@ -13,8 +16,8 @@ impl<V: Vfs> Galley<V> {
     /// # Errors
     /// `BadFile`; `Io`: some of it was lost.
     pub async fn gfs_flush_fork(&self, fork_id: ForkId) -> Result<()> {
-        let synced = self.fork(fork_id)?.file.fsync().await;
-        self.kept(synced)
+        let fork = self.fork(fork_id)?;
+        self.kept(flush(&fork.file).await)
     }
 
     /// All forks of a subfile, and their names.
@@ -23,21 +26,47 @@ impl<V: Vfs> Galley<V> {
     /// `BadFile`, `Io`; `Invalid`: the subfile.
     pub async fn gfs_flush_subfile(&self, fid: FileId, subfile: u32) -> Result<()> {
         let dir = self.subfile(fid, subfile)?;
-        for (_, fork) in self.entries(dir).await? {
-            let opened = self.0.vfs.open(fork, Rights::READ).await;
-            let synced = self.kept(opened)?.fsync().await;
-            self.kept(synced)?;
-        }
-        let synced = self.0.vfs.fsync_directory(dir).await;
-        self.kept(synced)
+        self.flush_forks_of(dir).await
     }
 
-    /// Everything.
+    /// Everything that was written through this file system is durable then; of the files and forks that this
+    /// application has open the servers hold nothing in memory. What it does not have open stays there, as
+    /// other applications may be reading it.
     ///
     /// # Errors
     /// `Io`.
     pub async fn gfs_flush_disk(&self) -> Result<()> {
         let synced = self.0.vfs.sync_all().await;
+        self.kept(synced)?;
+        for fork in self.open_forks() {
+            self.kept(flush(&fork.file).await)?;
+        }
+        let subfiles: BTreeSet<Handle> =
+            self.open_files().iter().flat_map(|file| file.subfiles.clone()).collect();
+        for dir in subfiles {
+            self.flush_forks_of(dir).await?;
+        }
+        Ok(())
+    }
+
+    async fn flush_forks_of(&self, dir: Handle) -> Result<()> {
+        for (_, fork) in self.entries(dir).await? {
+            let opened = match self.0.vfs.open(fork, Rights::READ).await {
+                // Deleted since it was listed.
+                Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => continue,
+                opened => self.kept(opened)?,
+            };
+            self.kept(flush(&opened).await)?;
+        }
+        let synced = self.0.vfs.fsync_directory(dir).await;
         self.kept(synced)
+    }
+}
+
+async fn flush<F: VfsFile>(file: &F) -> std::result::Result<(), Error> {
+    file.fsync().await?;
+    match file.drop_cache().await {
+        Err(error) if error.status == Status::NotSupported => Ok(()),
+        dropped => dropped,
     }
 }

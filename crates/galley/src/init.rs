@@ -102,6 +102,14 @@ impl<V: Vfs> Galley<V> {
         found.map_err(|code| self.fail(code, format!("file {} is not open", id.0)))
     }
 
+    pub(crate) fn open_files(&self) -> Vec<Rc<OpenedFile>> {
+        self.0.files.borrow().used.values().cloned().collect()
+    }
+
+    pub(crate) fn open_forks(&self) -> Vec<Rc<OpenedFork<V>>> {
+        self.0.forks.borrow().used.values().cloned().collect()
+    }
+
     pub(crate) fn drop_file(&self, id: FileId) -> Result<()> {
         let taken = self.0.files.borrow_mut().take(id.0);
         taken.map(drop).map_err(|code| self.fail(code, format!("file {} is not open", id.0)))

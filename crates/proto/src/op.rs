@@ -352,6 +352,9 @@ operations! {
         } => READ,
         /// Facts of streams.
         Streamstat = 36 "streamstat" { stream: Handle, } => READ,
+        /// Drop what the server has of a stream in memory and on its disk too: blocks, and the kernel's
+        /// pages. Since version 6.
+        Dropcache = 38 "dropcache" { stream: Handle, } => READ,
         /// Lay a stuffed file out over its datafiles (idempotent). Sent to the metafile's server.
         Unstuff = 37 "unstuff" { object: Handle, } => CHANGE.of(*object),
 

@@ -180,6 +180,7 @@ pub fn ops() -> Vec<Op> {
         Op::Allocate { stream, generation, capability: None, from: 0, len: 10, mode: Allocation::Punch },
         Op::Fsync { stream, generation: Generation(3) },
         Op::Streamstat { stream },
+        Op::Dropcache { stream },
         Op::Unstuff { object },
         Op::Createmeta {
             dir,

@@ -45,6 +45,7 @@ pub(crate) mod data {
 
     pub(crate) mod allocate;
     pub(crate) mod append;
+    pub(crate) mod dropcache;
     pub(crate) mod fsync;
     pub(crate) mod read;
     pub(crate) mod reap;
@@ -171,6 +172,7 @@ pub fn of(op: &Op) -> &'static OpFacts {
         Op::Unwait { .. } => &locks::unwait::FACTS,
         Op::Allocate { .. } => &data::allocate::FACTS,
         Op::Append { .. } => &data::append::FACTS,
+        Op::Dropcache { .. } => &data::dropcache::FACTS,
         Op::Fsync { .. } => &data::fsync::FACTS,
         Op::Read { .. } => &data::read::FACTS,
         Op::Reap { .. } => &data::reap::FACTS,

@@ -379,6 +379,7 @@ const FOR_READERS: &[&str] = &[
     "read",
     "fsync",
     "streamstat",
+    "dropcache",
     "entry",
     "ping",
     "map",

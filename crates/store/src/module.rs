@@ -491,6 +491,12 @@ pub trait Module {
     /// Make everything written to the stream so far durable, size and metadata too.
     fn fsync(&self, handle: Handle) -> LocalBoxFuture<'static, Result<LossId, StoreError>>;
 
+    /// Drop what the kernel has in memory of the stream's file and on the disk too. Bytes that no sync has
+    /// covered stay.
+    fn drop_pages(&self, _handle: Handle) -> LocalBoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Make everything durable that was applied or written so far: all rows, and the bytes of all streams.
     fn sync(&self) -> LocalBoxFuture<'static, Result<LossId, StoreError>>;
 

@@ -58,6 +58,15 @@ pub trait VfsFile: Clone + 'static {
     /// `Io`: some of it was lost; said once to each open file.
     async fn fsync(&self) -> Result<()>;
 
+    /// Drop what the file system and its servers have of it in memory and on a disk too: after an fsync the
+    /// next reads come from disks. For measurements that begin cold.
+    ///
+    /// # Errors
+    /// `NotSupported`: the file system, or a server of an older version, cannot.
+    async fn drop_cache(&self) -> Result<()> {
+        Err(Error::new(Status::NotSupported, "drop the cache").of(self.handle()))
+    }
+
     /// Take the file's one lock without waiting; whether it was free. It is given back at the close, and when
     /// the process ends. Only programs that ask for it honour it.
     ///

@@ -32,6 +32,10 @@ pub const LISTED_MAX: u64 = 1024;
 const OF_CONTIGUOUS: [(u64, f64, f64); 2] = [(64, 0.30, 0.20), (512, 0.70, 0.60)];
 /// The gain over single calls with records of 64 bytes.
 const OF_SINGLE: f64 = 100.0;
+/// Of a matrix of 8-byte numbers a column over single reads, and of a cube a block in rows of 512 bytes, as a
+/// share of the contiguous rate.
+const COLUMN_OF_SINGLE: (u64, f64) = (8, 50.0);
+const BLOCK_OF_CONTIGUOUS: (u64, f64) = (512, 0.60);
 /// Processor time of the servers for a record of 64 bytes, nanoseconds: read, written.
 const SERVER_NS: (f64, f64) = (300.0, 400.0);
 
@@ -49,12 +53,24 @@ pub enum Shape {
     Nested,
     /// Records at places without a rule.
     List,
+    /// A column of a square matrix for each client: one record of every row.
+    Column,
+    /// A block of a cube for each client: half of each row, three quarters of a plane's rows, and a share of
+    /// three quarters of the planes. A row has two records.
+    Block,
 }
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Shape; 5] =
-        [Shape::Broadcast, Shape::Partitioned, Shape::Interleaved, Shape::Nested, Shape::List];
+    pub const ALL: [Shape; 7] = [
+        Shape::Broadcast,
+        Shape::Partitioned,
+        Shape::Interleaved,
+        Shape::Nested,
+        Shape::List,
+        Shape::Column,
+        Shape::Block,
+    ];
 
     /// Its name in tables and words.
     pub fn name(self) -> &'static str {
@@ -64,6 +80,8 @@ impl Shape {
             Shape::Interleaved => "interleaved",
             Shape::Nested => "nested",
             Shape::List => "list",
+            Shape::Column => "column",
+            Shape::Block => "block",
         }
     }
 
@@ -111,6 +129,12 @@ impl PatternsOptions {
         if *total > PATTERNED_BYTES_MAX || *total < least {
             bail!("the file has between {least} and {PATTERNED_BYTES_MAX} bytes here, not {total}");
         }
+        let is_flat = |record: &&u64| self.part_bytes(Shape::Block, **record) == 0;
+        if let Some(record) = records.iter().find(is_flat).filter(|_| shapes.contains(&Shape::Block)) {
+            bail!(
+                "a cube of {total} bytes in records of {record} has no block for each of {clients} clients"
+            );
+        }
         Ok(())
     }
 
@@ -120,15 +144,39 @@ impl PatternsOptions {
         self.total / turn * turn
     }
 
+    /// The cube of [`Shape::Block`], and a client's block of it.
+    pub fn cube(&self, record: u64) -> Cube {
+        let rows = self.file_bytes(record) / (2 * record);
+        let plane_rows = rows.isqrt().max(1);
+        let planes = rows / plane_rows;
+        Cube { plane_rows, rows: plane_rows * 3 / 4, planes: planes * 3 / 4 / self.clients as u64 }
+    }
+
     /// Bytes of one client's part.
     pub fn part_bytes(&self, shape: Shape, record: u64) -> u64 {
         let all = self.file_bytes(record);
         match shape {
             Shape::Broadcast => all,
             Shape::List => (all / self.clients as u64).min(LISTED_MAX * record),
+            Shape::Column => (all / record).isqrt() * record,
+            Shape::Block => {
+                let cube = self.cube(record);
+                cube.rows * cube.planes * record
+            }
             _ => all / self.clients as u64,
         }
     }
+}
+
+/// A cube whose rows have two records, and the block that one client has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cube {
+    /// Rows of a plane.
+    pub plane_rows: u64,
+    /// Of these the block has so many.
+    pub rows: u64,
+    /// Planes of the block.
+    pub planes: u64,
 }
 
 /// One way of moving all parts, timed.
@@ -256,9 +304,34 @@ impl PatternsReport {
         format!("{table}\n")
     }
 
-    /// The demands on interleaved records, each held against its row.
+    /// The demands on interleaved records, columns and blocks, each held against its row.
     pub fn verdicts(&self) -> Vec<Verdict> {
         let mut all = Vec::new();
+        for row in &self.rows {
+            let (record, single) = COLUMN_OF_SINGLE;
+            if let (Shape::Column, false, Some(ratio)) = (row.shape, row.is_write, row.of_single())
+                && row.record == record
+            {
+                all.push(Verdict {
+                    demand: format!("a column's reads of {record} bytes: ≥ {single:.0} × single calls"),
+                    measured: ratio.as_ratio(),
+                    is_met: ratio.value >= single,
+                });
+            }
+            let (record, contiguous) = BLOCK_OF_CONTIGUOUS;
+            if let (Shape::Block, false, Some(ratio)) = (row.shape, row.is_write, row.of_contiguous())
+                && row.record == record
+            {
+                let least = contiguous * 100.0;
+                all.push(Verdict {
+                    demand: format!(
+                        "a block's reads in rows of {record} bytes: ≥ {least:.0} % of contiguous"
+                    ),
+                    measured: ratio.as_ratio(),
+                    is_met: ratio.value >= contiguous,
+                });
+            }
+        }
         for row in self.rows.iter().filter(|row| row.shape == Shape::Interleaved) {
             let what = format!("interleaved {}s of {} bytes", row.direction(), row.record);
             if let Some((_, reads, writes)) = OF_CONTIGUOUS.iter().find(|demand| demand.0 == row.record)
@@ -323,6 +396,34 @@ mod tests {
     }
 
     #[test]
+    fn columns_and_blocks_lie_within_the_file() {
+        let options = PatternsOptions { total: 2 << 30, clients: 1, ..options() };
+        assert_eq!(options.part_bytes(Shape::Column, 8), 16_384 * 8, "a number of each row");
+        let options = PatternsOptions { total: 64 << 20, clients: 16, ..options };
+        let cube = options.cube(512);
+        assert!(cube.rows > 0 && cube.planes > 0, "{cube:?}");
+        let last_row = (16 * cube.planes - 1) * cube.plane_rows + cube.rows - 1;
+        assert!((last_row * 2 + 1) * 512 <= options.file_bytes(512), "{cube:?}");
+        let all = options.part_bytes(Shape::Block, 512) * 16;
+        assert!((0.25..0.29).contains(&(all as f64 / options.file_bytes(512) as f64)), "{all}");
+    }
+
+    #[test]
+    fn a_column_and_a_block_have_demands_of_their_own() {
+        let row = |shape, record| PatternRow {
+            shape,
+            record,
+            is_write: false,
+            structured: vec![moved(1.0)],
+            single: vec![moved(40.0)],
+            contiguous: vec![moved(0.7)],
+        };
+        let rows = vec![row(Shape::Column, 8), row(Shape::Block, 512), row(Shape::Block, 64)];
+        let verdicts = PatternsReport { options: options(), rows }.verdicts();
+        assert_eq!(verdicts.iter().map(|verdict| verdict.is_met).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
     fn options_that_measure_nothing_are_refused() {
         assert!(options().validate().is_ok());
         let refused = [
@@ -330,6 +431,7 @@ mod tests {
             PatternsOptions { records: vec![100], ..options() },
             PatternsOptions { records: Vec::new(), ..options() },
             PatternsOptions { total: 100, ..options() },
+            PatternsOptions { clients: 16, total: 4096, ..options() },
             PatternsOptions { rounds: 0, ..options() },
         ];
         for options in refused {

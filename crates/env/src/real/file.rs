@@ -18,7 +18,7 @@ use crate::{AlignedBuf, Counters, FileImpl, OpenOptions};
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot;
 use futures_util::future::LocalBoxFuture;
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -396,6 +396,11 @@ impl FileImpl for RealFile {
     fn sync(&self) -> LocalBoxFuture<'static, io::Result<()>> {
         Counters::add(&self.desk.counters.syncs, 1);
         self.call(|inner| repeated(|| rustix::fs::fdatasync(&inner.fd)))
+    }
+
+    fn drop_pages(&self) -> LocalBoxFuture<'static, io::Result<()>> {
+        self.count_call();
+        self.call(|inner| Ok(rustix::fs::fadvise(&inner.fd, 0, None, Advice::DontNeed)?))
     }
 
     fn truncate(&self, len: u64) -> LocalBoxFuture<'static, io::Result<()>> {

@@ -372,6 +372,10 @@ impl HostFiles for RealHost {
         }
     }
 
+    fn drop_pages(&self, file: &HostFile) -> io::Result<()> {
+        retry(|| fs::fadvise(open_fd(file), 0, None, fs::Advice::DontNeed))
+    }
+
     fn sync_dir(&self, dir: &HostNode) -> io::Result<()> {
         let opened = open_dir(dir)?;
         retry(|| fs::fsync(&opened))

@@ -334,6 +334,14 @@ impl DiskState {
         }
     }
 
+    /// Drop the pages of a file that are in memory. Bytes that are not synced are in the file's image, not
+    /// here: none is lost.
+    pub(super) fn drop_pages(&mut self, inode: u64) {
+        if let Some(pages) = &mut self.pages {
+            pages.forget(inode);
+        }
+    }
+
     pub(super) fn file(&mut self, inode: u64) -> io::Result<&mut FileImage> {
         match self.inodes.get_mut(&inode).map(|inode| &mut inode.kind) {
             Some(Kind::File(file)) => Ok(file),

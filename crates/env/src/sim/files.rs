@@ -269,6 +269,14 @@ impl FileImpl for SimFile {
         self.files.sync_call(inode, bytes, move |disk| disk.sync(inode, made))
     }
 
+    fn drop_pages(&self) -> LocalBoxFuture<'static, io::Result<()>> {
+        let inode = self.inode;
+        self.files.small_call(move |disk| {
+            disk.drop_pages(inode);
+            Ok(())
+        })
+    }
+
     fn truncate(&self, len: u64) -> LocalBoxFuture<'static, io::Result<()>> {
         if let Err(error) = self.check_length(len) {
             return Box::pin(async { Err(error) });

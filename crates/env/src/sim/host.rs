@@ -380,6 +380,11 @@ impl HostFiles for SimHost {
         Ok(is_new)
     }
 
+    fn drop_pages(&self, _file: &HostFile) -> io::Result<()> {
+        // Its files are always in memory.
+        Ok(())
+    }
+
     fn sync_dir(&self, dir: &HostNode) -> io::Result<()> {
         let mut tree = self.tree();
         tree.directory(ino(dir)?)?;

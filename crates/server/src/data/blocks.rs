@@ -88,6 +88,13 @@ impl BlockCache {
         }
     }
 
+    /// Drop all blocks of a stream.
+    pub fn drop_stream(&mut self, stream: Handle) {
+        let of_it = self.kept.iter().filter(|(_, kept)| kept.stream == stream);
+        let keys: Vec<u64> = of_it.map(|(key, _)| *key).collect();
+        keys.into_iter().for_each(|key| self.drop_kept(key));
+    }
+
     fn drop_kept(&mut self, key: u64) {
         let Some(kept) = self.kept.pop(&key) else { return };
         self.bytes -= kept.bytes.len() as u64;
@@ -137,6 +144,19 @@ mod tests {
         assert!(cache.bytes() <= 3 * BLOCK_BYTES, "larger than all of it");
         cache.put(Handle(2), 5, bytes(1, 9).slice(1..), count);
         assert!(cache.get(&Extent { stream: Handle(2), ..block(0) }, count).is_none(), "no whole block");
+    }
+
+    #[test]
+    fn a_stream_whose_cache_is_dropped_has_no_block_and_others_keep_theirs() {
+        let mut cache = BlockCache::new(8 * BLOCK_BYTES);
+        let count = ChangeCount(5);
+        cache.put(Handle(1), 0, bytes(2, 1), count);
+        cache.put(Handle(2), 0, bytes(1, 2), count);
+        cache.put(Handle(1), 4 * BLOCK_BYTES, bytes(1, 3), count);
+        cache.drop_stream(Handle(1));
+        assert_eq!(cache.bytes(), BLOCK_BYTES);
+        assert!([0, 1, 4].iter().all(|at| cache.get(&block(*at), count).is_none()));
+        assert!(cache.get(&Extent { stream: Handle(2), ..block(0) }, count).is_some());
     }
 
     #[test]

@@ -251,6 +251,11 @@ impl Sweep {
         self.0.requests.borrow().len()
     }
 
+    /// Drop the blocks of a stream that the cache holds. A step under way may put some back.
+    pub fn drop_blocks(&self, stream: Handle) {
+        self.0.cache.borrow_mut().drop_stream(stream);
+    }
+
     /// Bytes in the block cache.
     pub fn cached_bytes(&self) -> u64 {
         self.0.cache.borrow().bytes()

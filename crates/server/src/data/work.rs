@@ -85,6 +85,8 @@ pub enum Work {
     },
     /// Make the stream durable, and everything applied before.
     Fsync,
+    /// Drop the stream's blocks, and the kernel's pages of its file.
+    DropCache,
 }
 
 /// The result of bulk work.
@@ -174,7 +176,8 @@ pub async fn begin(engine: &Engine, bulk: Bulk, deadline: Instant) -> Result<Beg
         | Work::Read { .. }
         | Work::Flow { .. }
         | Work::Pull { .. }
-        | Work::Fsync => None,
+        | Work::Fsync
+        | Work::DropCache => None,
         Work::Allocate { len, .. } => {
             admit(engine, bulk.stream, *len).await?;
             None
@@ -227,6 +230,11 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
         }
         Work::Fsync => {
             fsync(store, stream).await.map_err(status_of)?;
+            Ok(unchanged(nothing, Bytes::new()))
+        }
+        Work::DropCache => {
+            engine.sweep.drop_blocks(stream);
+            store.drop_pages(stream).await.map_err(status_of)?;
             Ok(unchanged(nothing, Bytes::new()))
         }
     }

@@ -10,7 +10,7 @@ use shoal_proto::{
 };
 use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, serve};
 use shoal_store::{CollectionConfig, Identity, ModuleKind, StoreCounters};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Cluster {
     map: ClusterMap,
     servers: Vec<Running>,
     // The last to go.
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 struct Running {
@@ -76,7 +76,7 @@ impl Cluster {
             keys: Vec::new().into(),
         };
         let starts = (0..servers).map(|id| Running::start(&map, ServerId(id), module, dir.path()));
-        Cluster { servers: starts.collect(), map, _dir: dir }
+        Cluster { servers: starts.collect(), map, dir }
     }
 
     /// A client's options: nothing is cached for longer than the operation that asked it.
@@ -108,6 +108,11 @@ impl Cluster {
             seconds = if now == last { seconds + 1 } else { 0 };
             last = now;
         }
+    }
+
+    /// Under which a server's streams have their files.
+    pub fn streams_of(&self, server: ServerId) -> PathBuf {
+        self.dir.path().join(format!("server-{server}")).join("streams")
     }
 
     /// The counts of all servers.

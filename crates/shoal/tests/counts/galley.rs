@@ -14,6 +14,7 @@ use shoal_galley::{
 use shoal_proto::op::Owner;
 use shoal_proto::{Handle, Name, Rights, ServerId};
 use shoal_store::ModuleKind;
+use std::path::Path;
 
 const DIR: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 /// Bytes of the buffers.
@@ -351,6 +352,76 @@ fn a_file_is_made_opened_and_deleted_and_what_is_wrong_has_its_code() {
         assert_eq!(galley.gfs_create_fork(file, 0, b"b").await, Err(Errno::BadFile));
         galley.gfs_delete_file(b"f").await.unwrap();
         assert_eq!(galley.gfs_delete_file(b"f").await, Err(Errno::NoEntry));
+        client.close().await;
+    });
+}
+
+/// Bytes of the files under a folder, and how many of them a read without waiting finds in memory.
+fn resident(folder: &Path) -> (usize, usize) {
+    let (mut all, mut there) = (0, 0);
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            let within = resident(&entry.path());
+            (all, there) = (all + within.0, there + within.1);
+            continue;
+        }
+        let file = std::fs::File::open(entry.path()).unwrap();
+        let len = file.metadata().unwrap().len();
+        for at in (0..len).step_by(4096) {
+            let mut page = [0; 4096];
+            let bufs = &mut [std::io::IoSliceMut::new(&mut page)];
+            let read = rustix::io::preadv2(&file, bufs, at, rustix::io::ReadWriteFlags::NOWAIT);
+            there += read.unwrap_or(0);
+        }
+        all += len as usize;
+    }
+    (all, there)
+}
+
+#[test]
+fn after_each_flush_the_next_read_comes_from_the_disk() {
+    let cluster = Cluster::start(1, ModuleKind::Disk);
+    real::run("client", async |env| {
+        let (client, galley) = begin(&env, &cluster).await;
+        galley.gfs_create_file(b"f", None, 1, DIR).await.unwrap();
+        let file = galley.gfs_open_file(b"f").await.unwrap();
+        galley.gfs_create_fork(file, 0, b"a").await.unwrap();
+        let fork = galley.gfs_open_fork(file, 0, b"a").await.unwrap();
+        let written: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 4096 + at % 251) as u8).collect();
+        galley.gfs_write(fork, &written[..], 0, 1 << 20).await.unwrap();
+        // Half of each block: it is read whole, and kept.
+        let wanted: Vec<u8> = written.chunks(16 << 10).flat_map(|chunk| &chunk[..8 << 10]).copied().collect();
+        let read_from_files = async || {
+            let before = cluster.counts().await[0].env.file_read_bytes;
+            let mut read = vec![0; 512 << 10];
+            galley.gfs_read_strided(fork, &mut read[..], 0, 8 << 10, 16 << 10, 8 << 10, 64).await.unwrap();
+            assert!(read == wanted);
+            cluster.counts().await[0].env.file_read_bytes - before
+        };
+        let streams = cluster.streams_of(ServerId(0));
+        // On a file system in memory all pages stay.
+        let has_disk = rustix::fs::statfs(&streams).unwrap().f_type != 0x0102_1994;
+        for flush in ["fork", "subfile", "disk"] {
+            read_from_files().await;
+            assert_eq!(
+                read_from_files().await,
+                0,
+                "the engine has the blocks before the flush of the {flush}"
+            );
+            assert_eq!(resident(&streams), (1 << 20, 1 << 20), "the kernel has the pages");
+            match flush {
+                "fork" => galley.gfs_flush_fork(fork).await.unwrap(),
+                "subfile" => galley.gfs_flush_subfile(file, 0).await.unwrap(),
+                _ => galley.gfs_flush_disk().await.unwrap(),
+            }
+            if has_disk {
+                assert_eq!(resident(&streams), (1 << 20, 0), "after the flush of the {flush}");
+            }
+            assert!(read_from_files().await >= 1 << 20, "after the flush of the {flush}");
+            let mut all = vec![0; 1 << 20];
+            galley.gfs_read(fork, &mut all[..], 0, 1 << 20).await.unwrap();
+            assert!(all == written);
+        }
         client.close().await;
     });
 }

@@ -228,6 +228,11 @@ impl Module for Disk {
         self.change_only(handle, generation, Bulk::Punch { offset, len }, at)
     }
 
+    fn drop_pages(&self, handle: Handle) -> Answer<()> {
+        let collection = self.collection();
+        Box::pin(async move { collection.drop_pages(handle).await })
+    }
+
     fn fsync(&self, handle: Handle) -> Answer<LossId> {
         let collection = self.collection();
         Box::pin(async move { collection.fsync(handle).await })

@@ -152,6 +152,10 @@ impl VfsFile for LocalFile {
         self.run("append", Rights::WRITE, move |host, file| host.append(file, &data)).await
     }
 
+    async fn drop_cache(&self) -> Result<()> {
+        self.run("drop the cache", Rights::empty(), |host, file| host.drop_pages(file)).await
+    }
+
     async fn fsync(&self) -> Result<()> {
         let shared = &self.0.shared;
         let synced = self.run("fsync", Rights::empty(), |host, file| host.sync(file)).await;

@@ -229,7 +229,9 @@ async fn bulk(compound: &mut Compound, bulk: data::Bulk) -> Result<(), Status> {
 fn durable_beside(compound: &Compound, bulk: &data::Bulk) -> Result<bool, Status> {
     let asks = compound.durability == Durability::Durable;
     match &bulk.work {
-        Work::Read { .. } | Work::Flow { .. } | Work::Pull { .. } | Work::Fsync => Ok(false),
+        Work::Read { .. } | Work::Flow { .. } | Work::Pull { .. } | Work::Fsync | Work::DropCache => {
+            Ok(false)
+        }
         // Only the other servers' own fsyncs make their writes for it durable: its client requests those.
         Work::Append { layout: Some(_), .. } if asks => Err(Status::NotSupported),
         Work::Write { .. } | Work::Append { .. } | Work::Allocate { .. } => Ok(asks),

@@ -53,4 +53,8 @@ pub enum PatternShape {
     Nested,
     /// Records at places without a rule.
     List,
+    /// A column of a square matrix for each client: one record of every row.
+    Column,
+    /// A block of a cube for each client, half of each row.
+    Block,
 }

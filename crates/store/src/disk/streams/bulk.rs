@@ -209,6 +209,18 @@ impl CollectionState {
         }
     }
 
+    /// See [`Module::drop_pages`](crate::Module::drop_pages).
+    pub(crate) async fn drop_pages(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
+        let _pass = self.gates.request(handle, false).pass().await;
+        self.health()?;
+        let (row, _) = self.wait_row(handle).await?;
+        if row.home != Home::File {
+            return Ok(());
+        }
+        let dropped = self.file(handle, &row).await?.drop_pages().await;
+        dropped.map_err(|error| StoreError::io(format!("dropping the pages of stream {handle}"), &error))
+    }
+
     pub(crate) async fn fsync(self: &Rc<Self>, handle: Handle) -> Result<LossId, StoreError> {
         let pass = self.gates.request(handle, false).pass().await;
         self.health()?;

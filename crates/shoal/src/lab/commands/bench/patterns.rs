@@ -65,6 +65,8 @@ fn shape_of(shape: PatternShape) -> Shape {
         PatternShape::Broadcast => Shape::Broadcast,
         PatternShape::Partitioned => Shape::Partitioned,
         PatternShape::Interleaved => Shape::Interleaved,
+        PatternShape::Column => Shape::Column,
+        PatternShape::Block => Shape::Block,
         PatternShape::Nested => Shape::Nested,
         PatternShape::List => Shape::List,
     }
@@ -180,6 +182,21 @@ fn part(options: &PatternsOptions, shape: Shape, record: u64, client: usize) -> 
             let levels =
                 vec![Level { stride: 4 * stride, quantity: count / 4 }, Level { stride, quantity: 4 }];
             Pattern::nested((client * record) as i64, record, levels)?
+        }
+        Shape::Column => {
+            // Columns apart from each other, as far as there are so many.
+            let columns = bytes / record;
+            let column = client * (columns / clients).max(1) % columns;
+            Pattern::strided((column * record) as i64, record, bytes as i64, columns)?
+        }
+        Shape::Block => {
+            let cube = options.cube(record);
+            let (row, plane) = (2 * record, 2 * record * cube.plane_rows);
+            let levels = vec![
+                Level { stride: row as i64, quantity: cube.rows },
+                Level { stride: plane as i64, quantity: cube.planes },
+            ];
+            Pattern::nested((client * cube.planes * plane) as i64, record, levels)?
         }
         Shape::List => {
             // A step that shares no factor with a power of two meets every place once.
