@@ -71,6 +71,7 @@ fn named(problem: &Problem) -> Vec<Handle> {
         Problem::CountsWrong { dir, .. } => vec![*dir],
         Problem::SubfileMissing { file, .. } => vec![*file],
         Problem::SubfileStrange(entry) => vec![entry.handle],
+        Problem::FileLost { stream, .. } => vec![*stream],
         // An older copy that was accepted lacks all later changes. Its own pools, and the pools of its
         // datafiles, began anew.
         Problem::GenerationBehind { stream, .. } => vec![*stream],

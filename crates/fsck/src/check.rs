@@ -5,6 +5,9 @@ use super::tables::{Entry, Object, Tables, ToReap};
 use shoal_proto::{ClientId, Dist, Handle, Kind, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Names of a path that is shown, at most: a loop of directories has no end.
+const DEPTH_MAX: usize = 1024;
+
 /// All that is wrong.
 pub fn check(tables: &Tables) -> BTreeSet<Problem> {
     let names = Names::of(tables);
@@ -23,7 +26,7 @@ pub fn check(tables: &Tables) -> BTreeSet<Problem> {
     check_reachable(tables, &names, &mut found);
     check_datafiles(tables, &mut found);
     super::pools::check(tables, &mut found);
-    check_streams(tables, &mut found);
+    check_streams(tables, &names, &mut found);
     found
 }
 
@@ -51,6 +54,20 @@ impl<'a> Names<'a> {
 
     fn leading_to(&self, object: Handle) -> &[&'a Entry] {
         self.of.get(&object).map_or(&[], Vec::as_slice)
+    }
+
+    /// A path that leads to an object from the root, if there is one.
+    fn path_of(&self, object: Handle) -> Option<String> {
+        let (mut at, mut path) = (object, String::new());
+        for _ in 0..DEPTH_MAX {
+            if at == Handle::ROOT {
+                return Some(path);
+            }
+            let entry = self.leading_to(at).first()?;
+            path = format!("/{}{path}", String::from_utf8_lossy(entry.name.as_bytes()));
+            at = entry.dir;
+        }
+        None
     }
 
     /// Subdirectories and entries of a directory on a server.
@@ -279,7 +296,7 @@ fn check_datafiles(tables: &Tables, found: &mut BTreeSet<Problem>) {
     found.extend(tables.reaps.iter().filter(living).map(|&reap| Problem::ReapOfLiving(reap)));
 }
 
-fn check_streams(tables: &Tables, found: &mut BTreeSet<Problem>) {
+fn check_streams(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Problem>) {
     let files = || tables.objects.iter().filter(|(_, o)| o.kind == Kind::File);
     let owners = files().map(|(handle, _)| handle).chain(tables.datafiles.keys());
     let missing = owners.filter(|stream| !tables.streams.contains_key(stream));
@@ -288,6 +305,11 @@ fn check_streams(tables: &Tables, found: &mut BTreeSet<Problem>) {
         tables.datafiles.contains_key(stream)
             || tables.objects.get(stream).is_some_and(|object| object.kind == Kind::File)
     };
+    let lost = tables.lost_files.iter().filter_map(|&stream| {
+        let object = tables.datafiles.get(&stream).copied().unwrap_or(stream);
+        is_owned(&stream).then(|| Problem::FileLost { object, stream, path: names.path_of(object) })
+    });
+    found.extend(lost);
     let unowned = tables.streams.keys().filter(|stream| !is_owned(stream));
     found.extend(unowned.map(|&stream| Problem::StreamUnowned { stream }));
     for (&object, file) in files() {
@@ -359,6 +381,16 @@ mod tests {
         says(&mut tables, Handle::ROOT, 2);
         says(&mut tables, DIR, 2);
         tables
+    }
+
+    #[test]
+    fn a_file_whose_local_file_is_not_there_is_named_by_a_path() {
+        let mut tables = good();
+        tables.lost_files = [at(0, 31), FILE, at(0, 99)].into();
+        let found: Vec<String> = check(&tables).iter().map(Problem::to_string).collect();
+        assert_eq!(found.len(), 2, "a stream without an owner is no file: {found:?}");
+        assert!(found.iter().any(|words| words.contains("`/dir/wide`")), "{found:?}");
+        assert!(found.iter().any(|words| words.contains("`/file`")), "{found:?}");
     }
 
     /// The problems after a change, as words.

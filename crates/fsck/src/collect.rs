@@ -1,9 +1,10 @@
 //! Read all rows of all servers, all servers at once, in batches.
 
-use super::tables::{READ, Tables};
+use super::tables::{READ, STREAM_TABLE, Tables};
 use anyhow::{Context as _, Result};
 use shoal_client::Client;
-use shoal_proto::ServerId;
+use shoal_proto::{Handle, ServerId};
+use shoal_server::keys;
 
 /// Rows requested at once.
 const BATCH: u32 = 4096;
@@ -32,6 +33,14 @@ async fn look_at(client: &Client, server: ServerId, progress: &dyn Fn(u64)) -> R
             let (rows, end) = asked.with_context(|| format!("cannot read the rows of server {server}"))?;
             for row in &rows {
                 tables.take(server, &row.key, &row.value);
+            }
+            if table == STREAM_TABLE {
+                let streams: Vec<Handle> =
+                    rows.iter().filter_map(|row| keys::parse_handle(&row.key)).collect();
+                let lost = client.lost_files(server, &streams).await;
+                tables
+                    .lost_files
+                    .extend(lost.with_context(|| format!("cannot look for the files of server {server}"))?);
             }
             progress(rows.len() as u64);
             match rows.last() {

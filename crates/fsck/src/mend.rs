@@ -184,6 +184,17 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
             let create = Action::StreamCreate { stream: *stream, generation: newest(*stream, tables) };
             Offer::Mend(vec![Step::Act(create)], Some("its bytes are not there: it is empty now"))
         }
+        // With a datafile go its row and its stream; it comes back empty, of the same generation.
+        Problem::FileLost { object, stream, .. } if tables.datafiles.contains_key(stream) => {
+            let generation = Generation(tables.streams.get(stream).map_or(0, |stream| stream.generation));
+            let remove = Action::DatafileRemove { datafile: *stream, owner: *object };
+            let create = Action::DatafileCreate { datafile: *stream, owner: *object, generation };
+            let words = "its bytes are not there: the file has a hole there now";
+            Offer::Mend(vec![Step::Act(remove), Step::Act(create)], Some(words))
+        }
+        Problem::FileLost { .. } => Offer::Leave(
+            "its first bytes are not there, and reading them fails: bring the file back from a copy, or remove it and write it again",
+        ),
         Problem::StreamUnowned { stream } => unowned_stream(*stream, tables, site),
         Problem::GenerationBehind { object, stream, generation, newest } => act(Action::StreamAdvance {
             stream: *stream,

@@ -44,6 +44,8 @@ pub enum Problem {
     DatafileOfAnother { object: Handle, datafile: Handle, owner: Handle },
     /// A file or datafile without a stream.
     StreamMissing { stream: Handle },
+    /// A stream of a file, or of a datafile of it, whose bytes were in a local file that is not there.
+    FileLost { object: Handle, stream: Handle, path: Option<String> },
     /// A stream that belongs to nothing.
     StreamUnowned { stream: Handle },
     /// A stream's generation is older than those of the other streams of its file.
@@ -97,6 +99,7 @@ impl Problem {
             Problem::DatafileMissing { .. } => "datafile_missing",
             Problem::DatafileOfAnother { .. } => "datafile_of_another",
             Problem::StreamMissing { .. } => "stream_missing",
+            Problem::FileLost { .. } => "file_lost",
             Problem::StreamUnowned { .. } => "stream_unowned",
             Problem::GenerationBehind { .. } => "generation_behind",
             Problem::ReapOfLiving(_) => "reap_of_living",
@@ -173,6 +176,13 @@ impl fmt::Display for Problem {
                 write!(f, "file {object} lists datafile {datafile}, which belongs to {owner}")
             }
             Problem::StreamMissing { stream } => write!(f, "{stream} has no stream: its data is not there"),
+            Problem::FileLost { object, stream, path } => {
+                let path = path.as_ref().map_or(String::new(), |path| format!(" (`{path}`)"));
+                write!(
+                    f,
+                    "bytes of file {object}{path} are lost: the local file of its stream {stream} is not there"
+                )
+            }
             Problem::StreamUnowned { stream } => {
                 write!(f, "stream {stream} belongs to nothing; it takes space")
             }

@@ -96,6 +96,8 @@ pub struct Tables {
     pub datafiles: BTreeMap<Handle, Handle>,
     /// Streams.
     pub streams: BTreeMap<Handle, Stream>,
+    /// Streams whose bytes were in a file that is not there.
+    pub lost_files: BTreeSet<Handle>,
     /// Objects that have extended attributes.
     pub xattrs: BTreeSet<Handle>,
     /// Orphans, with the clients that they are kept for.
@@ -284,6 +286,7 @@ impl Tables {
             mut entries,
             mut datafiles,
             mut streams,
+            mut lost_files,
             mut xattrs,
             mut orphans,
             mut lingering,
@@ -307,6 +310,7 @@ impl Tables {
         self.entries.append(&mut entries);
         self.datafiles.append(&mut datafiles);
         self.streams.append(&mut streams);
+        self.lost_files.append(&mut lost_files);
         self.xattrs.append(&mut xattrs);
         self.orphans.append(&mut orphans);
         self.lingering.append(&mut lingering);

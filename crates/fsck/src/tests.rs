@@ -254,6 +254,8 @@ macro_rules! cases {
                 $(Problem::$variant { .. } => stringify!($variant),)*
                 // Left as it is, and found by a test of `check`.
                 Problem::SubfileStrange(_) => "Subfile",
+                // These stores have no files: a test of the program has disks.
+                Problem::FileLost { .. } => "FileLost",
             }
         }
 

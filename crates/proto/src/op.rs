@@ -460,6 +460,8 @@ operations! {
         Repair = 76 "repair" { actions: Many<Action, { limits::ACTIONS_MAX }>, } => CHANGE.expecting().for_management(),
         /// Change the sync modes of this server's part: (metadata, data), as their words.
         Setsync = 77 "setsync" { metadata: Text, data: Text, coalescing: Text, } => IDEMPOTENT.for_management(),
+        /// Which of these streams have lost the file with their bytes. Since version 6.
+        Checkfiles = 79 "checkfiles" { streams: Many<Handle, { limits::HANDLES_MAX }>, } => READ.for_management(),
         /// Make everything applied so far durable.
         Sync = 78 "sync" { } => READ,
         /// The stores of these servers were given up, and `map` names their successors. This server retires

@@ -226,6 +226,7 @@ pub fn ops() -> Vec<Op> {
         Op::Repair { actions: first_actions().into() },
         Op::Setsync { metadata: "reply".into(), data: "fsync".into(), coalescing: "watermark:1:8".into() },
         Op::Sync {},
+        Op::Checkfiles { streams: vec![stream, object].into() },
         Op::Renew { servers: vec![ServerId(1)].into(), map: map() },
         Op::Yield { bytes: 1 << 20 },
         Op::Remember { position: 900 },

@@ -108,6 +108,7 @@ pub(crate) mod admin {
     //! They concern a server or the whole file system, not one file of it.
 
     pub(crate) mod addserver;
+    pub(crate) mod checkfiles;
     pub(crate) mod map;
     pub(crate) mod moveserver;
     pub(crate) mod ping;
@@ -212,6 +213,7 @@ pub fn of(op: &Op) -> &'static OpFacts {
         Op::Setsync { .. } => &admin::setsync::FACTS,
         Op::Statfs { .. } => &admin::statfs::FACTS,
         Op::Status { .. } => &admin::status::FACTS,
+        Op::Checkfiles { .. } => &admin::checkfiles::FACTS,
         Op::Sync { .. } => &admin::sync::FACTS,
     }
 }

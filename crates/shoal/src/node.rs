@@ -77,6 +77,15 @@ impl Missing {
         Missing { server: server.0, words }
     }
 
+    /// A further disk of the server is not there. Its store is, so neither a new store nor an older copy is the
+    /// remedy; the reason says how to go on.
+    fn disk(server: ServerId, name: &str, why: &str) -> Missing {
+        let words = format!(
+            "server {server} does not serve file system `{name}`: {why}; nothing was changed, start the server again then"
+        );
+        Missing { server: server.0, words }
+    }
+
     /// The folder holds the store of another server. Neither an older copy nor a new store is the remedy, and
     /// each of them would give up what is still there.
     fn exchanged(server: ServerId, folder: &Path, name: &str, why: &str) -> Missing {
@@ -343,6 +352,7 @@ impl Plan {
         let Plan { id, listen, folder, streams, collections, keys, spans, root, connections, record } = self;
         let explain_all = |error, name: &str| match error {
             StoreError::Missing(why) => Missing::new(id, &folder, name, &why).into(),
+            StoreError::DiskMissing(why) => Missing::disk(id, name, &why).into(),
             StoreError::Foreign(why) => Missing::exchanged(id, &folder, name, &why).into(),
             error => cannot_open(error, &folder, name),
         };

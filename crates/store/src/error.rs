@@ -41,6 +41,10 @@ pub enum StoreError {
     /// touched.
     #[error("{0}")]
     Missing(String),
+    /// A further disk of the store is not mounted, or a folder of streams on it is lost. The store itself is
+    /// there.
+    #[error("{0}")]
+    DiskMissing(String),
     /// The folder holds a store of another server, file system or collection: folders were exchanged, or the
     /// cluster file names a wrong one. It was not touched.
     #[error("{0}")]

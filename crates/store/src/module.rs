@@ -497,6 +497,12 @@ pub trait Module {
         Box::pin(async { Ok(()) })
     }
 
+    /// Whether the bytes of a stream were in a file that is not there any more. `false`: there is no such
+    /// stream.
+    fn has_lost_file(&self, _handle: Handle) -> LocalBoxFuture<'static, Result<bool, StoreError>> {
+        Box::pin(async { Ok(false) })
+    }
+
     /// Make everything durable that was applied or written so far: all rows, and the bytes of all streams.
     fn sync(&self) -> LocalBoxFuture<'static, Result<LossId, StoreError>>;
 

@@ -153,7 +153,7 @@ fn a_disk_that_is_not_mounted_is_named_and_never_taken_for_a_new_folder() {
     std::fs::rename(there, &away).unwrap();
     for named in [&disks[..], &[]] {
         let refused = site.refusal(named);
-        assert!(matches!(refused, StoreError::Missing(_)), "{refused}");
+        assert!(matches!(refused, StoreError::DiskMissing(_)), "{refused}");
         let words = refused.to_string();
         assert!(words.contains("stream folder 2") && words.contains(there.to_str().unwrap()), "{words}");
         assert!(words.contains("not mounted"), "{words}");
@@ -162,7 +162,7 @@ fn a_disk_that_is_not_mounted_is_named_and_never_taken_for_a_new_folder() {
     std::fs::create_dir(there).unwrap();
     let three = site.disks(3);
     for named in [&disks[..], &three[..], &[]] {
-        assert!(matches!(site.refusal(named), StoreError::Missing(_)));
+        assert!(matches!(site.refusal(named), StoreError::DiskMissing(_)));
     }
     assert_eq!(std::fs::read_dir(there).unwrap().count(), 0, "nothing was made in it");
     std::fs::remove_dir(there).unwrap();

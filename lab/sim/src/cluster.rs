@@ -439,7 +439,8 @@ impl From<StoreError> for Failure {
         const ENOSPC: i32 = 28;
         let of_disk = matches!(&error, StoreError::Io { errno: Some(EIO | ENOSPC), .. });
         let may_pass = of_disk || matches!(&error, StoreError::Poisoned(_) | StoreError::NoSpace { .. });
-        let is_missing = matches!(&error, StoreError::Missing(_) | StoreError::Foreign(_));
+        let is_missing =
+            matches!(&error, StoreError::Missing(_) | StoreError::DiskMissing(_) | StoreError::Foreign(_));
         Failure { words: error.to_string(), may_pass, is_missing }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _};
 use shoal_env::{Address, Env};
-use shoal_proto::message::Loss;
+use shoal_proto::message::{Loss, VERSION_OF_CACHES_AND_FILES};
 use shoal_proto::op::{Answer, Row};
 use shoal_proto::{
     Action, ClusterMap, Decision, Handle, Layout, MountKey, Op, Roles, ServerId, Status, StoreId, Text, TxId,
@@ -85,6 +85,27 @@ impl Client {
             Some(Answer::Rows { rows, end }) => Ok((rows.0, end)),
             _ => Err(unfit(&o, server)),
         }
+    }
+
+    /// Those of a server's streams whose bytes were in a file that is not there any more; none, where the
+    /// server is of an older version and cannot say.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn lost_files(&self, server: ServerId, streams: &[Handle]) -> Result<Vec<Handle>, Error> {
+        let o = self.core.begin("checkfiles", None);
+        let mut lost = Vec::new();
+        for some in streams.chunks(limits::HANDLES_MAX) {
+            if self.core.version_of(server) < VERSION_OF_CACHES_AND_FILES {
+                return Ok(Vec::new());
+            }
+            let op = Op::Checkfiles { streams: some.to_vec().into() };
+            match self.core.ask(&o, server, vec![op]).await?.answers.into_iter().next() {
+                Some(Answer::Handles { handles }) => lost.extend(handles.0),
+                _ => return Err(unfit(&o, server)),
+            }
+        }
+        Ok(lost)
     }
 
     /// Carry out repairs on a server, as one local transaction.

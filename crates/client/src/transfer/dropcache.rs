@@ -5,7 +5,7 @@
 
 use crate::{Error, OpenFile};
 use futures_util::future::join_all;
-use shoal_proto::message::VERSION_OF_DROPPED_CACHES;
+use shoal_proto::message::VERSION_OF_CACHES_AND_FILES;
 use shoal_proto::{Handle, Op, Status};
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ impl OpenFile {
         let streams: BTreeSet<Handle> = [opened.handle].into_iter().chain(datafiles).collect();
         let all = streams.into_iter().map(async |stream| {
             let server = stream.server();
-            if core.version_of(server) < VERSION_OF_DROPPED_CACHES {
+            if core.version_of(server) < VERSION_OF_CACHES_AND_FILES {
                 let words = "a server of an older version cannot drop its caches";
                 return Err(o.error(Status::NotSupported).from(server).because(words));
             }

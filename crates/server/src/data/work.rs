@@ -371,6 +371,7 @@ pub fn status_of(error: StoreError) -> Status {
         StoreError::Damaged(_)
         | StoreError::Refused(_)
         | StoreError::Missing(_)
+        | StoreError::DiskMissing(_)
         | StoreError::Foreign(_)
         | StoreError::Io { .. } => {
             tracing::error!(%error, "the store failed");

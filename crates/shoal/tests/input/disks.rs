@@ -1,6 +1,9 @@
 //! Servers with several disks: `streams` in the cluster file, a disk that is added, one that is not mounted.
 
 use crate::program::*;
+use shoal_client::Client;
+use shoal_env::real;
+use shoal_proto::{Handle, Name, Rights};
 use std::path::{Path, PathBuf};
 
 /// Two servers, of which the second may have further disks.
@@ -55,6 +58,23 @@ impl Site {
         assert!(std::fs::read(&back).unwrap() == std::fs::read(self.home.path(name)).unwrap(), "{name}");
     }
 
+    /// An fsync of each file: one that has none yet is promised to nobody.
+    fn sync(&self) {
+        let address = self.root.trim_start_matches("shoal://").split(',').next().unwrap();
+        let options = options(address.parse().unwrap(), Path::new(&self.key()));
+        real::run("client", |env| async move {
+            let client = Client::connect(env, options).await.unwrap();
+            for n in 0..8 {
+                let name = Name::new(format!("f{n}").as_bytes()).unwrap();
+                let file = client.lookup(Handle::ROOT, &name).await.unwrap().handle;
+                let open = client.open(file, Rights::READ).await.unwrap();
+                open.fsync().await.unwrap();
+                open.close().await.unwrap();
+            }
+            client.close().await;
+        });
+    }
+
     /// Files of streams on a disk.
     fn files(&self, disk: usize) -> usize {
         let parts = std::fs::read_dir(self.disk(disk).join("demo")).unwrap().map(|part| part.unwrap().path());
@@ -85,7 +105,8 @@ fn disks_are_added_to_a_server_and_one_that_is_not_mounted_is_named_and_nothing_
     std::fs::rename(&at, &away).unwrap();
     std::fs::create_dir(&at).unwrap();
     let words = ["stream folder 2", at.to_str().unwrap(), "not mounted", "mount"];
-    refused(&["serve", "--config", &site.cluster, "--server", "1"], &words);
+    let told = refused(&["serve", "--config", &site.cluster, "--server", "1"], &words);
+    assert!(!told.contains("--new-store"), "the store is there: {told}");
     assert_eq!(std::fs::read_dir(&at).unwrap().count(), 0, "nothing was made in the mount point");
     std::fs::remove_dir(&at).unwrap();
     std::fs::rename(&away, &at).unwrap();
@@ -100,5 +121,58 @@ fn disks_are_added_to_a_server_and_one_that_is_not_mounted_is_named_and_nothing_
     }
     assert!(site.files(3) > 0, "the new disk is used");
     said(&["fsck", &site.cluster, "--quiet"]);
+    stop(servers);
+}
+
+#[test]
+fn files_whose_bytes_were_on_a_disk_that_lost_them_are_named_by_fsck_and_the_others_are_whole() {
+    let site = Site::new();
+    stop(site.serve());
+    site.name(2);
+    let servers = site.serve();
+    for n in 0..8 {
+        site.copy_in(&format!("f{n}"));
+    }
+    site.sync();
+    stop(servers);
+    let parts = std::fs::read_dir(site.disk(2).join("demo")).unwrap().map(|part| part.unwrap().path());
+    let files = parts.filter(|part| part.is_dir()).flat_map(|part| std::fs::read_dir(part).unwrap());
+    let lost = files.map(|file| std::fs::remove_file(file.unwrap().path()).unwrap()).count();
+    assert!((1..8).contains(&lost), "{lost} of 8");
+    let servers = site.serve();
+    let found = run(&["fsck", &site.cluster, "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    let problems = report["problems"].as_array().unwrap();
+    assert!(problems.iter().all(|problem| problem["problem"] == "file_lost"), "{report}");
+    assert_eq!((problems.len(), report["clean"].as_bool()), (lost, Some(false)), "{report}");
+    for name in (0..8).map(|n| format!("f{n}")) {
+        let is_named =
+            |problem: &serde_json::Value| problem["words"].as_str().unwrap().contains(&format!("`/{name}`"));
+        if !problems.iter().any(is_named) {
+            site.is_there(&name);
+            continue;
+        }
+        refused(
+            &[
+                "cp",
+                &format!("{}/{name}", site.root),
+                &site.home.text("back"),
+                "--key",
+                &site.key(),
+                "--quiet",
+            ],
+            &[&name],
+        );
+    }
+    // Where the first bytes are lost nothing can be made of the file; another has a hole.
+    let repaired = run(&["fsck", &site.cluster, "--repair", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&repaired.stdout).unwrap();
+    for problem in report["problems"].as_array().unwrap() {
+        let words = problem["mending"].as_str().unwrap();
+        assert!(
+            words.contains("a hole there now") || words.contains("remove it and write it again"),
+            "{report}"
+        );
+    }
     stop(servers);
 }

@@ -233,6 +233,11 @@ impl Module for Disk {
         Box::pin(async move { collection.drop_pages(handle).await })
     }
 
+    fn has_lost_file(&self, handle: Handle) -> Answer<bool> {
+        let collection = self.collection();
+        Box::pin(async move { collection.has_lost_file(handle).await })
+    }
+
     fn fsync(&self, handle: Handle) -> Answer<LossId> {
         let collection = self.collection();
         Box::pin(async move { collection.fsync(handle).await })

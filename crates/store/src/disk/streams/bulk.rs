@@ -209,6 +209,21 @@ impl CollectionState {
         }
     }
 
+    /// See [`Module::has_lost_file`](crate::Module::has_lost_file).
+    pub(crate) async fn has_lost_file(self: &Rc<Self>, handle: Handle) -> Result<bool, StoreError> {
+        let _pass = self.gates.request(handle, false).pass().await;
+        self.health()?;
+        let row = match self.wait_row(handle).await {
+            Err(StoreError::NoStream) => return Ok(false),
+            row => row?.0,
+        };
+        // One that no sync has covered is made again where it is missed.
+        if row.home != Home::File || row.loose {
+            return Ok(false);
+        }
+        self.files.is_gone(handle, row.folder).await
+    }
+
     /// See [`Module::drop_pages`](crate::Module::drop_pages).
     pub(crate) async fn drop_pages(self: &Rc<Self>, handle: Handle) -> Result<(), StoreError> {
         let _pass = self.gates.request(handle, false).pass().await;

@@ -243,6 +243,16 @@ impl StreamFiles {
         Ok(file)
     }
 
+    /// Whether the name of a stream's file leads nowhere. A descriptor that is open does not count: it ends
+    /// with this process.
+    pub async fn is_gone(&self, handle: Handle, folder: FolderNumber) -> Result<bool, StoreError> {
+        match self.env.open(self.path(handle, folder), OpenOptions::default()).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(self.error("looking for", handle, folder, &error)),
+        }
+    }
+
     fn opened(&self, handle: Handle, file: &File) {
         let fell_out = self.open.borrow_mut().push(handle, file.clone());
         let Some((handle, file)) = fell_out.filter(|(other, _)| *other != handle) else { return };

@@ -83,7 +83,7 @@ fn is_ours(marker: &str, kept: &Kept) -> bool {
 /// new are added.
 ///
 /// # Errors
-/// `Missing`: a folder of the list is not there, or not mounted. `Foreign`: one belongs to another store.
+/// `DiskMissing`: a folder of the list is not there, or not mounted. `Foreign`: one belongs to another store.
 /// `Refused`: one holds other things, or there are too many.
 pub(crate) async fn open(
     env: &Env,
@@ -192,7 +192,7 @@ async fn lock_listed(
     let (number, path) = (one.number.0, one.path.display());
     let named = &config.stream_folders;
     if !named.is_empty() && !named.contains(&one.path) {
-        return Err(StoreError::Missing(format!(
+        return Err(StoreError::DiskMissing(format!(
             "stream folder {number}, {path}, is in none of the folders that `streams` names: its disk is not mounted, or it was \
              taken out of the configuration, though it has files of streams: mount it, or name it again"
         )));
@@ -211,7 +211,7 @@ async fn lock_listed(
         }
         Some(found) => one.starts = found.starts,
         None => {
-            return Err(StoreError::Missing(format!(
+            return Err(StoreError::DiskMissing(format!(
                 "stream folder {number}, {path}, has no file `{MARKER}`: its disk is not mounted, or was lost: mount it, or bring \
                  it back from a copy (to give up the bytes of larger files that were in it: write the lines `{}` and \
                  `starts {starts}` to {path}/{MARKER}, and make the folders 00 to ff beside)",
@@ -254,7 +254,7 @@ async fn add(
     let error = |error: io::Error| {
         let what = format!("adding the stream folder {}", path.display());
         match error.kind() {
-            io::ErrorKind::NotFound => StoreError::Missing(format!(
+            io::ErrorKind::NotFound => StoreError::DiskMissing(format!(
                 "{what}: {} is not there: mount its disk, or make it",
                 path.parent().unwrap_or(&path).display()
             )),
