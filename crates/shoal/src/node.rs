@@ -77,8 +77,8 @@ impl Missing {
         Missing { server: server.0, words }
     }
 
-    /// A further disk of the server is not there. Its store is, so neither a new store nor an older copy is the
-    /// remedy; the reason says how to go on.
+    /// A further disk of the server is not there. Its store is, so neither a new store nor an older copy is
+    /// the remedy; the reason says how to go on.
     fn disk(server: ServerId, name: &str, why: &str) -> Missing {
         let words = format!(
             "server {server} does not serve file system `{name}`: {why}; nothing was changed, start the server again then"

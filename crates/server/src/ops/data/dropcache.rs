@@ -1,5 +1,5 @@
-//! dropcache: drop what this server has of a stream in memory and on its disk too, so that the next reads come
-//! from the disk. Galley's flushes are an fsync and this.
+//! dropcache: drop what this server has of a stream in memory and on its disk too, so that the next reads
+//! come from the disk. Galley's flushes are an fsync and this.
 //!
 //! Blocks of the data engine go, and the kernel's pages of the stream's file. Bytes that no sync has covered
 //! stay. A stream that is so small that the store keeps it among its rows has neither.
