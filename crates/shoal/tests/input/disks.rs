@@ -58,7 +58,7 @@ impl Site {
         assert!(std::fs::read(&back).unwrap() == std::fs::read(self.home.path(name)).unwrap(), "{name}");
     }
 
-    /// An fsync of each file: one that has none yet is promised to nobody.
+    /// An fsync of each file: before its first one nothing of it is promised.
     fn sync(&self) {
         let address = self.root.trim_start_matches("shoal://").split(',').next().unwrap();
         let options = options(address.parse().unwrap(), Path::new(&self.key()));

@@ -1,7 +1,7 @@
 //! checkfiles: which streams have lost the file that holds their bytes, for fsck.
 //!
-//! Rows say where a stream's bytes are, and a disk that was given up, or a file that somebody removed, is not
-//! seen in them: reads of such a stream fail. Each file is opened, and nothing is read.
+//! Rows say where a stream's bytes are. They do not show that a disk was given up, or that an operator
+//! removed a file: reads of such a stream fail. Each file is opened, and nothing is read.
 
 use crate::data::status_of;
 use crate::ops::{OpFacts, direct};
