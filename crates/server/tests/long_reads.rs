@@ -3,9 +3,10 @@
 mod raw;
 
 use bytes::Bytes;
+use raw::held::held;
 use raw::*;
 use shoal_env::Env;
-use shoal_pattern::{Level, Pattern};
+use shoal_pattern::{Level, Pattern, Region};
 use shoal_proto::message::{Piece, Refusal};
 use shoal_proto::{
     Answer, Attr, Capability, Frame, FrameKind, Handle, Op, Reply, Share, Status, Transfer, limits, samples,
@@ -332,5 +333,41 @@ fn a_read_longer_than_a_transfer_or_beside_other_operations_is_refused() {
         client.send(None, vec![beside], Bytes::new()).await;
         let (_, replies, data) = client.reply().await;
         assert_eq!((replies[0].status, data.len()), (Status::Ok, 10 * LEN));
+    });
+}
+
+#[test]
+fn a_long_read_of_a_file_that_is_cut_meanwhile_ends_stale_and_not_with_zeros_of_its_old_length() {
+    run(|env| async move {
+        let (cluster, held) = held(&env).await;
+        let mut client = cluster.client(0).await;
+        let file = File::new(&mut client).await;
+        held.reads_to_hold.set(1);
+        let tag = ask(&mut client, file.times(50)).await;
+        until(&env, || held.done.get() > 0).await;
+        let mut other = cluster.client(0).await;
+        let cut = Op::Truncate { object: file.attr.handle, size: 10, kill_privileges: false };
+        assert_eq!(other.change(vec![cut]).await.status, Status::Ok);
+        held.release();
+        let (_, reply) = answer(&mut client, tag).await;
+        assert_eq!(reply.groups[0].status, Status::StaleLayout);
+        is_over(&env, &cluster).await;
+    });
+}
+
+#[test]
+fn a_long_read_that_begins_far_after_the_end_and_comes_back_has_what_is_inside() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        let file = File::new(&mut client).await;
+        // More pieces after the end than walks without a byte of the share are allowed.
+        let far = Region::new(1 << 31, 300 * PIECE);
+        let transfer = file.transfer(Pattern::list(vec![far, Region::new(0, LEN as u64)]).unwrap());
+        let tag = ask(&mut client, transfer.clone()).await;
+        let (pieces, reply) = answer(&mut client, tag).await;
+        assert_eq!(reply.groups[0].status, Status::Ok);
+        let found: Vec<u8> = pieces.iter().flat_map(|(_, data)| data.to_vec()).collect();
+        assert!(found == (0..LEN).map(byte).collect::<Vec<u8>>(), "{} bytes", found.len());
     });
 }

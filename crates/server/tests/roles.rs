@@ -82,6 +82,7 @@ fn managing(cluster: &Cluster) -> Vec<Op> {
         Op::Moveserver { server: ServerId(9), addresses: Vec::new().into(), moved: 1 },
         Op::Setkey { key: samples::mount_key(0, "no name of the first key") },
         Op::Rows { prefix: b"c"[..].into(), after: b""[..].into(), limit: 1 },
+        Op::Checkfiles { streams: Vec::new().into() },
         Op::Repair { actions: Vec::new().into() },
         Op::Setsync { metadata: words(), data: words(), coalescing: words() },
         Op::Renew { servers: Vec::new().into(), map: cluster.map.clone() },

@@ -58,7 +58,7 @@ pub struct PieceWalk {
     passed: u64,
     /// Those of them that pieces have: the next one begins there.
     cut: u64,
-    /// Walks since the last byte of the stream.
+    /// Walks since the last byte of the share.
     in_vain: u64,
 }
 
@@ -167,7 +167,8 @@ impl PieceWalk {
         let window = Window::new(self.upto(), self.passed - self.cut);
         let LongPart { pattern, striping, index, .. } = &self.whole;
         let part = StreamPart::piece(pattern.clone(), window, *striping, *index, len).trimmed(self.size)?;
-        self.in_vain = if part.is_empty() { self.in_vain + 1 } else { 0 };
+        // A piece after the stream's end is none in vain: the pattern may come back.
+        self.in_vain = if len == 0 { self.in_vain + 1 } else { 0 };
         if self.in_vain > WALKS_IN_VAIN_MAX {
             return Err(Status::OverLimit);
         }

@@ -2,14 +2,19 @@
 //!
 //! An *extent* is what one step reads or writes: a block, or a longer run that one request brings whole. All
 //! requests that want something of an extent wait at it together, and one step serves them. The sweep goes
-//! upwards over (stream, offset) and begins again at the lowest: it never turns back, so no request starves.
-//! Each disk has a sweep of its own. Locks know nothing of disks.
+//! upwards over (stream, offset) and begins again at the lowest. Each disk has a sweep of its own. Locks know
+//! nothing of disks.
 //!
 //! ```text
 //!   young    blocks to which writers bring parts with gaps between: they wait for company, a bounded moment
-//!   ripe     ──▶──▶──▶──▶ at ──▶──▶──▶   the sweep
+//!   ripe     ──▶──▶──▶──▶ at ──▶──▶──▶   this round of the sweep
+//!   later    extents that came since the round began: the next round's
 //!   inside   the extents of steps under way, each locked: alone if it is written
 //! ```
+//! **No request starves.** A round has the extents that were there when it began, and ends when each of them
+//! was served: one transfer that always brings the next extent ahead of the sweep does not hold it. A writer
+//! that is hindered claims its extent: readers that come later do not enter it.
+//!
 //! **Invariant: while bytes of a stream are written, no other step reads or writes them.** So a block that is
 //! read before it is written loses nothing that was written meanwhile. Changes whose place is not known
 //! beforehand (appends), or that are not writes (space, holes), take the whole stream.
@@ -19,7 +24,7 @@ use shoal_env::Instant;
 use shoal_env::local::Notify;
 use shoal_proto::Handle;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
 use std::time::Duration;
@@ -64,9 +69,22 @@ struct Locked {
 
 type Ripe = BTreeMap<Extent, Wanted>;
 
+/// An extent that waits to be written: nothing that came later enters it.
+#[derive(Clone, Copy)]
+struct Claimed {
+    key: u64,
+    extent: Extent,
+    /// By an extent of the sweep.
+    is_of_sweep: bool,
+}
+
+/// Claims with keys from this one on hinder nobody: the key of a visitor that has no claim itself.
+const NO_CLAIM: u64 = u64::MAX;
+
 /// See the module's page.
 pub struct Order {
     ripe: RefCell<Ripe>,
+    later: RefCell<Ripe>,
     young: RefCell<HashMap<Extent, Wanted>>,
     /// The young, by the moment in which the first came to each.
     ages: RefCell<VecDeque<(Instant, Extent)>>,
@@ -74,11 +92,13 @@ pub struct Order {
     joined_at: Cell<Instant>,
     /// Where the sweep of each disk is.
     at: RefCell<BTreeMap<u16, Extent>>,
+    /// Disks whose round has begun: what comes now is for the next one.
+    begun: RefCell<BTreeSet<u16>>,
     /// The disk that got the last step: the others are looked at first.
     last_disk: Cell<u16>,
     inside: RefCell<Vec<Locked>>,
-    /// Streams that a change waits to have alone.
-    claimed: RefCell<Vec<Handle>>,
+    /// Extents that wait to be written, in the order in which they began to wait.
+    claimed: RefCell<Vec<Claimed>>,
     next_key: Cell<u64>,
     patience: Cell<Duration>,
     /// How many writers came to the block that waited in vain last.
@@ -92,10 +112,12 @@ impl Default for Order {
     fn default() -> Order {
         Order {
             ripe: RefCell::default(),
+            later: RefCell::default(),
             young: RefCell::default(),
             ages: RefCell::default(),
             joined_at: Cell::new(Instant(0)),
             at: RefCell::default(),
+            begun: RefCell::default(),
             last_disk: Cell::default(),
             inside: RefCell::default(),
             claimed: RefCell::default(),
@@ -122,16 +144,12 @@ impl Drop for Inside {
     }
 }
 
-/// A stream that a change waits for; given up when dropped.
-struct Claim<'a>(&'a Order, Handle);
+/// A claim of a change beside the sweep; given up when dropped.
+struct Claim<'a>(&'a Order, u64);
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let mut claimed = self.0.claimed.borrow_mut();
-        if let Some(at) = claimed.iter().position(|stream| *stream == self.1) {
-            claimed.swap_remove(at);
-        }
-        drop(claimed);
+        self.0.claimed.borrow_mut().retain(|claimed| claimed.key != self.1);
         self.0.changed.wake_all();
     }
 }
@@ -157,10 +175,11 @@ impl Taken {
 impl Order {
     /// A request waits at an extent.
     pub fn wait(&self, extent: Extent, wish: Wish, now: Instant) {
-        let mut ripe = self.ripe.borrow_mut();
-        if let Some(wanted) = ripe.get_mut(&extent) {
-            wanted.add(wish);
-            return;
+        for waiting in [&self.ripe, &self.later] {
+            if let Some(wanted) = waiting.borrow_mut().get_mut(&extent) {
+                wanted.add(wish);
+                return;
+            }
         }
         let mut young = self.young.borrow_mut();
         let is_known = young.contains_key(&extent);
@@ -172,16 +191,24 @@ impl Order {
         }
         let waits = wanted.has_gaps(&extent) && extent.is_block() && self.hopes(wanted.writers.len());
         if !waits {
-            let wanted = young.remove(&extent);
-            ripe.extend(wanted.map(|wanted| (extent, wanted)));
+            if let Some(wanted) = young.remove(&extent) {
+                self.put(extent, wanted);
+            }
         } else if !is_known {
             self.ages.borrow_mut().push_back((now, extent));
         }
     }
 
+    /// An extent is to be served: in this round, if that has not begun, else in the next one.
+    fn put(&self, extent: Extent, wanted: Wanted) {
+        let has_begun = self.begun.borrow().contains(&extent.disk);
+        let round = if has_begun { &self.later } else { &self.ripe };
+        round.borrow_mut().insert(extent, wanted);
+    }
+
     /// Blocks that waited long enough are served as they are. Gives when to look again.
     pub fn ripen(&self, now: Instant) -> Option<Instant> {
-        let (mut ripe, mut young) = (self.ripe.borrow_mut(), self.young.borrow_mut());
+        let mut young = self.young.borrow_mut();
         let mut ages = self.ages.borrow_mut();
         while let Some((since, extent)) = ages.front().copied() {
             let until = since.max(self.joined_at.get()) + self.patience.get();
@@ -196,7 +223,7 @@ impl Order {
                 _ => self.patience.set(PATIENCE_MAX),
             }
             self.company.set(wanted.writers.len());
-            ripe.insert(extent, wanted);
+            self.put(extent, wanted);
         }
         None
     }
@@ -222,11 +249,12 @@ impl Order {
     /// steps under way.
     pub fn take(self: &Rc<Order>) -> Option<Taken> {
         let mut ripe = self.ripe.borrow_mut();
+        // Of the next round alone there is nothing: a round that has nothing of a disk has ended.
         let mut disks = disks_of(&ripe);
-        let later = disks.partition_point(|disk| *disk <= self.last_disk.get());
-        disks.rotate_left(later);
+        let after = disks.partition_point(|disk| *disk <= self.last_disk.get());
+        disks.rotate_left(after);
         let mut idle = disks.into_iter().filter(|disk| self.steps_on(*disk) < STEPS_MAX);
-        let next = idle.find_map(|disk| self.next_on(&ripe, disk))?;
+        let next = idle.find_map(|disk| self.next_on(&mut ripe, disk))?;
         self.last_disk.set(next.disk);
         let wanted = ripe.remove(&next)?;
         let is_write = !wanted.writers.is_empty();
@@ -235,8 +263,14 @@ impl Order {
             (true, false) => self.side_by_side(&mut ripe, (next, wanted)),
             (false, _) => vec![(next, wanted)],
         };
+        let is_taken = |claimed: &Claimed| extents.iter().any(|(extent, _)| *extent == claimed.extent);
+        self.claimed.borrow_mut().retain(|claimed| !(claimed.is_of_sweep && is_taken(claimed)));
         let last = extents.last().map_or(next, |(extent, _)| *extent);
         self.at.borrow_mut().insert(next.disk, last);
+        self.begun.borrow_mut().insert(next.disk);
+        if of_disk(&ripe, next.disk).next().is_none() {
+            self.begin_round(&mut ripe, next.disk);
+        }
         let whole = Extent { len: last.end() - next.from, ..next };
         // Sparse blocks lie far apart: what is between them is not read.
         let is_shared = whole.len == extents.iter().map(|(extent, _)| extent.len).sum::<u64>();
@@ -249,16 +283,61 @@ impl Order {
         Some(Taken { extents, inside })
     }
 
-    /// The next extent of a disk's sweep: the one after the last step's, or the lowest.
-    fn next_on(&self, ripe: &Ripe, disk: u16) -> Option<Extent> {
-        let first = Extent { disk, ..Extent::first_of(Handle(0)) };
+    /// The next extent of a disk's sweep: the one after the last step's, or the lowest. Where all of the
+    /// round are hindered, the next round begins only if they are being read already.
+    fn next_on(&self, ripe: &mut Ripe, disk: u16) -> Option<Extent> {
+        self.free_of(ripe, disk).or_else(|| {
+            let mut are_read = true;
+            for (extent, wanted) in of_disk(ripe, disk) {
+                let is_written = !wanted.writers.is_empty();
+                are_read &= !is_written && self.is_being_read(extent);
+                if is_written && self.claim_of(extent) == NO_CLAIM {
+                    let claimed = Claimed { key: self.key(), extent: *extent, is_of_sweep: true };
+                    self.claimed.borrow_mut().push(claimed);
+                }
+            }
+            if !are_read || !self.begin_round(ripe, disk) {
+                return None;
+            }
+            self.free_of(ripe, disk)
+        })
+    }
+
+    fn free_of(&self, ripe: &Ripe, disk: u16) -> Option<Extent> {
+        let first = first_of_disk(disk);
         let at = self.at.borrow().get(&disk).copied().unwrap_or(first);
-        let is_free =
-            |&(extent, wanted): &(&Extent, &Wanted)| self.is_free(extent, !wanted.writers.is_empty());
+        let is_free = |&(extent, wanted): &(&Extent, &Wanted)| {
+            self.is_free(extent, !wanted.writers.is_empty(), self.claim_of(extent))
+        };
         let after = ripe.range((Bound::Excluded(at), Bound::Unbounded));
         let after = after.take_while(|(extent, _)| extent.disk == disk).find(is_free);
         let before = || ripe.range(first..=at).filter(|(extent, _)| extent.disk == disk).find(is_free);
         after.or_else(before).map(|(extent, _)| *extent)
+    }
+
+    /// A round ends: the next one has what came meanwhile, and what comes until its first step. Gives
+    /// whether there is any.
+    fn begin_round(&self, ripe: &mut Ripe, disk: u16) -> bool {
+        self.begun.borrow_mut().remove(&disk);
+        let mut later = self.later.borrow_mut();
+        let next: Vec<Extent> = of_disk(&later, disk).map(|(extent, _)| *extent).collect();
+        for extent in &next {
+            ripe.extend(later.remove(extent).map(|wanted| (*extent, wanted)));
+        }
+        !next.is_empty()
+    }
+
+    /// The key of the claim that an extent of the sweep has.
+    fn claim_of(&self, extent: &Extent) -> u64 {
+        let claimed = self.claimed.borrow();
+        let own = claimed.iter().find(|claimed| claimed.is_of_sweep && claimed.extent == *extent);
+        own.map_or(NO_CLAIM, |claimed| claimed.key)
+    }
+
+    /// Whether the block is read by a step, whose bytes are for those that wait at it, too.
+    fn is_being_read(&self, extent: &Extent) -> bool {
+        let inside = self.inside.borrow();
+        inside.iter().any(|other| other.lock == Lock::Shared && other.extent.meets(extent))
     }
 
     fn steps_on(&self, disk: u16) -> usize {
@@ -275,7 +354,7 @@ impl Order {
             let fits = ripe.get(&following).is_some_and(|wanted| {
                 wanted.writers.is_empty() != is_write
                     && wanted.readers.is_empty() != is_read
-                    && self.is_free(&following, is_write)
+                    && self.is_free(&following, is_write, self.claim_of(&following))
             });
             let Some(wanted) = fits.then(|| ripe.remove(&following)).flatten() else { break };
             extents.push((following, wanted));
@@ -291,7 +370,7 @@ impl Order {
             extent.is_block()
                 && Extent { from: first.0.from, ..**extent } == first.0
                 && wanted.is_sparse()
-                && self.is_free(extent, false)
+                && self.is_free(extent, false, NO_CLAIM)
         };
         let more = following.take_while(is_like).take(STEP_SPARSE_MAX - 1).map(|(extent, _)| *extent);
         let more: Vec<Extent> = more.collect();
@@ -302,15 +381,15 @@ impl Order {
     /// The readers that came to an extent since its step began, if no writer did.
     pub fn late_readers(&self, extent: &Extent) -> Vec<u64> {
         let mut ripe = self.ripe.borrow_mut();
-        match ripe.get(extent) {
-            Some(wanted) if wanted.writers.is_empty() => {
-                ripe.remove(extent).map_or_else(Vec::new, |wanted| wanted.readers)
-            }
-            _ => Vec::new(),
+        let readers = readers_of(&mut ripe, extent);
+        if !readers.is_empty() && of_disk(&ripe, extent.disk).next().is_none() {
+            self.begin_round(&mut ripe, extent.disk);
         }
+        if readers.is_empty() { readers_of(&mut self.later.borrow_mut(), extent) } else { readers }
     }
 
-    fn is_free(&self, extent: &Extent, writes: bool) -> bool {
+    /// Whether no lock hinders a visitor, and no claim that is older than its own.
+    fn is_free(&self, extent: &Extent, writes: bool, claim: u64) -> bool {
         let hinders = |Locked { extent: other, lock, .. }: &Locked| match lock {
             Lock::Written => other.meets(extent),
             _ if writes => other.meets(extent),
@@ -318,21 +397,39 @@ impl Order {
             Lock::Shared => other == extent,
             Lock::Read => false,
         };
-        !self.claimed.borrow().contains(&extent.stream) && !self.inside.borrow().iter().any(hinders)
+        let is_claimed = |claimed: &Claimed| claimed.key < claim && claimed.extent.meets(extent);
+        !self.claimed.borrow().iter().any(is_claimed) && !self.inside.borrow().iter().any(hinders)
+    }
+
+    fn key(&self) -> u64 {
+        let key = self.next_key.get();
+        self.next_key.set(key + 1);
+        key
     }
 
     fn enter(self: &Rc<Order>, extent: Extent, lock: Lock, is_step: bool) -> Inside {
-        let key = self.next_key.get();
-        self.next_key.set(key + 1);
+        let key = self.key();
         self.inside.borrow_mut().push(Locked { key, extent, lock, is_step });
         Inside { order: self.clone(), key }
     }
 
+    /// Claim an extent, until the claim is dropped.
+    fn claim(&self, extent: Extent) -> Claim<'_> {
+        let key = self.key();
+        self.claimed.borrow_mut().push(Claimed { key, extent, is_of_sweep: false });
+        Claim(self, key)
+    }
+
     /// Lock an extent, between two steps of the sweep.
     pub async fn lock(self: &Rc<Order>, extent: Extent, writes: bool) -> Inside {
+        if self.is_free(&extent, writes, NO_CLAIM) {
+            return self.enter(extent, if writes { Lock::Written } else { Lock::Read }, false);
+        }
+        let claim = writes.then(|| self.claim(extent));
+        let key = claim.as_ref().map_or(NO_CLAIM, |claim| claim.1);
         loop {
             let changed = self.changed.wait();
-            if self.is_free(&extent, writes) {
+            if self.is_free(&extent, writes, key) {
                 return self.enter(extent, if writes { Lock::Written } else { Lock::Read }, false);
             }
             changed.await;
@@ -342,15 +439,12 @@ impl Order {
     /// Lock a whole stream; nothing new begins in it meanwhile.
     pub async fn lock_stream(self: &Rc<Order>, stream: Handle) -> Inside {
         let whole = Extent { len: u64::MAX, ..Extent::first_of(stream) };
-        self.claimed.borrow_mut().push(stream);
-        let claim = Claim(self, stream);
+        let claim = self.claim(whole);
         loop {
             let changed = self.changed.wait();
             if !self.inside.borrow().iter().any(|locked| locked.extent.meets(&whole)) {
-                drop(claim);
                 let inside = self.enter(whole, Lock::Written, false);
-                // Those that the claim kept out look again; the lock keeps them out now.
-                self.changed.wake_all();
+                drop(claim);
                 return inside;
             }
             changed.await;
@@ -364,7 +458,26 @@ impl Order {
 
     /// Nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.ripe.borrow().is_empty() && self.young.borrow().is_empty()
+        self.ripe.borrow().is_empty() && self.later.borrow().is_empty() && self.young.borrow().is_empty()
+    }
+}
+
+fn first_of_disk(disk: u16) -> Extent {
+    Extent { disk, ..Extent::first_of(Handle(0)) }
+}
+
+/// The extents of a disk.
+fn of_disk(ripe: &Ripe, disk: u16) -> impl Iterator<Item = (&Extent, &Wanted)> {
+    ripe.range(first_of_disk(disk)..).take_while(move |(extent, _)| extent.disk == disk)
+}
+
+/// Take the readers of an extent, if it has no writers.
+fn readers_of(waiting: &mut Ripe, extent: &Extent) -> Vec<u64> {
+    match waiting.get(extent) {
+        Some(wanted) if wanted.writers.is_empty() => {
+            waiting.remove(extent).map_or_else(Vec::new, |wanted| wanted.readers)
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -408,16 +521,18 @@ mod tests {
             order.wait(block(block_at), wish(block_at, false, 8192, 1), at(0));
         }
         assert_eq!(froms(&order.take().unwrap()), [3]);
-        order.wait(block(1), wish(10, false, 8192, 1), at(0));
-        order.wait(block(7), wish(11, false, 8192, 1), at(0));
-        assert_eq!(froms(&order.take().unwrap()), [6, 7], "side by side, in one step");
-        assert_eq!(froms(&order.take().unwrap()), [9]);
+        for block_at in [1, 7, 8] {
+            order.wait(block(block_at), wish(10, false, 8192, 1), at(0));
+        }
+        assert_eq!(froms(&order.take().unwrap()), [6]);
+        assert_eq!(froms(&order.take().unwrap()), [9], "the others are the next round's");
         assert_eq!(froms(&order.take().unwrap()), [1]);
+        assert_eq!(froms(&order.take().unwrap()), [7, 8], "side by side, in one step");
         assert!(order.take().is_none() && order.is_empty());
-        for block_at in [1, 5, 900] {
+        for block_at in [1, 15, 900] {
             order.wait(block(block_at), wish(block_at, false, 8, 1), at(0));
         }
-        assert_eq!(froms(&order.take().unwrap()), [5, 900], "sparse ones, though far apart");
+        assert_eq!(froms(&order.take().unwrap()), [15, 900], "sparse ones, though far apart");
         assert_eq!(froms(&order.take().unwrap()), [1]);
     }
 
@@ -473,10 +588,66 @@ mod tests {
         order.wait(block(0), wish(3, false, 8, 1), at(0));
         assert!(order.take().is_none(), "the block is being read already");
         assert_eq!(order.late_readers(&block(0)), [3], "for this one too");
+        order.wait(block(7), wish(5, false, 8192, 1), at(0));
+        assert_eq!(froms(&order.take().unwrap()), [7], "the round that lost its last extent has ended");
         order.wait(block(0), wish(4, true, 8, 1), at(0));
         assert!(order.take().is_none());
         drop(read);
         assert!(order.take().is_some());
+    }
+
+    #[test]
+    fn a_transfer_that_always_brings_the_next_extent_does_not_hold_the_sweep() {
+        for other in [1, 3] {
+            let order = Rc::new(Order::default());
+            let far = |n: u64| Extent { stream: Handle(2), ..block(2 * n) };
+            for n in 0..40 {
+                order.wait(far(n), wish(n, false, 8192, 1), at(0));
+            }
+            drop(order.take());
+            order.wait(Extent { stream: Handle(other), ..block(0) }, wish(999, false, 8192, 1), at(0));
+            let steps = (40..1000).position(|n| {
+                order.wait(far(n), wish(n, false, 8192, 1), at(0));
+                order.take().unwrap().extents[0].0.stream == Handle(other)
+            });
+            assert!(steps.is_some_and(|steps| steps < 100), "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn a_writer_gets_its_extent_although_readers_that_overlap_it_come_without_end() {
+        let long = |n: u64| Extent { len: 8 * BLOCK_BYTES, ..block(n) };
+        // A small write beside the sweep, and a long one of the sweep.
+        for is_small in [true, false] {
+            let order = Rc::new(Order::default());
+            let read = |n| order.wait(long(n), wish(n, false, 8 * BLOCK_BYTES, 1), at(0));
+            read(0);
+            let mut under_way = order.take();
+            let written = Extent { len: 100, ..block(5) };
+            let small = order.lock(written, true);
+            let mut small = std::pin::pin!(small);
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            if is_small {
+                assert!(small.as_mut().poll(&mut context).is_pending());
+            } else {
+                order.wait(long(3), wish(999, true, 8 * BLOCK_BYTES, 1), at(0));
+            }
+            let mut rounds = 0;
+            loop {
+                rounds += 1;
+                assert!(rounds < 10, "it waits for ever");
+                read(rounds % 4 + 1);
+                let next = order.take();
+                drop(std::mem::replace(&mut under_way, next));
+                let is_written =
+                    |taken: &Taken| taken.extents.iter().any(|(_, wanted)| !wanted.writers.is_empty());
+                if under_way.as_ref().is_some_and(is_written)
+                    || is_small && small.as_mut().poll(&mut context).is_ready()
+                {
+                    break;
+                }
+            }
+        }
     }
 
     #[test]

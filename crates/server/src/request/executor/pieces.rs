@@ -34,7 +34,7 @@ use shoal_env::{Instant, Work as Cost};
 use shoal_pattern::Window;
 use shoal_proto::message::Piece;
 use shoal_proto::{ChangeCount, FrameKind, Handle, Status, StreamFacts, limits};
-use shoal_store::{Lsn, StreamInfo};
+use shoal_store::{Loaded, Lsn, StreamInfo};
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -244,6 +244,7 @@ impl Flow {
     /// A piece was read: it waits to be written.
     fn sent(&self, (room, window, read): Read) -> Result<(), Status> {
         let (data, now) = (read?, self.shard.env.now());
+        self.must_not_be_cut()?;
         let piece = Piece { from: window.from, len: window.len, facts: self.facts };
         self.line().send(FrameKind::Piece, self.waiter.tag, &piece, &[data]);
         drop(room);
@@ -257,6 +258,15 @@ impl Flow {
             session.heard.set(session.heard.get().max(now));
         }
         Ok(())
+    }
+
+    /// The stream was not cut below the size that the pieces state: after a truncation of a file of one
+    /// stream, which begins no generation, its end would read as zeros that were never there.
+    fn must_not_be_cut(&self) -> Result<(), Status> {
+        match self.shard.collection.stream(self.stream, &Loaded::default()) {
+            Ok(Some((now, _))) if now.size < self.facts.size => Err(Status::StaleLayout),
+            _ => Ok(()),
+        }
     }
 
     /// The connection that the request came on.

@@ -203,6 +203,10 @@ impl Pull {
             drop(walk);
             match came {
                 Came::Written(written) => {
+                    // More writes than there is room for: those that wait for room look before this one.
+                    if self.waiter.line.flows() > limits::FLOW_CHUNKS_MAX {
+                        give_way().await;
+                    }
                     self.info = written?;
                     self.until = self.shard.env.now() + self.limit;
                     if let Some(session) = self.waiter.line.session.borrow().upgrade() {
