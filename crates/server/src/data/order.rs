@@ -78,7 +78,7 @@ struct Claimed {
     is_of_sweep: bool,
 }
 
-/// Claims with keys from this one on hinder nobody: the key of a visitor that has no claim itself.
+/// The key of a visitor that has no claim itself: every claim is older.
 const NO_CLAIM: u64 = u64::MAX;
 
 /// See the module's page.
