@@ -10,7 +10,7 @@ use shoal_env::{Env, Instant};
 use shoal_pattern::Pattern;
 use shoal_proto::op::XattrName;
 use shoal_proto::{
-    Allocation, Attr, Handle, Kind, LockHolder, LockOwner, LockRange, Name, Owner, Rights, SetAttr,
+    Allocation, Attr, Handle, Kind, LockHolder, LockOwner, LockRange, Name, Owner, Rights, SetAttr, Status,
 };
 use shoal_vfs::{
     Connect, ForkedFile, HeldLock, Listed, Listing, LockCall, Opened, RenameFlags, Space, Vfs, VfsFile,
@@ -265,6 +265,15 @@ impl Vfs for Client {
 
     fn rmdir(&self, dir: Handle, name: &Name) -> impl Future<Output = Result<(), Error>> {
         Client::rmdir(self, dir, name)
+    }
+
+    async fn rmforked(&self, dir: Handle, name: &Name, file: Handle) -> Result<(), Error> {
+        match Client::rmforked(self, dir, name, file).await {
+            Err(error) if error.status == Status::NotSupported => {
+                shoal_vfs::rmforked_singly(self, dir, name, file).await
+            }
+            done => done,
+        }
     }
 
     fn rename(

@@ -170,6 +170,7 @@ fn rows_object(action: &Action) -> Option<Handle> {
         | Action::ShardCreate { attr, .. }
         | Action::ForkedCreate { attr, .. }
         | Action::StreamAdopt { attr } => Some(attr.handle),
+        Action::ForkedRemove { file, .. } => Some(*file),
         Action::Links { object, .. }
         | Action::Touch { object, .. }
         | Action::LayoutSet { object, .. }

@@ -2,12 +2,14 @@
 
 use crate::init::OpenedFile;
 use crate::{Errno, FileId, ForkId, Galley, Result};
-use shoal_proto::{Attr, Dist, Handle, Kind, Name, Rights};
-use shoal_vfs::{Listing as _, Vfs};
+use shoal_proto::{Attr, Dist, Handle, Kind, Name, Rights, Status};
+use shoal_vfs::{Error, Listing as _, Vfs};
 use std::time::Duration;
 
 /// Attributes are not asked for.
 const NO_PATIENCE: Duration = Duration::ZERO;
+/// How often the forks of a file are deleted, at most, where others make new ones meanwhile.
+const DELETIONS_MAX: usize = 16;
 
 impl<V: Vfs> Galley<V> {
     /// Open a file.
@@ -48,28 +50,40 @@ impl<V: Vfs> Galley<V> {
         Ok(self.file(fid)?.subfiles.len() as u32)
     }
 
-    /// Delete a file, with all its subfiles and forks. It is no single change: what a failure leaves is a
-    /// file with fewer forks, and can be deleted again.
+    /// Delete a file, with all its subfiles and forks. Its forks are deleted first; the file and its subfiles
+    /// then go in one change. What a failure leaves is a whole file with fewer forks.
     ///
     /// # Errors
-    /// `NoEntry`; `Invalid`: it is no forked file.
+    /// `NoEntry`, also where another deletion is first; `Invalid`: it is no forked file, or a symbolic link;
+    /// `Busy`: forks are made in it again and again.
     pub async fn gfs_delete_file(&self, name: &[u8]) -> Result<()> {
-        let (attr, _) = self.forked(name).await?;
-        let (dir, name) = self.place(name).await?;
-        let subfiles = self.entries(attr.handle).await?;
-        for (_, subfile) in &subfiles {
-            let forks = self.entries(*subfile).await?;
-            let forks: Vec<(Handle, Name)> = forks.into_iter().map(|(name, _)| (*subfile, name)).collect();
-            for removed in self.0.vfs.unlink_many(&forks).await {
-                self.kept(removed)?;
+        let (dir, leaf) = self.place(name).await?;
+        let found = self.0.vfs.lookup(dir, &leaf).await;
+        let (file, _) = self.of_forked(name, self.kept(found)?)?;
+        for _ in 0..DELETIONS_MAX {
+            self.delete_forks(file.handle).await?;
+            match self.0.vfs.rmforked(dir, &leaf, file.handle).await {
+                // A fork was made meanwhile.
+                Err(error) if error.status == Status::NotEmpty => {}
+                removed => return self.kept(removed),
             }
         }
-        for (name, _) in &subfiles {
-            let removed = self.0.vfs.rmdir(attr.handle, name).await;
-            self.kept(removed)?;
+        let words = format!("forks are made in {} again and again", String::from_utf8_lossy(name));
+        Err(self.fail(Errno::Busy, words))
+    }
+
+    /// Delete all forks of a file. Another deletion may be under way.
+    async fn delete_forks(&self, file: Handle) -> Result<()> {
+        for (_, subfile) in self.entries_if_there(file).await? {
+            let forks = self.entries_if_there(subfile).await?;
+            let forks: Vec<(Handle, Name)> = forks.into_iter().map(|(name, _)| (subfile, name)).collect();
+            for removed in self.0.vfs.unlink_many(&forks).await {
+                if !removed.as_ref().is_err_and(|error| is_gone(error.status)) {
+                    self.kept(removed)?;
+                }
+            }
         }
-        let removed = self.0.vfs.rmdir(dir, &name).await;
-        self.kept(removed)
+        Ok(())
     }
 
     /// Open an ordinary file for the same calls that transfer to and from forks (not in Galley, which had no
@@ -87,7 +101,11 @@ impl<V: Vfs> Galley<V> {
     /// A forked file, and how many subfiles it has.
     async fn forked(&self, path: &[u8]) -> Result<(Attr, usize)> {
         let found = self.0.vfs.walk_path(path, true).await;
-        let attr = self.kept(found)?;
+        self.of_forked(path, self.kept(found)?)
+    }
+
+    /// The same of an object that was found.
+    fn of_forked(&self, path: &[u8], attr: Attr) -> Result<(Attr, usize)> {
         match attr.template.dist {
             Dist::Forked { subfiles } if attr.kind == Kind::Directory => Ok((attr, subfiles.into())),
             _ => {
@@ -99,13 +117,27 @@ impl<V: Vfs> Galley<V> {
 
     /// The entries of a directory.
     pub(crate) async fn entries(&self, dir: Handle) -> Result<Vec<(Name, Handle)>> {
-        let (mut listing, mut all) = (self.0.vfs.opendir(dir, NO_PATIENCE), Vec::new());
-        loop {
-            let next = listing.next(false).await;
-            match self.kept(next)? {
-                Some(listed) => all.push((listed.entry.name, listed.entry.handle)),
-                None => return Ok(all),
-            }
+        let listed = self.list(dir).await;
+        self.kept(listed)
+    }
+
+    /// The same; none, if it is removed.
+    async fn entries_if_there(&self, dir: Handle) -> Result<Vec<(Name, Handle)>> {
+        match self.list(dir).await {
+            Err(error) if is_gone(error.status) => Ok(Vec::new()),
+            listed => self.kept(listed),
         }
     }
+
+    async fn list(&self, dir: Handle) -> std::result::Result<Vec<(Name, Handle)>, Error> {
+        let (mut listing, mut all) = (self.0.vfs.opendir(dir, NO_PATIENCE), Vec::new());
+        while let Some(listed) = listing.next(false).await? {
+            all.push((listed.entry.name, listed.entry.handle));
+        }
+        Ok(all)
+    }
+}
+
+fn is_gone(status: Status) -> bool {
+    matches!(status, Status::NotFound | Status::Stale)
 }

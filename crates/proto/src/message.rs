@@ -288,6 +288,9 @@ pub const VERSION_OF_NAMED_KEYS: u16 = 5;
 /// The lowest version that has `dropcache` and `checkfiles`.
 pub const VERSION_OF_CACHES_AND_FILES: u16 = 6;
 
+/// The lowest version that has `rmforked`.
+pub const VERSION_OF_WHOLE_REMOVALS: u16 = 6;
+
 /// The lowest and highest version of the protocol of this program. In version 2 a server names its store, a
 /// slot's sequence has 64 bits, and an fsync carries the generation that its client knows. In version 3 an
 /// append says whether its client knows the file's layout, and servers prove themselves by a key of their
@@ -295,7 +298,7 @@ pub const VERSION_OF_CACHES_AND_FILES: u16 = 6;
 /// locks of files. In version 4 a long read is one request, answered by pieces, and
 /// the data of a long write is pulled by grants. In version 5 a map may list mount keys, and the tag of a
 /// [`Hello`] is the id of the key by which both sides prove themselves. In version 6 a client can have a
-/// stream's caches dropped, and its file looked for.
+/// stream's caches dropped, its file looked for, and a forked file removed with its subfiles at once.
 pub const VERSIONS: (u16, u16) = (4, 6);
 
 /// Both nonces and all fields of both messages stand under each proof, so no proof can be used again, turned

@@ -292,6 +292,13 @@ operations! {
             /// Replace the empty directory of this name.
             replace: bool,
         } => CHANGE.at(*dir, name),
+        /// Remove a forked file with all its subfiles, none of which may have forks. Sent to the server of
+        /// the file. Since version 6.
+        Rmforked = 29 "rmforked" {
+            dir: Handle, name: Name,
+            /// The file that the name must lead to.
+            object: Handle,
+        } => CHANGE.of(*object).also_of(*dir),
 
         // Locks. They need no slot: a request that is repeated finds what it left.
         /// Lock a range of a file, or ask again for the lock of the same `call`.

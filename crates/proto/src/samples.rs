@@ -238,6 +238,7 @@ pub fn ops() -> Vec<Op> {
             servers: vec![ServerId(1), ServerId(0)].into(),
             replace: true,
         },
+        Op::Rmforked { dir, name: name("d"), object },
     ]
 }
 
@@ -269,6 +270,7 @@ pub fn actions() -> Vec<Action> {
             attr: Attr { kind: Kind::Directory, template: Template { dist: Dist::Fork, width: 1 }, ..attr() },
             entries: vec![ShardEntry { name: name("0"), handle: object, kind: Kind::Directory }].into(),
         },
+        Action::ForkedRemove { file: Handle(78), subfiles: vec![object].into() },
     ]);
     all
 }

@@ -156,6 +156,12 @@ wire_enum! {
             attr: Attr,
             entries: Many<ShardEntry, { limits::SUBFILES_MAX }>,
         },
+        /// Remove a forked file with the entries of all its subfiles, which the same transaction removes.
+        ForkedRemove = 26 "forked remove" {
+            file: Handle,
+            /// All its subfiles.
+            subfiles: Many<Handle, { limits::SUBFILES_MAX }>,
+        },
         /// Set the count of a directory's shard (repair).
         ShardCount = 24 "shard count" {
             shard: ServerId, dir: Handle,

@@ -32,6 +32,7 @@ pub(crate) mod namespace {
     pub(crate) mod removexattr;
     pub(crate) mod rename;
     pub(crate) mod rmdir;
+    pub(crate) mod rmforked;
     pub(crate) mod setattr;
     pub(crate) mod setxattr;
     pub(crate) mod symlink;
@@ -161,6 +162,7 @@ pub fn of(op: &Op) -> &'static OpFacts {
         Op::Removexattr { .. } => &namespace::removexattr::FACTS,
         Op::Rename { .. } => &namespace::rename::FACTS,
         Op::Rmdir { .. } => &namespace::rmdir::FACTS,
+        Op::Rmforked { .. } => &namespace::rmforked::FACTS,
         Op::Setattr { .. } => &namespace::setattr::FACTS,
         Op::Setxattr { .. } => &namespace::setxattr::FACTS,
         Op::Symlink { .. } => &namespace::symlink::FACTS,

@@ -681,3 +681,112 @@ fn the_command_line_reads_what_its_user_could_not_through_a_mount() {
     assert_eq!(String::from_utf8_lossy(&read(&key).stdout), "root's alone");
     serving.stop();
 }
+
+#[test]
+fn a_forked_file_is_made_shown_and_copied_by_the_commands() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = Home::new();
+    let (data, key) = (home.text("data"), home.text("data/key"));
+    let up = Serving::start(&["up", &data, "--servers", "3"]);
+    let root = up.address();
+    let at = |path: &str| format!("{root}{path}");
+    let with_key = |args: &[&str]| said(&[args, &["--key", &key]].concat());
+    let as_json = |args: &[&str]| told(&[args, &["--key", &key]].concat());
+    let must_refuse = |args: &[&str]| refused(&[args, &["--key", &key]].concat(), 1);
+    let (empty, full) = (home.path("empty"), home.path("full"));
+    std::fs::create_dir(&empty).unwrap();
+    std::fs::set_permissions(&empty, std::fs::Permissions::from_mode(0o711)).unwrap();
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("x"), b"kept").unwrap();
+    for dir in [&empty, &full] {
+        with_key(&["cp", "-r", "-p", "--quiet", dir.to_str().unwrap(), &at("/")]);
+    }
+
+    // In place of an empty directory: its owner and mode stay.
+    let before = as_json(&["stat", &at("/empty")]);
+    let made = as_json(&["layout", "set", &at("/empty"), "forked", "--subfiles", "4", "--on", "1,2"]);
+    assert_eq!((&made["distribution"], &made["subfiles"]), (&"forked".into(), &4.into()), "{made}");
+    let stat = as_json(&["stat", &at("/empty")]);
+    for kept in ["mode", "uid", "gid"] {
+        assert_eq!(stat[kept], before[kept], "{stat}");
+    }
+    assert_eq!((&stat["mode"], &stat["links"]), (&"0711".into(), &6.into()));
+    assert_eq!(stat["template"]["subfiles"], 4);
+    let new = with_key(&["layout", "set", &at("/new"), "forked", "--subfiles", "3"]);
+    assert!(new.ends_with("/new: forked, 3 subfiles\n"), "{new}");
+    assert_eq!(as_json(&["stat", &at("/new")])["mode"], "0755");
+
+    let set =
+        |path: &str, more: &[&str]| must_refuse(&[&["layout", "set", &at(path), "forked"], more].concat());
+    assert!(set("/full", &["--subfiles", "2"]).contains("the directory has entries"));
+    assert_eq!(with_key(&["cat", &at("/full/x")]), "kept");
+    assert!(set("/full/x", &["--subfiles", "2"]).contains("it is a file"));
+    assert!(set("/empty", &["--subfiles", "2"]).contains("a forked file already"));
+    assert!(set("/empty/0", &["--subfiles", "2"]).contains("a forked file already"));
+    assert!(set("/other", &[]).contains("needs --subfiles"));
+    assert!(set("/other", &["--subfiles", "2", "--strip", "64k"]).contains("no strips"));
+    assert!(set("/other", &["--subfiles", "513"]).contains("1 to 512 subfiles"));
+    assert!(set("/other", &["--subfiles", "2", "--on", "7"]).contains("no server 7"));
+    let of_fixed = must_refuse(&["layout", "set", &at("/empty"), "--width", "1"]);
+    assert!(of_fixed.contains("the layout of a forked file is fixed"), "{of_fixed}");
+
+    // Forks, by a copy of ordinary directories into the subfiles.
+    for subfile in 0..4_usize {
+        for (fork, bytes) in [("keys", 10), ("values", 100_000 * subfile)] {
+            let from = home.path("from");
+            std::fs::write(&from, vec![b'0' + subfile as u8; bytes]).unwrap();
+            let to = at(&format!("/empty/{subfile}/{fork}"));
+            with_key(&["cp", "--quiet", from.to_str().unwrap(), &to]);
+        }
+    }
+    let get = |path: &str| with_key(&["layout", "get", &at(path)]);
+    assert!(get("/empty").ends_with("/empty: forked, 4 subfiles\n"));
+    assert!(get("/empty/1").ends_with("/1: forks, each whole beside its entry\n"));
+    assert!(get("/empty/1/values").ends_with("/values: a fork, whole on server 2\n"));
+    let stat = |path: &str| with_key(&["stat", &at(path)]);
+    assert!(stat("/empty").contains("layout     forked, 4 subfiles"), "{}", stat("/empty"));
+    assert!(stat("/empty/2").contains("layout     forks, each whole beside its entry"));
+    assert!(stat("/empty/2/values").contains("layout     a fork, whole on server 1"));
+
+    let picture = home.text("picture.svg");
+    let map = with_key(&["map", &at("/empty"), "--svg", &picture]);
+    let lines: Vec<&str> = map.lines().skip(1).collect();
+    assert!(lines[0].ends_with("forked, 4 subfiles, 8 forks"), "{map}");
+    assert_eq!(lines.len(), 1 + 4 + 8, "{map}");
+    for subfile in 0..4 {
+        let line = lines[1 + 3 * subfile];
+        let start = format!(" subfile {subfile:<4} server {:<4}", [1, 2][subfile % 2]);
+        assert!(line.starts_with(&start), "{map}");
+        assert!(lines[2 + 3 * subfile].ends_with("  keys") && lines[3 + 3 * subfile].ends_with("  values"));
+    }
+    let svg = std::fs::read_to_string(&picture).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
+    // The ground, a row for each subfile, and a box for each fork, with its name.
+    assert_eq!((svg.matches("<rect").count(), svg.matches("<title>keys, ").count()), (1 + 4 + 8, 4), "{svg}");
+    assert!(svg.contains(">3: server 2</text>"), "{svg}");
+    let map = as_json(&["map", &at("/empty")]);
+    let parts = map["parts"].as_array().unwrap();
+    let of = |name: &str| parts.iter().map(|part| part[name].clone()).collect::<Vec<_>>();
+    assert_eq!(of("server"), [1, 2, 1, 2]);
+    assert_eq!(of("bytes"), [10, 100_010, 200_010, 300_010]);
+    let forks = serde_json::json!([{ "name": "keys", "bytes": 10 }, { "name": "values", "bytes": 300_000 }]);
+    assert_eq!(parts[3]["forks"], forks);
+
+    // Forked to forked, to directories elsewhere, and back as directories.
+    let copy = |from: &str, to: &str| with_key(&["cp", "-r", "--quiet", from, to]);
+    copy(&at("/empty"), &at("/copy"));
+    let is = as_json(&["layout", "get", &at("/copy")]);
+    assert_eq!((&is["distribution"], &is["subfiles"]), (&"forked".into(), &4.into()), "{is}");
+    let (first, second, third) = (home.path("first"), home.path("second"), home.path("third"));
+    copy(&at("/empty"), first.to_str().unwrap());
+    copy(&at("/copy"), second.to_str().unwrap());
+    copy(first.to_str().unwrap(), &at("/back"));
+    copy(&at("/back"), third.to_str().unwrap());
+    let all = listing(&first);
+    assert_eq!(all.len(), 12);
+    assert_eq!(std::fs::read(first.join("3/values")).unwrap(), vec![b'3'; 300_000]);
+    assert!(all == listing(&second) && all == listing(&third));
+    assert!(get("/back").contains("new files are"), "{}", get("/back"));
+    said(&["fsck", &data, "--quiet"]);
+    up.stop();
+}

@@ -32,5 +32,5 @@ pub use error::{Error, Result, read_len};
 pub use file::VfsFile;
 pub use local::{Local, LocalOptions};
 pub use locks::{HeldLock, LockCall, LockKind, LockOwner, LockRange};
-pub use name_space::{Connect, Listing, OpenedOf, Vfs};
+pub use name_space::{Connect, Listing, OpenedOf, Vfs, rmforked_singly};
 pub use words::{ForkedFile, Listed, Opened, RenameFlags, Space};

@@ -4,7 +4,7 @@ use crate::{Error, ForkedFile, Listed, Opened, RenameFlags, Result, Space, VfsFi
 use bytes::Bytes;
 use shoal_env::{Env, Instant};
 use shoal_proto::op::XattrName;
-use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
+use shoal_proto::{Attr, Dist, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
 use std::time::Duration;
 
 /// Symbolic links on one path, at most.
@@ -179,6 +179,17 @@ pub trait Vfs: Clone + 'static {
     /// # Errors
     /// `NotFound`, `NotDirectory`, `NotEmpty`, `Stale`.
     async fn rmdir(&self, dir: Handle, name: &Name) -> Result<()>;
+
+    /// Remove a forked file that has no forks, with all its subfiles; `file`: the file that the name must
+    /// lead to. By default one by one: a fork that is made in it meanwhile leaves it without some of its
+    /// subfiles.
+    ///
+    /// # Errors
+    /// `NotFound`: the name does not lead to it; `Invalid`: it is no forked file; `NotEmpty`: a subfile has
+    /// forks.
+    async fn rmforked(&self, dir: Handle, name: &Name, file: Handle) -> Result<()> {
+        rmforked_singly(self, dir, name, file).await
+    }
 
     /// Move an entry; by default it replaces its target.
     ///
@@ -392,4 +403,32 @@ pub type OpenedOf<V> = Opened<<V as Vfs>::File, <<V as Vfs>::File as VfsFile>::P
 
 fn components(path: &[u8]) -> Vec<Bytes> {
     path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).map(Bytes::copy_from_slice).collect()
+}
+
+/// Remove the empty subfiles of a forked file, and the file, one by one: [`Vfs::rmforked`] where nothing can
+/// do it at once.
+///
+/// # Errors
+/// As there.
+pub async fn rmforked_singly<V: Vfs>(vfs: &V, dir: Handle, name: &Name, file: Handle) -> Result<()> {
+    let refused = |status| Err(Error::new(status, "rmforked").of(file));
+    let found = vfs.lookup(dir, name).await?;
+    if found.handle != file {
+        return refused(Status::NotFound);
+    }
+    if !matches!(found.template.dist, Dist::Forked { .. }) {
+        return refused(Status::Invalid);
+    }
+    let (mut listing, mut subfiles) = (vfs.opendir(file, Duration::ZERO), Vec::new());
+    while let Some(listed) = listing.next(false).await? {
+        subfiles.push(listed.entry.name);
+    }
+    for subfile in subfiles {
+        match vfs.rmdir(file, &subfile).await {
+            // A subfile with forks may not be removed alone.
+            Err(error) if error.status == Status::NotPermitted => return refused(Status::NotEmpty),
+            removed => removed?,
+        }
+    }
+    vfs.rmdir(dir, name).await
 }

@@ -1,9 +1,10 @@
-//! Remove entries: unlink and rmdir.
+//! Remove entries: unlink, rmdir and rmforked.
 
 use crate::core::Core;
 use crate::{Client, Error};
+use shoal_proto::message::VERSION_OF_WHOLE_REMOVALS;
 use shoal_proto::op::Answer;
-use shoal_proto::{Handle, Name, Op};
+use shoal_proto::{Handle, Name, Op, Status};
 use std::rc::Rc;
 
 impl Client {
@@ -37,6 +38,30 @@ impl Client {
         let told = self.core.ask(&o, dir.server(), vec![Op::Rmdir { dir, name: name.clone() }]).await;
         self.core.cache.borrow_mut().changed_name(dir, name);
         self.removed(&o, &told?.answers).await
+    }
+
+    /// Remove a forked file with all its subfiles, all at once or nothing; `file`: the file that the name
+    /// must lead to.
+    ///
+    /// # Errors
+    /// `NotFound`: the name does not lead to it; `Invalid`: it is no forked file; `NotEmpty`: a subfile has
+    /// forks; `NotSupported`: its server is of an older version, and removes subfiles one by one.
+    pub async fn rmforked(&self, dir: Handle, name: &Name, file: Handle) -> Result<(), Error> {
+        let o = self.begin("rmforked", Some(file));
+        let server = file.server();
+        if self.core.version_of(server) < VERSION_OF_WHOLE_REMOVALS {
+            let words = "a server of an older version removes the subfiles of a forked file one by one";
+            return Err(o.error(Status::NotSupported).from(server).because(words));
+        }
+        let op = Op::Rmforked { dir, name: name.clone(), object: file };
+        let told = self.core.ask(&o, server, vec![op]).await;
+        self.core.cache.borrow_mut().changed_name(dir, name);
+        match told {
+            Ok(told) => self.removed(&o, &told.answers).await,
+            // Removed meanwhile: so is its name.
+            Err(error) if error.status == Status::Stale => Err(o.error(Status::NotFound).from(server)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Drop an object that an answer reports as removed from the cache, and release it if it is an orphan

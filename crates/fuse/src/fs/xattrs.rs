@@ -5,7 +5,8 @@
 //! questions for as long as attributes are cached, and a file made through this mount needs no list at all.
 //!
 //! `user.shoal.layout` tells the layout of a forked file, a subfile or a fork. It is answered where it is
-//! asked for and in no list, so that a copy of the tree elsewhere does not carry it along.
+//! asked for and in no list, so that a copy of the tree elsewhere does not carry it along, and it can be
+//! neither set nor removed.
 
 use super::{Errno, Fs, Result};
 use bytes::Bytes;
@@ -88,6 +89,9 @@ impl<V: Vfs> Fs<V> {
     /// Remove an attribute.
     pub async fn removexattr(&self, object: Handle, name: &[u8]) -> Result<()> {
         check(name)?;
+        if name == LAYOUT {
+            return Err(Errno(libc::EPERM));
+        }
         let removed = self.vfs.removexattr(object, name).await;
         self.known().xattr_changed(object);
         self.directory_changed(object);

@@ -19,7 +19,7 @@
 
 use crate::meta::rows::Inode;
 use crate::request::ctx::{Ctx, Stopped};
-use shoal_proto::{Dist, Handle, Kind, Status};
+use shoal_proto::{Dist, Handle, Kind, Name, Status};
 
 /// Whether an object of this kind may be made in this directory.
 ///
@@ -33,23 +33,31 @@ pub fn may_make(parent: &Inode, kind: Kind) -> Result<(), Stopped> {
     }
 }
 
-/// Whether an entry may move from a directory, whose template has `from` if it is on this server, to the
-/// directory `to`.
+/// Whether the entry `name` may move from a directory to the directory `to`.
 ///
 /// # Errors
 /// `NotPermitted`: a subfile, or a place for one; `CrossDevice`: out of a subfile, or into it.
-pub fn may_move(ctx: &Ctx<'_>, (from_dir, to_dir): (Handle, Handle), to: &Inode) -> Result<(), Stopped> {
-    // Of another server's directory the fact of its entry says it ([`may_leave`]).
-    let from = match from_dir.server() == ctx.identity.id {
-        true => Some(ctx.directory(from_dir)?.template.dist),
-        false => None,
-    };
-    let all = [Some(to.template.dist), from];
-    if all.iter().flatten().any(|dist| matches!(dist, Dist::Forked { .. })) {
+pub fn may_move(
+    ctx: &Ctx<'_>,
+    (from_dir, name): (Handle, &Name),
+    (to_dir, to): (Handle, &Inode),
+) -> Result<(), Stopped> {
+    let is_forked = |dist| matches!(dist, Dist::Forked { .. });
+    if is_forked(to.template.dist) {
         return Err(Stopped::Status(Status::NotPermitted));
     }
-    let is_within = from_dir == to_dir;
-    if !is_within && all.contains(&Some(Dist::Fork)) {
+    let is_out_of_fork = match from_dir.server() == ctx.identity.id {
+        true => {
+            let from = ctx.directory(from_dir)?.template.dist;
+            if is_forked(from) {
+                return Err(Stopped::Status(Status::NotPermitted));
+            }
+            from == Dist::Fork
+        }
+        // Of another server's directory the fact of its entry says it ([`may_leave`]).
+        false => ctx.fact_entry(from_dir, name).map(|_| false)?,
+    };
+    if from_dir != to_dir && (is_out_of_fork || to.template.dist == Dist::Fork) {
         return Err(Stopped::Status(Status::CrossDevice));
     }
     Ok(())

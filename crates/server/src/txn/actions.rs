@@ -15,6 +15,7 @@
 //! expect, and an `EntryRemove` of a directory's last entry is no reason for a `DirectoryRemove` in the same
 //! plan.
 
+mod forked;
 mod object;
 mod repair;
 mod shard;
@@ -53,6 +54,7 @@ pub fn locks(identity: &Identity, action: &Action) -> Vec<(Bytes, Mode)> {
         | Action::ShardKeep { dir, .. }
         | Action::ShardSet { dir, .. }
         | Action::ShardCount { dir, .. } => exclusive(keys::inode(*dir)),
+        Action::ForkedRemove { file, .. } => exclusive(keys::inode(*file)),
         // No request reads the shard before it is there.
         Action::ShardCreate { attr, .. } | Action::ForkedCreate { attr, .. } => {
             exclusive(keys::inode(attr.handle))
@@ -126,6 +128,7 @@ pub fn validate(ctx: &Ctx<'_>, action: &Action) -> Result<(), Stopped> {
         Action::Retire { pool, first, count } => repair::validate_retire(ctx, *pool, *first, *count),
         Action::ShardCreate { shard, attr, entries } => shard::validate_create(ctx, *shard, attr, entries),
         Action::ForkedCreate { attr, .. } => object::validate_create(ctx, attr),
+        Action::ForkedRemove { file, subfiles } => forked::validate_remove(ctx, *file, subfiles),
         Action::ShardKeep { shard, dir, shards } => shard::validate_keep(ctx, *shard, *dir, shards),
         Action::ShardSet { shard, dir, .. } => shard::validate_set(ctx, *shard, *dir),
         Action::ShardCount { shard, dir, expect, .. } => shard::validate_count(ctx, *shard, *dir, *expect),
@@ -200,6 +203,7 @@ pub fn apply(ctx: &mut Ctx<'_>, action: &Action) -> Result<(), Stopped> {
         }
         Action::ShardCreate { attr, entries, .. } => shard::create(ctx, attr, entries),
         Action::ForkedCreate { attr, entries } => shard::create(ctx, attr, entries),
+        Action::ForkedRemove { file, .. } => forked::remove(ctx, *file),
         Action::ShardKeep { dir, shards, .. } => shard::keep(ctx, *dir, shards),
         Action::ShardSet { dir, set, template, time, .. } => shard::set(ctx, *dir, set, *template, *time),
         Action::ShardCount { dir, nlink, entries, .. } => object::change_directory(ctx, *dir, |inode| {
@@ -251,6 +255,7 @@ pub fn server_of(action: &Action) -> ServerId {
         | Action::ShardSet { shard, .. }
         | Action::ShardCount { shard, .. } => *shard,
         Action::Reparent { dir, .. } => dir.server(),
+        Action::ForkedRemove { file, .. } => file.server(),
         Action::ObjectCreate { attr } | Action::AttrSet { attr, .. } | Action::ForkedCreate { attr, .. } => {
             attr.handle.server()
         }

@@ -132,6 +132,13 @@ impl Plan {
         })
     }
 
+    /// The status with which the request fails. A subfile that has forks may not be removed alone; of a whole
+    /// forked file it says that the file is not empty.
+    fn refusal(&self, status: Status) -> Status {
+        let is_whole = self.local.iter().any(|action| matches!(action, Action::ForkedRemove { .. }));
+        if is_whole && status == Status::NotPermitted { Status::NotEmpty } else { status }
+    }
+
     /// Whether a client could still see the old state at a participant after the reply: then the reply waits
     /// for the participants to finish. An object that is only made there is invisible before it is entered
     /// here.
@@ -165,6 +172,7 @@ pub async fn carry_out(compound: &mut Compound, mut plan: Plan) -> End {
         shard.env.crash_point(crash_point::SPLIT_FREEZES, dir.0);
     }
     if let Err(status) = prepare_all(&shard, compound.deadline, &mut plan).await {
+        let status = plan.refusal(status);
         plan.undecided.give_up().await;
         let again = is_passing(status) && shard.env.now() < compound.deadline;
         return if again { End::Again(status) } else { End::Failed(status) };

@@ -3,10 +3,11 @@
 
 use crate::cluster::{Cluster, STRIP};
 use crate::cost::Meter;
+use futures_util::future::join;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
-use shoal_client::Client;
+use shoal_client::{Client, RenameFlags};
 use shoal_env::{Env, real};
 use shoal_galley::{
     BLOCK_BYTES, Batch, BatchBody, Errno, ForkId, Galley, ListEntry, Memory, SharedBuffer, Stride,
@@ -352,6 +353,93 @@ fn a_file_is_made_opened_and_deleted_and_what_is_wrong_has_its_code() {
         assert_eq!(galley.gfs_create_fork(file, 0, b"b").await, Err(Errno::BadFile));
         galley.gfs_delete_file(b"f").await.unwrap();
         assert_eq!(galley.gfs_delete_file(b"f").await, Err(Errno::NoEntry));
+        client.close().await;
+    });
+}
+
+/// A file is whole, or is not there: never a file that cannot be opened.
+async fn is_there(galley: &Galley<Client>, name: &[u8]) -> bool {
+    match galley.gfs_open_file(name).await {
+        Ok(file) => galley.gfs_close_file(file).map(|()| true).unwrap(),
+        Err(Errno::NoEntry) => false,
+        Err(other) => panic!("{other}: {:?}", galley.gfs_errno()),
+    }
+}
+
+#[test]
+fn a_file_in_which_forks_are_made_meanwhile_is_deleted_whole_or_stays_whole() {
+    let cluster = Cluster::start(3, ModuleKind::Memory);
+    real::run("client", async |env| {
+        let (client, galley) = begin(&env, &cluster).await;
+        let (maker, making) = begin(&env, &cluster).await;
+        for round in 0..12 {
+            galley.gfs_create_file(b"f", None, 12, DIR).await.unwrap();
+            let file = making.gfs_open_file(b"f").await.unwrap();
+            let make = async {
+                for number in 0..24_u32 {
+                    // The last subfile first: where they are removed one by one it is the last to go.
+                    let subfile = 11 - number % 12;
+                    let made = making.gfs_create_fork(file, subfile, format!("{number}").as_bytes()).await;
+                    assert!(matches!(made, Ok(()) | Err(Errno::NoEntry)), "{made:?} in round {round}");
+                }
+            };
+            let (deleted, ()) = join(galley.gfs_delete_file(b"f"), make).await;
+            assert_eq!(deleted, Ok(()), "{:?}", galley.gfs_errno());
+            assert!(!is_there(&galley, b"f").await);
+            making.gfs_close_file(file).unwrap();
+        }
+        client.close().await;
+        maker.close().await;
+    });
+}
+
+#[test]
+fn of_two_deletions_of_a_file_one_does_it_and_the_other_finds_no_file() {
+    let cluster = Cluster::start(3, ModuleKind::Memory);
+    real::run("client", async |env| {
+        let (client, one) = begin(&env, &cluster).await;
+        let (second, other) = begin(&env, &cluster).await;
+        for round in 0..12 {
+            one.gfs_create_file(b"f", None, 8, DIR).await.unwrap();
+            let file = one.gfs_open_file(b"f").await.unwrap();
+            for fork in 0..=round % 3 {
+                one.gfs_all_create(file, format!("{fork}").as_bytes()).await.unwrap();
+            }
+            one.gfs_close_file(file).unwrap();
+            let mut both: [_; 2] = join(one.gfs_delete_file(b"f"), other.gfs_delete_file(b"f")).await.into();
+            both.sort_by_key(|done| done.is_err());
+            assert_eq!(both, [Ok(()), Err(Errno::NoEntry)], "{:?} {:?}", one.gfs_errno(), other.gfs_errno());
+            assert!(!is_there(&one, b"f").await);
+        }
+        client.close().await;
+        second.close().await;
+    });
+}
+
+#[test]
+fn a_deletion_by_a_symbolic_link_is_refused_before_anything_is_touched() {
+    let cluster = Cluster::start(2, ModuleKind::Memory);
+    real::run("client", async |env| {
+        let (client, galley) = begin(&env, &cluster).await;
+        galley.gfs_create_file(b"f", None, 4, DIR).await.unwrap();
+        let file = galley.gfs_open_file(b"f").await.unwrap();
+        galley.gfs_all_create(file, b"a").await.unwrap();
+        let name = |text: &str| Name::new(text.as_bytes()).unwrap();
+        client.symlink(Handle::ROOT, &name("link"), DIR, b"f").await.unwrap();
+        client.symlink(Handle::ROOT, &name("nowhere"), DIR, b"g").await.unwrap();
+        for link in [&b"link"[..], b"/link", b"link/", b"nowhere"] {
+            assert_eq!(galley.gfs_delete_file(link).await, Err(Errno::Invalid));
+        }
+        assert!(is_there(&galley, b"f").await && is_there(&galley, b"link").await);
+        let forks = galley.gfs_all_open(file, b"a").await.unwrap();
+        galley.gfs_all_close(&forks).await.unwrap();
+        galley.gfs_close_file(file).unwrap();
+        // A link on the way is followed.
+        let dir = client.mkdir(Handle::ROOT, &name("d"), DIR).await.unwrap().handle;
+        client.symlink(Handle::ROOT, &name("to-d"), DIR, b"d").await.unwrap();
+        client.rename(Handle::ROOT, &name("f"), dir, &name("f"), RenameFlags::default()).await.unwrap();
+        galley.gfs_delete_file(b"to-d/f").await.unwrap();
+        assert!(!is_there(&galley, b"d/f").await);
         client.close().await;
     });
 }

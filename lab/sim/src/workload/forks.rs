@@ -11,6 +11,8 @@
 //! **A seed draws forks or not ([`are_drawn`]), and the other lanes draw the same either way.** So the seeds
 //! without forks are the runs that they were.
 
+mod remove;
+
 use super::names::{NO_REPLACE, REPLACE};
 use super::{End, LANE, OWNER, Worker, name};
 use crate::ledger::{Object, ObjectId, Slot};
@@ -298,84 +300,6 @@ impl Worker {
             if let Some(known) = own.find(|known| known.object == file.object) {
                 known.slot = to;
             }
-        }
-    }
-
-    /// Forks, subfiles and the file, as `rm -r` does it. It ends where an outcome is not known.
-    async fn remove_forked(&mut self) {
-        let Some(file) = self.pick_own_forked() else { return };
-        if self.rng.below(3) == 0 && !self.is_refused_while_it_has_forks(&file).await {
-            return;
-        }
-        let forks = |this: &Worker| -> Vec<Slot> {
-            let ledger = this.shared.ledger.borrow();
-            file.subfiles.iter().flat_map(|dir| ledger.names_in(dir.0).into_iter().cloned()).collect()
-        };
-        let live = self.shared.ledger.borrow().live(self.id);
-        for (slot, object) in live.into_iter().filter(|(slot, _)| file.subfiles.contains(&Handle(slot.0))) {
-            if !self.unlink_name(&slot, object).await {
-                return;
-            }
-        }
-        // One that was offered may be another client's now.
-        let live = self.shared.ledger.borrow().all_live();
-        if live.iter().any(|(slot, _)| file.subfiles.contains(&Handle(slot.0))) {
-            return;
-        }
-        let all = forks(self);
-        if !all.iter().all(|slot| self.shared.ledger.borrow().is_settled(slot)) {
-            return;
-        }
-        self.forget_forked(&file);
-        self.shared.unmade.borrow_mut().insert(self.handle(file.object).0);
-        let handle = self.handle(file.object);
-        let (before, held) = (self.shared.now(), self.held_metadata());
-        for index in 0..file.subfiles.len() {
-            let words = format!("rmdir subfile {index} of {handle}");
-            let (client, leaf) = (self.client.clone(), name(&index.to_string()));
-            let refusals = [Status::Stale, Status::NotFound, Status::NotPermitted];
-            match self.run("rmdir", &words, &refusals, client.rmdir(handle, &leaf)).await {
-                End::Done(()) => {}
-                End::Refused(status) => {
-                    let slots: Vec<&Slot> = all.iter().chain([&file.slot]).collect();
-                    return self.wrong_name(&words, &slots, status);
-                }
-                End::Unknown(_) => return,
-            }
-        }
-        let (client, dir, leaf) = (self.client.clone(), Handle(file.slot.0), name(&file.slot.1));
-        let words = format!("rmdir {:?}, a forked file without subfiles", file.slot);
-        let refusals = [Status::Stale, Status::NotFound, Status::NotEmpty];
-        let changes = vec![(file.slot.clone(), None)];
-        match self.change("rmdir", &words, &refusals, changes, client.rmdir(dir, &leaf)).await {
-            End::Done(()) => self.lost_name(file.object),
-            // A fault may have given a subfile back.
-            End::Refused(Status::NotEmpty)
-                if before.is_lost_by_any(&self.shared.now(), &[], held.min(self.held_metadata())) => {}
-            End::Refused(status) => self.wrong_name(&words, &[&file.slot], status),
-            End::Unknown(_) => {}
-        }
-    }
-
-    fn forget_forked(&self, file: &Forked) {
-        let mut forked = self.shared.forked.borrow_mut();
-        forked.entry(self.id).or_default().retain(|known| known.object != file.object);
-    }
-
-    /// A file that has subfiles is not removed, nor one of them that has forks; whether the answers were so.
-    async fn is_refused_while_it_has_forks(&mut self, file: &Forked) -> bool {
-        let (client, dir, leaf) = (self.client.clone(), Handle(file.slot.0), name(&file.slot.1));
-        let words = format!("rmdir {:?}, which has its subfiles", file.slot);
-        let refusals = [Status::NotEmpty, Status::Stale, Status::NotFound];
-        // Without an answer it may be done after the subfiles were removed.
-        let changes = vec![(file.slot.clone(), None)];
-        match self.change("rmdir", &words, &refusals, changes, client.rmdir(dir, &leaf)).await {
-            End::Refused(Status::NotEmpty) => true,
-            End::Done(()) => {
-                self.violation(&words, "expected it refused, found it done");
-                false
-            }
-            End::Refused(_) | End::Unknown(_) => false,
         }
     }
 

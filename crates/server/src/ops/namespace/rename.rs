@@ -71,7 +71,7 @@ pub fn run(ctx: &mut Ctx<'_>, asked: Move<'_>) -> Result<Answer, Stopped> {
     let to = (ctx.object(asked.to.0)?, asked.to.1);
     let mut asked = Move { from, to, ..asked };
     let parent = ctx.directory_of(to.0, to.1)?;
-    forks::may_move(ctx, (from.0, to.0), &parent)?;
+    forks::may_move(ctx, from, (to.0, &parent))?;
     let (from_shard, moved) = ctx.fact_entry(from.0, from.1)?;
     asked.from_shard = from_shard;
     let moved = moved.ok_or(Stopped::Status(Status::NotFound))?;
