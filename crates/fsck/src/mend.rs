@@ -56,7 +56,6 @@ impl Site {
 
 /// One step of a repair.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a repair has one or two, nearly always of the large kind")]
 pub enum Step {
     /// A transaction of its own.
     Act(Action),
@@ -69,6 +68,8 @@ pub enum Step {
         /// All rows whose keys begin with these bytes.
         all: bool,
     },
+    /// Makes a subfile of a forked file anew.
+    Subfile(subfiles::NewSubfile),
     /// Ends a transaction whose coordinator is no server of the file system any more.
     Finish {
         /// The participant.

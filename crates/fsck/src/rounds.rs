@@ -3,10 +3,11 @@
 use super::aside::Aside;
 use super::mend::{Offer, Site, Step, mend, server_of};
 use super::pools::{Unowned, unowned_runs};
+use super::subfiles::NewSubfile;
 use super::{Problem, Tables, check, collect, undecided};
 use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
-use shoal_client::Client;
+use shoal_client::{Client, ForkedFile};
 use shoal_config::numbers;
 use shoal_env::Env;
 use shoal_proto::{Action, Handle, Name, Owner, ServerId, Status, Time};
@@ -223,10 +224,25 @@ impl Checker<'_> {
                     self.client.repair(server_of(&action), vec![action]).await?;
                 }
                 Step::Aside { server, key, all } => self.move_aside(server, &key, all, aside).await?,
+                Step::Subfile(new) => self.make_subfile(&new).await?,
                 Step::Finish { server, tx, decision } => self.client.finish(server, tx, decision).await?,
             }
         }
         Ok(())
+    }
+
+    /// It is made as the one subfile of a forked file in `/lost+found`, and then gets its place.
+    async fn make_subfile(&self, new: &NewSubfile) -> Result<()> {
+        let text = format!("subfile {} of {}, {}", new.number, new.file, new.time.0);
+        let name = Name::new(text.as_bytes()).map_err(|status| anyhow::anyhow!(status))?;
+        let zero = Name::new(b"0").map_err(|status| anyhow::anyhow!(status))?;
+        let forked = ForkedFile { subfiles: 1, servers: vec![new.server], replace: false };
+        let made = self.client.mkforked(new.within, &name, new.owner, &forked).await?.handle;
+        let subfile = self.client.lookup(made, &zero).await?.handle;
+        for action in new.moved(made, &zero, subfile) {
+            self.client.repair(server_of(&action), vec![action]).await?;
+        }
+        Ok(self.client.rmdir(new.within, &name).await?)
     }
 
     /// An entry that is added to a split directory goes to the shard that holds its place.

@@ -1,37 +1,107 @@
-//! A subfile whose entry is lost takes its place in its forked file again.
+//! A subfile whose entry is lost takes its place in its forked file again; one that was removed is made anew.
 //!
 //! The subfile itself knows its file (its parent), and not its number. So it is put back where one number and
 //! one nameless subfile of the file are left: then only that one can be meant. Of several, each could be at
 //! each number, and forks of one name would change their places: they go to `/lost+found` instead, and the
 //! file stays incomplete.
+//!
+//! A request removes a subfile only while it is empty (an `rm -r` that was interrupted), so an empty one in
+//! its place loses nothing. **It is made only where nothing but a request can have removed it**: each server
+//! has the store with which it began (none was given up, and no older copy accepted: the map remembers both),
+//! no row is damaged, no directory that has entries is missing, and no nameless subfile of the file is left.
 
 use super::mend::{Offer, Site, Step};
-use super::tables::Tables;
-use shoal_proto::{Action, Dist, Handle, Kind, Name};
-use std::collections::BTreeSet;
+use super::tables::{Entry, Tables};
+use shoal_proto::{Action, Attr, Dist, Handle, Kind, Name, Owner, ServerId, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A subfile that is made anew.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewSubfile {
+    /// Its forked file.
+    pub file: Handle,
+    /// Its number.
+    pub number: Name,
+    /// Its server.
+    pub server: ServerId,
+    /// Owner and mode: those of the file.
+    pub owner: Owner,
+    /// The directory in which it is made before it gets its place.
+    pub within: Handle,
+    /// When.
+    pub time: Time,
+}
+
+impl NewSubfile {
+    /// The steps by which a new subfile of another forked file comes to its place here. After each of them it
+    /// is found again by its parent.
+    pub fn moved(&self, from: Handle, zero: &Name, subfile: Handle) -> [Action; 3] {
+        let (time, name) = (self.time, zero.clone());
+        [
+            Action::EntryRemove { shard: from.server(), dir: from, name, expect: subfile, subdirs: -1, time },
+            Action::Reparent { dir: subfile, expect: from, parent: self.file, time },
+            put(self.file, self.number.clone(), subfile, time),
+        ]
+    }
+}
 
 /// The repair of a forked file that lacks this subfile.
 pub fn missing(file: Handle, number: u16, tables: &Tables, site: &Site) -> Offer {
-    let name = Name::new(number.to_string().as_bytes());
-    let (Some((handle, lacks)), Ok(name)) = (lone(file, tables), name) else {
-        return Offer::Leave(
-            "the number of its subfiles is fixed: copy the forks that are left to a new forked file, and remove this one",
-        );
-    };
-    if lacks != number {
-        return Offer::Later;
+    let leave = Offer::Leave(
+        "the number of its subfiles is fixed: copy the forks that are left to a new forked file, and remove this one",
+    );
+    let Ok(name) = Name::new(number.to_string().as_bytes()) else { return leave };
+    match lone(file, tables) {
+        Some((_, lacks)) if lacks != number => Offer::Later,
+        Some((handle, _)) => {
+            let put = put(file, name, handle, site.now);
+            Offer::Mend(vec![Step::Act(put)], Some("in its place again: no other subfile is missing"))
+        }
+        None => match made_anew(file, (number, name), tables, site) {
+            Some(new) => Offer::Mend(
+                vec![Step::Subfile(new)],
+                Some("it was removed while it was empty: it is made anew"),
+            ),
+            None => leave,
+        },
     }
-    let put = Action::EntryPut {
-        shard: file.server(),
-        dir: file,
-        name,
-        handle,
-        kind: Kind::Directory,
-        expect: None,
-        subdirs: 1,
-        time: site.now,
+}
+
+fn put(file: Handle, name: Name, handle: Handle, time: Time) -> Action {
+    let (shard, kind) = (file.server(), Kind::Directory);
+    Action::EntryPut { shard, dir: file, name, handle, kind, expect: None, subdirs: 1, time }
+}
+
+/// A new subfile, where the missing one is sure to have been empty.
+fn made_anew(file: Handle, (number, name): (u16, Name), tables: &Tables, site: &Site) -> Option<NewSubfile> {
+    let is_there = |entry: &Entry| tables.objects.contains_key(&entry.dir);
+    let is_undamaged = tables.wrong.is_empty() && tables.entries.iter().all(is_there);
+    let is_named = tables.entries.iter().any(|entry| entry.dir == file && entry.name == name);
+    if !site.renewed.is_empty() || !is_undamaged || is_named || nameless(file, tables).next().is_some() {
+        return None;
+    }
+    let Attr { mode, uid, gid, .. } = tables.objects.get(&file)?.shard.as_ref()?.attr;
+    let server = server_of(file, number, tables);
+    let (owner, within, time) = (Owner { mode, uid, gid }, site.lost_and_found, site.now);
+    Some(NewSubfile { file, number: name, server, owner, within, time })
+}
+
+/// The server of a missing subfile: subfiles are on their servers in turn, so it is that of one whose turn is
+/// the same; the file's own, if none is left.
+fn server_of(file: Handle, number: u16, tables: &Tables) -> ServerId {
+    let entries = tables.entries.iter().filter(|entry| entry.dir == file);
+    let number_of = |entry: &Entry| std::str::from_utf8(entry.name.as_bytes()).ok()?.parse::<u16>().ok();
+    let there: BTreeMap<u16, ServerId> =
+        entries.filter_map(|entry| Some((number_of(entry)?, entry.handle.server()))).collect();
+    let of_turn = |turn: u16, index: u16| there.iter().filter(move |(at, _)| **at % turn == index % turn);
+    let fits = |turn: &u16| {
+        there.iter().all(|(at, server)| of_turn(*turn, *at).all(|(_, other)| other == server))
+            && of_turn(*turn, number).next().is_some()
     };
-    Offer::Mend(vec![Step::Act(put)], Some("in its place again: no other subfile is missing"))
+    let most = there.len() as u16 + 1;
+    let turn = (1..=most).find(fits);
+    let same = turn.and_then(|turn| of_turn(turn, number).next());
+    same.or_else(|| there.iter().next()).map_or(file.server(), |(_, server)| *server)
 }
 
 /// Whether a nameless object is the one subfile that its forked file lacks.
@@ -45,12 +115,16 @@ fn lone(file: Handle, tables: &Tables) -> Option<(Handle, u16)> {
     let entries = tables.entries.iter().filter(|entry| entry.dir == file);
     let taken: BTreeSet<&[u8]> = entries.map(|entry| entry.name.as_bytes()).collect();
     let free = (0..subfiles).filter(|number| !taken.contains(number.to_string().as_bytes()));
+    Some((only(nameless(file, tables))?, only(free)?))
+}
+
+/// The subfiles of a forked file to which no entry leads.
+fn nameless(file: Handle, tables: &Tables) -> impl Iterator<Item = Handle> {
     let named: BTreeSet<Handle> = tables.entries.iter().map(|entry| entry.handle).collect();
-    let is_nameless = |handle: &Handle| {
-        let is_its = tables.objects.get(handle).is_some_and(|object| object.parent == file);
-        is_its && dist(*handle, tables) == Some(Dist::Fork) && !named.contains(handle)
-    };
-    Some((only(tables.objects.keys().copied().filter(is_nameless))?, only(free)?))
+    tables.objects.iter().filter_map(move |(&handle, object)| {
+        let is_its = object.parent == file && dist(handle, tables) == Some(Dist::Fork);
+        (is_its && !named.contains(&handle)).then_some(handle)
+    })
 }
 
 fn dist(dir: Handle, tables: &Tables) -> Option<Dist> {

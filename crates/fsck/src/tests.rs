@@ -537,6 +537,69 @@ fn every_kind_of_damage_is_found_and_mended_and_nothing_undamaged_is_touched() {
     }
 }
 
+#[test]
+fn subfiles_that_were_removed_are_made_anew_and_none_that_may_be_lost_with_a_store() {
+    shoal_env::real::run("test", |env| async move {
+        let scene = Scene::new(&env, 1000).await;
+        let (client, root) = (scene.client.clone(), Handle::ROOT);
+        let owner = Owner { mode: 0o711, uid: 7, gid: 8 };
+        let forked = ForkedFile { subfiles: 6, ..ForkedFile::default() };
+        let file = client.mkforked(root, &name("forked"), owner, &forked).await.unwrap().handle;
+        let subfile = async |number: u16| client.lookup(file, &name(&number.to_string())).await.unwrap();
+        let zero = subfile(0).await.handle;
+        client.create_write(zero, &name("keys"), OWNER, Bytes::from_static(b"bytes"), None).await.unwrap();
+        // Two neighbours, of which each server had one.
+        let before = [subfile(1).await, subfile(4).await];
+        assert_ne!(before[0].handle.server(), before[1].handle.server());
+        for number in ["1", "4"] {
+            client.rmdir(file, &name(number)).await.unwrap();
+        }
+
+        let folder = tempfile::tempdir().unwrap();
+        let mut aside = Aside::new(folder.path().join("rows"));
+        let bar = ProgressBar::hidden();
+        let checker = Checker { env: &env, client: &client, bar: &bar, pauses: &PAUSES };
+        let found = checker.find().await.unwrap();
+        let missing = [1, 4].map(|subfile| Problem::SubfileMissing { file, subfile });
+        assert_eq!(found.problems, missing.clone().into());
+        // A store was given up, or a row is damaged, or a nameless subfile of the file is left, or forks of a
+        // directory that is gone: then they may be lost.
+        let of_lost = Site { renewed: [(ServerId(1), 1 << 40)].into(), ..site() };
+        let (mut damaged, mut headless, mut nameless) =
+            (found.tables.clone(), found.tables.clone(), found.tables.clone());
+        damaged.wrong.insert(Wrong { server: ServerId(1), key: b"u1234".to_vec(), why: "cut".into() });
+        headless.entries.iter_mut().find(|entry| entry.dir == zero).unwrap().dir = nobody(1);
+        for _ in 0..2 {
+            let other = nameless.objects[&zero].clone();
+            nameless.objects.insert(nobody(nameless.objects.len() as u16 % 2), other);
+        }
+        for problem in &missing {
+            assert!(matches!(mend(problem, &found.tables, &site()), Offer::Mend(..)));
+            assert!(matches!(mend(problem, &found.tables, &of_lost), Offer::Leave(_)));
+            for tables in [&damaged, &headless, &nameless] {
+                assert!(matches!(mend(problem, tables, &site()), Offer::Leave(_)));
+            }
+        }
+
+        let mut mended = BTreeMap::new();
+        let left = checker.repair(&found, &mut aside, &mut mended).await.unwrap();
+        assert!(left.is_empty(), "{left:?} {mended:?}");
+        assert!(checker.find().await.unwrap().problems.is_empty());
+        for (number, before) in [1, 4].into_iter().zip(before) {
+            let anew = subfile(number).await;
+            assert_eq!((anew.template, anew.parent), (before.template, file));
+            assert_eq!((anew.mode, anew.uid, anew.gid), (0o711, 7, 8));
+            assert_eq!(anew.handle.server(), before.handle.server(), "in turn with the others");
+            client.mknod(anew.handle, &name("fork"), OWNER, Kind::File, 0).await.unwrap();
+        }
+        assert_eq!(client.getattr(file).await.unwrap().nlink, 8);
+        client.lookup(zero, &name("keys")).await.unwrap();
+        let lost_and_found = client.lookup(root, &name("lost+found")).await.unwrap().handle;
+        assert!(client.opendir(lost_and_found).next(false).await.unwrap().is_none());
+        client.close().await;
+    });
+}
+
 fn site() -> Site {
     Site {
         lost_and_found: Handle::ROOT,
