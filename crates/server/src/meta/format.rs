@@ -88,7 +88,7 @@ mod tests {
     use bytes::Bytes;
     use shoal_proto::codec::Codec as _;
     use shoal_proto::message::Loss;
-    use shoal_proto::{ClientId, Handle, Kind, ServerId, SessionId, Slot, Time, TxId, samples};
+    use shoal_proto::{Action, ClientId, Handle, Kind, ServerId, SessionId, Slot, Time, TxId, samples};
 
     /// Keys and values of every table, with all that may be in them.
     fn rows() -> Vec<(Bytes, Bytes)> {
@@ -106,8 +106,10 @@ mod tests {
         };
         let kept = Kept { sequence: 3, reply: b"reply"[..].into(), loss: Some(Loss { kept: 4, start: 5 }) };
         let pool = Pool { ranges: vec![range.clone()].into(), ..Pool::new(6) };
-        let prepared =
-            Tx { state: TxState::Prepared { actions: samples::actions(), participants: vec![server] } };
+        // The removal of a forked file is always its coordinator's own action, and in no row.
+        let is_own = |action: &Action| matches!(action, Action::ForkedRemove { .. });
+        let actions = samples::actions().into_iter().filter(|action| !is_own(action)).collect();
+        let prepared = Tx { state: TxState::Prepared { actions, participants: vec![server] } };
         let committed = Tx { state: TxState::Committed { unfinished: vec![server] } };
         let new = New { client, place: one, name: Some(samples::name("new")) };
         vec![
