@@ -292,7 +292,6 @@ fn a_file_is_made_opened_and_deleted_and_what_is_wrong_has_its_code() {
         let both = [ServerId(1), ServerId(0)];
         galley.gfs_create_file(b"f", Some(&both), 2, DIR).await.unwrap();
         assert_eq!(galley.gfs_create_file(b"f", None, 2, DIR).await, Err(Errno::Exists));
-        assert_eq!(galley.gfs_create_file(b"g", None, 0, DIR).await, Err(Errno::Invalid));
         assert_eq!(galley.gfs_create_file(b"g", None, 5000, DIR).await, Err(Errno::Invalid));
         assert_eq!(galley.gfs_create_file(b"g", Some(&[ServerId(7)]), 1, DIR).await, Err(Errno::Invalid));
         assert_eq!(galley.gfs_create_file(b"g", Some(&both), 3, DIR).await, Err(Errno::Invalid));

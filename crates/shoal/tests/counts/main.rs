@@ -7,6 +7,7 @@ mod cluster;
 mod cost;
 mod forks;
 mod galley;
+mod galley_clients;
 mod hot;
 mod many;
 mod out_of_core;
