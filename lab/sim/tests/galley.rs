@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Programs of a usual run; the environment's `SHOAL_GALLEY_PROGRAMS` states another number.
-const USUAL: u64 = 640;
+const USUAL: u64 = 320;
 /// Programs on one cluster, at most: 20 in 25 of one client, the rest of three.
 const ON_ONE: u64 = 100;
 const SERVERS_MAX: u64 = 16;
@@ -66,7 +66,7 @@ fn programs_of_galleys_calls_do_what_a_model_does() {
 }
 
 /// Rounds of a writer beside a reader on one cluster.
-const ROUNDS: u64 = 400;
+const ROUNDS: u64 = 100;
 
 #[test]
 fn a_read_of_many_pieces_or_servers_counts_no_byte_that_a_write_brings_meanwhile() {

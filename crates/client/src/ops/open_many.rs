@@ -51,16 +51,24 @@ impl Client {
         });
         let told = self.core.ask_groups("open", wanted.collect()).await;
         for ((place, (dir, name)), told) in results.iter_mut().zip(entries).zip(told) {
-            let opened = told.map(|told| self.opened_of(told, rights));
+            let opened = told.and_then(|told| self.opened_of(told, rights));
             *place = opened.transpose().map(|opened| opened.map_err(|error| of_entry(error, *dir, name)));
         }
     }
 
     /// The file of a group's answers; `None`: it is opened by itself.
-    fn opened_of(&self, told: ToldGroup, rights: Rights) -> Option<OpenFile> {
-        let attr = attr_among(&told.answers).filter(|attr| attr.kind == Kind::File)?;
-        let capability = capability_among(&told.answers);
-        (told.status == Status::Ok).then(|| OpenFile::new(self.clone(), &attr, rights, capability))
+    fn opened_of(&self, told: ToldGroup, rights: Rights) -> Result<Option<OpenFile>, Error> {
+        match (told.status, attr_among(&told.answers)) {
+            (Status::Ok, Some(attr)) if attr.kind == Kind::File => {
+                let capability = capability_among(&told.answers);
+                Ok(Some(OpenFile::new(self.clone(), &attr, rights, capability)))
+            }
+            (Status::WrongServer, _) => Ok(None),
+            (status, _) if told.answers.is_empty() || status == Status::ReadOnly => {
+                Err(Error::new(status, "open").from(told.server))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Close files. Those that were removed are released: one message for 128 of them and server.

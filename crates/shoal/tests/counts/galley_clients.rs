@@ -224,7 +224,7 @@ fn an_open_in_all_subfiles_is_one_message_a_server_and_the_first_read_of_a_fork_
         for is_inside in [true, false] {
             let fork = galley.gfs_open_fork(file, 5, b"a").await.unwrap();
             let cost = meter.cost("read_strided", 1, async {
-                let mut read = vec![0; 100];
+                let mut read = [0; 100];
                 let stride = if is_inside { 10 } else { 50 };
                 let moved = galley.gfs_read_strided(fork, &mut read[..], 0, 5, stride, 5, 10).await;
                 assert_eq!(moved, Ok(if is_inside { 50 } else { 10 }));
@@ -255,7 +255,10 @@ fn a_client_that_may_only_read_opens_forks_and_reads_them() {
         let galley = Galley::gfs_init(env.clone(), client.clone());
         let file = galley.gfs_open_file(b"f").await.unwrap();
         let one = galley.gfs_open_fork(file, 0, b"a").await.unwrap();
-        let all = galley.gfs_all_open(file, b"a").await.unwrap();
+        let meter = Meter { env: &env, cluster: &cluster, client: &client };
+        let mut all = Vec::new();
+        let cost = meter.cost("all_open", 1, async { all = galley.gfs_all_open(file, b"a").await.unwrap() });
+        assert_eq!(cost.await.messages, 2.0, "one a server");
         let linear = galley.open_linear(b"f/0/a").await.unwrap();
         for fork in [one, all[0], linear] {
             let mut read = [0; 9];
