@@ -6,8 +6,8 @@
 //!
 //! **No byte is read that never was in the file** ([`Opened::extent`]), also beside writes that grow it. The
 //! facts of an answer are of one moment. Of a file of one stream, the smallest end that a part of the answer
-//! met is the end of the whole read. Of a file of several, a hole counts if the stream still ended there after
-//! the file had reached the size; else the read is done once more, up to that size.
+//! met is the end of the whole read. Of a file of several, a hole counts if the stream still ended there
+//! after the file had reached the size; else the read is done once more, up to that size.
 
 use super::{Plan, bounds, contiguous};
 use crate::core::{Operation, Told};
@@ -54,8 +54,8 @@ impl OpenFile {
     }
 
     /// The same, and how far the file reached at the moment of the read: at most to the pattern's end, where
-    /// all of that is there. The bytes of the pattern before it were in the file, those after it were not. The
-    /// answers to the read have it: it costs no message.
+    /// all of that is there. The bytes of the pattern before it were in the file, those after it were not.
+    /// The answers to the read have it: it costs no message.
     ///
     /// # Errors
     /// As [`OpenFile::read_pattern`].

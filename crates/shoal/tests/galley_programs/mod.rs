@@ -1,10 +1,10 @@
 //! Random programs of Galley's calls, and the model that they are held against: an array of bytes a fork.
 //!
 //! ```text
-//!   alone    calls of any shape on forks and on a striped file ── each equal to its single reads and writes, in
-//!            order; without waiting, up to four are under way, as long as none touches bytes of another
-//!   shared   several clients of one fork, each in records of its own ── each reads its own bytes, none of the
-//!            others' and none that never were there
+//!   alone    calls of any shape on forks and on a striped file ── each equal to its single reads and
+//!            writes, in order; without waiting, up to four are under way, as long as none touches bytes of another
+//!   shared   several clients of one fork, each in records of its own ── each reads its own bytes, none of
+//!            the others' and none that never were there
 //! ```
 //! The number of a program is its seed.
 
