@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!   alone    calls of any shape on forks and on a striped file ── each equal to its single reads and
-//!            writes, in order; without waiting, up to four are under way, as long as none touches bytes of another
+//!            writes, in order; without waiting, up to four are under way, as long as none touches bytes of
+//!            another
 //!   shared   several clients of one fork, each in records of its own ── each reads its own bytes, none of
 //!            the others' and none that never were there
 //! ```
-//! The number of a program is its seed.
+//! A seed makes the same programs again.
 
 mod calls;
 mod shared;
