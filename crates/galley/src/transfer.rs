@@ -2,8 +2,8 @@
 //!
 //! A read moves only what the fork has: the bytes moved are returned, and memory beside them is left as it
 //! is. How far the fork reached comes with the data itself, so that each byte counted was in it, whatever
-//! other clients write and cut meanwhile. Where records of a write overlap the later byte stays, in the order of
-//! the shape.
+//! other clients write and cut meanwhile. Where records of a write overlap the later byte stays, in the
+//! order of the shape.
 
 use crate::init::OpenedFork;
 use crate::shape::{self, Shape};
