@@ -71,7 +71,8 @@ struct gfs_list {
 };
 
 /* Begin; a child of fork begins anew, before it has threads. address: "shoal://HOST:PORT/NAME", or null for
- * $SHOAL_ADDRESS; key: a key file, or null for the usual places. */
+ * $SHOAL_ADDRESS; key: a key file, or null for the usual places. Once more: all ids are invalid; GFS_EBUSY while an
+ * operation was not waited for. */
 int gfs_init(const char *address, const char *key);
 
 /* Files. iop_list: the servers of the subfiles, or null for the file system's choice of num_iops; 0: a subfile on
@@ -89,6 +90,7 @@ int gfs_open_fork(int fid, unsigned int subfile, const char *fork_name);
 int gfs_open_linear(const char *file_name);
 int gfs_close_fork(int fork_id);
 int gfs_delete_fork(int fid, unsigned int subfile, const char *fork_name);
+/* Reserve space; the size stays. 0: nothing. */
 int gfs_extend_fork(int fork_id, uint64_t size);
 /* A fork of one name in every subfile; fork_ids has an item for each. */
 int gfs_all_create(int fid, const char *fork_name);

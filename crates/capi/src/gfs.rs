@@ -20,7 +20,7 @@ use shoal_client::Client;
 use shoal_config::address::Place;
 use shoal_env::real::Runtime;
 use shoal_galley::{Errno, FileId, ForkId, Galley, OperationHandle};
-use shoal_proto::{Owner, Roles, ServerId};
+use shoal_proto::{Owner, ServerId};
 use shoal_vfs::Connect as _;
 use shoal_world::World;
 use std::collections::BTreeMap;
@@ -51,7 +51,6 @@ struct Gfs {
     handles: BTreeMap<u64, OperationHandle>,
     next: u64,
     galley: Option<Galley<Client>>,
-    client: Option<Client>,
     runtime: Rc<Runtime>,
 }
 
@@ -68,16 +67,12 @@ fn is_childs() -> bool {
 impl Gfs {
     fn new() -> Gfs {
         let runtime = Rc::new(Runtime::new("gfs"));
-        Gfs { handles: BTreeMap::new(), next: 1, galley: None, client: None, runtime }
+        Gfs { handles: BTreeMap::new(), next: 1, galley: None, runtime }
     }
 
-    /// Servers that can hold a subfile.
-    fn servers(&self) -> Res<u16> {
-        let client = self.client.as_ref().ok_or_else(|| failure(libc::EBADF, "gfs_init was not called"))?;
-        let map = client.map();
-        let both = Roles::METADATA | Roles::DATA;
-        let count = map.servers.iter().filter(|info| info.roles.contains(both)).count();
-        u16::try_from(count).map_err(|_| failure(libc::EINVAL, "there are too many servers"))
+    /// Whether an operation was not waited for: it may write into its caller's buffer.
+    fn has_operations(&self) -> bool {
+        self.handles.values().any(OperationHandle::has_operation)
     }
 
     fn galley(&self) -> Res<Galley<Client>> {
@@ -147,7 +142,8 @@ fn text<'a>(bytes: &'a [u8], what: &str) -> Res<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| failure(libc::EINVAL, format!("the {what} is not UTF-8")))
 }
 
-/// Begin: reach the file system. A child of `fork` begins anew, before it has threads. Null: the address in
+/// Begin: reach the file system. Again: all ids of before are invalid; refused while operations are not
+/// waited for. A child of `fork` begins anew, before it has threads. Null: the address in
 /// the environment's `SHOAL_ADDRESS`, and the usual places of its key.
 ///
 /// # Safety
@@ -160,6 +156,10 @@ pub unsafe extern "C" fn gfs_init(address: *const c_char, key: *const c_char) ->
     }
     PROCESS.store(std::process::id(), Ordering::Release);
     gfs(|gfs, until| {
+        if gfs.has_operations() {
+            let words = "operations were not waited for, and have their callers' buffers: call gfs_wait";
+            return Err(failure(libc::EBUSY, words));
+        }
         let address = match address.is_null() {
             true => std::env::var(ADDRESS).map_err(|_| {
                 failure(libc::EINVAL, format!("no address, and no {ADDRESS} in the environment"))
@@ -180,7 +180,6 @@ pub unsafe extern "C" fn gfs_init(address: *const c_char, key: *const c_char) ->
         let late = |_| failure(libc::ETIMEDOUT, "no server was reached in time");
         let client = connected.map_err(late)??;
         gfs.handles.clear();
-        gfs.client = Some(client.clone());
         gfs.galley = Some(Galley::gfs_init(env, client));
         Ok(0)
     })
@@ -211,9 +210,8 @@ pub unsafe extern "C" fn gfs_create_file(
                 Some(all.map_err(wrong)?)
             }
         };
-        let subfiles = if count == 0 { gfs.servers()? } else { count };
         gfs.drive(until, async |galley| {
-            galley.gfs_create_file(&path, servers.as_deref(), subfiles, owner()).await
+            galley.gfs_create_file(&path, servers.as_deref(), count, owner()).await
         })?;
         Ok(0)
     })
@@ -428,7 +426,7 @@ pub extern "C" fn gfs_new_handle() -> HandleId {
 pub extern "C" fn gfs_free_handle(handle: HandleId) -> c_int {
     gfs(|gfs, _| {
         let operation = gfs.handle(handle)?;
-        if gfs.galley()?.gfs_test(&operation).is_ok() {
+        if operation.has_operation() {
             return Err(failure(libc::EBUSY, "the handle has an operation that was not waited for"));
         }
         gfs.handles.remove(&handle.id);

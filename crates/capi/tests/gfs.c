@@ -92,6 +92,8 @@ static void shapes(int fork) {
   IS(memory[10] == 9);
 }
 
+static const char *address, *key;
+
 static void nonblocking(int fork) {
   gfs_handle handles[4];
   for (int i = 0; i < 4; i++) IS((handles[i] = gfs_new_handle()).id != 0);
@@ -99,11 +101,14 @@ static void nonblocking(int fork) {
   for (int i = 0; i < 4; i++) IS(gfs_nb_write(handles[i], fork, memory + 1000 * i, (uint64_t)(1000 * i), 500) == 0);
   FAILS(gfs_nb_write(handles[0], fork, memory, 0, 1), GFS_EBUSY);
   FAILS(gfs_free_handle(handles[0]), GFS_EBUSY);
+  /* They would go on with memory that is the caller's again. */
+  FAILS(gfs_init(address, key), GFS_EBUSY);
   for (int i = 0; i < 4; i++) {
     int done;
     for (int tries = 0; (done = gfs_test(handles[i])) == 0 && tries < 10000; tries++) usleep(100);
     IS(done == 1);
     FAILS(gfs_nb_read(handles[i], fork, memory, 0, 1), GFS_EBUSY);
+    FAILS(gfs_init(address, key), GFS_EBUSY);
     IS(gfs_wait(handles[i]) == 500);
     one(1000 * i, 1000 * i, 500, 1);
   }
@@ -132,6 +137,7 @@ static void *thread(void *number) {
 
 int main(int argc, char **argv) {
   IS(argc == 3);
+  address = argv[1], key = argv[2];
   FAILS(gfs_open_file("f"), GFS_EBADF);
   FAILS(gfs_init("nonsense", NULL), GFS_EINVAL);
   unsetenv("SHOAL_ADDRESS");
@@ -155,7 +161,7 @@ int main(int argc, char **argv) {
   FAILS(gfs_create_fork(fid, 0, "keys"), GFS_EEXIST);
   int fork_id = gfs_open_fork(fid, 0, "keys");
   IS(fork_id >= 0);
-  IS(gfs_extend_fork(fork_id, LEN) == 0);
+  IS(gfs_extend_fork(fork_id, LEN) == 0 && gfs_extend_fork(fork_id, 0) == 0);
   shapes(fork_id);
   nonblocking(fork_id);
   FAILS(gfs_read(fork_id, NULL, 0, 1), EFAULT);
@@ -202,6 +208,10 @@ int main(int argc, char **argv) {
   int status;
   IS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
   IS(gfs_close_file(fid) == 0);
+  FAILS(gfs_close_file(fid), GFS_EBADF);
+  /* All operations were waited for: it may begin again, with other ids. */
+  fid = gfs_open_file("f");
+  IS(gfs_init(address, key) == 0);
   FAILS(gfs_close_file(fid), GFS_EBADF);
   IS(gfs_delete_file("f") == 0);
   FAILS(gfs_open_file("f"), GFS_ENOENT);

@@ -212,18 +212,31 @@ impl OpenFile {
     /// # Errors
     /// When an orphan's server does not answer; it is then removed when the session's lease ends.
     pub async fn close(self) -> Result<(), Error> {
+        let client = self.0.client.clone();
+        match self.let_go().await {
+            Some(orphan) => client.release(orphan).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Close without a release: with the last clone, the orphan that is to be released.
+    pub(crate) async fn let_go(self) -> Option<Handle> {
         self.0.has_forgotten_pages();
         // Bytes on their way keep clones of their own.
-        let Ok(opened) = Rc::try_unwrap(self.0) else { return Ok(()) };
-        let object = opened.handle;
+        let opened = Rc::try_unwrap(self.0).ok()?;
         opened.give_locks_back().await;
-        if opened.hold.borrow_mut().let_go() {
-            let core = &opened.client.core;
-            let o = core.begin("release", Some(object));
-            let released = core.ask(&o, object.server(), vec![Op::Release { object }]).await;
-            released.inspect_err(|_| core.post_release(object))?;
-        }
-        Ok(())
+        let is_orphan = opened.hold.borrow_mut().let_go();
+        is_orphan.then_some(opened.handle)
+    }
+}
+
+impl Client {
+    /// Release an orphan; later, where its server does not answer.
+    pub(crate) async fn release(&self, object: Handle) -> Result<(), Error> {
+        let core = &self.core;
+        let o = core.begin("release", Some(object));
+        let released = core.ask(&o, object.server(), vec![Op::Release { object }]).await;
+        released.map(drop).inspect_err(|_| core.post_release(object))
     }
 }
 

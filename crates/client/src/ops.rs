@@ -14,6 +14,7 @@ mod lookup;
 mod make;
 mod many;
 mod open;
+mod open_many;
 mod read_many;
 mod readdir;
 mod readlink;

@@ -10,7 +10,8 @@ use shoal_env::{Env, Instant};
 use shoal_pattern::Pattern;
 use shoal_proto::op::XattrName;
 use shoal_proto::{
-    Allocation, Attr, Handle, Kind, LockHolder, LockOwner, LockRange, Name, Owner, Rights, SetAttr, Status,
+    Allocation, Attr, Handle, Kind, LockHolder, LockOwner, LockRange, Name, Owner, Rights, Roles, SetAttr,
+    Status,
 };
 use shoal_vfs::{
     Connect, ForkedFile, HeldLock, Listed, Listing, LockCall, Opened, RenameFlags, Space, Vfs, VfsFile,
@@ -82,6 +83,12 @@ impl VfsFile for OpenFile {
     async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes, Error> {
         let len = read_len(pattern)?;
         Ok(padded(OpenFile::read_pattern(self, pattern).await?, len))
+    }
+
+    async fn read_pattern_sized(&self, pattern: &Pattern) -> Result<(Bytes, u64), Error> {
+        let len = read_len(pattern)?;
+        let (read, size) = OpenFile::read_pattern_sized(self, pattern).await?;
+        Ok((padded(read, len), size))
     }
 
     fn write(&self, offset: u64, data: Bytes) -> impl Future<Output = Result<(), Error>> {
@@ -261,6 +268,22 @@ impl Vfs for Client {
 
     fn unlink_many(&self, entries: &[(Handle, Name)]) -> impl Future<Output = Vec<Result<(), Error>>> {
         Client::remove_many(self, entries)
+    }
+
+    fn open_many(
+        &self,
+        entries: &[(Handle, Name)],
+        rights: Rights,
+    ) -> impl Future<Output = Vec<Result<OpenFile, Error>>> {
+        Client::open_many(self, entries, rights)
+    }
+
+    fn close_many(&self, files: Vec<OpenFile>) -> impl Future<Output = Vec<Result<(), Error>>> {
+        Client::close_many(self, files)
+    }
+
+    fn subfile_servers(&self) -> usize {
+        self.map().with_roles(Roles::METADATA | Roles::DATA).count()
     }
 
     fn rmdir(&self, dir: Handle, name: &Name) -> impl Future<Output = Result<(), Error>> {

@@ -1,13 +1,13 @@
 //! `gfs_all_create`, `gfs_all_open`, `gfs_all_close`, `gfs_all_delete`: a fork of one name in every subfile.
 //!
-//! Creation and deletion are one message a server, all servers at once; an open is one message a subfile,
-//! all at once.
+//! Creation, open and deletion are one message a server, all servers at once, and so is the close of forks
+//! that were deleted; other closes send none.
 
-use crate::forks::owner;
+use crate::forks::may_read_only;
 use crate::{FileId, ForkId, Galley, Result};
-use futures_util::future::join_all;
-use shoal_proto::{Handle, Name};
+use shoal_proto::{Handle, Name, Rights};
 use shoal_vfs::Vfs;
+use std::rc::Rc;
 
 impl<V: Vfs> Galley<V> {
     /// Create a fork of this name in every subfile. Where one cannot be created the others are, and the error
@@ -17,7 +17,7 @@ impl<V: Vfs> Galley<V> {
     /// As [`Galley::gfs_create_fork`].
     pub async fn gfs_all_create(&self, fid: FileId, name: &[u8]) -> Result<()> {
         let entries = self.everywhere(fid, name)?;
-        let made = self.0.vfs.make_many(&entries, owner()).await;
+        let made = self.0.vfs.make_many(&entries, self.file(fid)?.owner).await;
         made.into_iter().try_for_each(|made| self.kept(made).map(drop))
     }
 
@@ -27,20 +27,17 @@ impl<V: Vfs> Galley<V> {
     /// # Errors
     /// As [`Galley::gfs_open_fork`].
     pub async fn gfs_all_open(&self, fid: FileId, name: &[u8]) -> Result<Vec<ForkId>> {
-        let subfiles = 0..self.subfiles(fid)?;
-        let opened = join_all(subfiles.map(|subfile| self.gfs_open_fork(fid, subfile, name))).await;
-        let mut failed = None;
-        let mut ids = Vec::new();
-        for fork in opened {
-            match fork {
-                Ok(id) => ids.push(id),
-                Err(code) => failed = failed.or(Some(code)),
-            }
+        let entries = self.everywhere(fid, name)?;
+        let mut opened = self.0.vfs.open_many(&entries, Rights::READ | Rights::WRITE).await;
+        let refused: Vec<usize> = (0..opened.len()).filter(|&at| may_read_only(&opened[at])).collect();
+        if !refused.is_empty() {
+            let entries: Vec<(Handle, Name)> = refused.iter().map(|&at| entries[at].clone()).collect();
+            let again = self.0.vfs.open_many(&entries, Rights::READ).await;
+            refused.into_iter().zip(again).for_each(|(at, file)| opened[at] = file);
         }
-        let Some(code) = failed else { return Ok(ids) };
-        let kept = self.gfs_errno();
-        let _ = self.gfs_all_close(&ids).await;
-        Err(self.fail(code, kept.map_or_else(String::new, |(_, words)| words)))
+        let opened: std::result::Result<Vec<V::File>, _> = opened.into_iter().collect();
+        // A caller that gave up before has no ids.
+        self.keep_forks(self.kept(opened)?)
     }
 
     /// Close these forks.
@@ -48,8 +45,18 @@ impl<V: Vfs> Galley<V> {
     /// # Errors
     /// As [`Galley::gfs_close_fork`], the first; the rest is closed all the same.
     pub async fn gfs_all_close(&self, fork_ids: &[ForkId]) -> Result<()> {
-        let closed = join_all(fork_ids.iter().map(|&id| self.gfs_close_fork(id))).await;
-        closed.into_iter().collect()
+        let mut failed = None;
+        let mut files = Vec::with_capacity(fork_ids.len());
+        for &id in fork_ids {
+            match self.drop_fork(id) {
+                // An operation under way has the fork open until it ends.
+                Ok(fork) => files.extend(Rc::try_unwrap(fork).ok().map(|fork| fork.file)),
+                Err(code) => failed = failed.or(Some(code)),
+            }
+        }
+        let closed: std::result::Result<(), _> = self.0.vfs.close_many(files).await.into_iter().collect();
+        self.kept(closed)?;
+        failed.map_or(Ok(()), Err)
     }
 
     /// Delete the fork of this name in every subfile.

@@ -6,8 +6,8 @@ use shoal_vfs::{Error, ForkedFile, Vfs};
 
 impl<V: Vfs> Galley<V> {
     /// Create a file: a subfile on each server of `iop_list`, in order. Without a list the file system
-    /// chooses `num_iops` servers. `owner`: of the directories that the file is (not in Galley, which had no
-    /// owners).
+    /// chooses `num_iops` servers. `num_iops` 0: a subfile on each server of the list, or of the file system.
+    /// `owner`: of the directories that the file is, and of its forks (not in Galley, which had no owners).
     ///
     /// # Errors
     /// `Exists`, `NameTooLong`, `NoSpace`; `Invalid`: the number, or a server; a list of another length than
@@ -19,11 +19,15 @@ impl<V: Vfs> Galley<V> {
         num_iops: u16,
         owner: Owner,
     ) -> Result<()> {
-        if iop_list.is_some_and(|list| list.len() != usize::from(num_iops)) {
+        let all = || iop_list.map_or_else(|| self.0.vfs.subfile_servers(), <[ServerId]>::len);
+        let count = if num_iops == 0 { all() } else { num_iops.into() };
+        if iop_list.is_some_and(|list| list.len() != count) {
             return Err(self.fail(Errno::Invalid, "the list of servers has another length than num_iops"));
         }
+        let subfiles = u16::try_from(count);
+        let subfiles = subfiles.map_err(|_| self.fail(Errno::Invalid, "there are too many servers"))?;
         let servers = iop_list.unwrap_or_default().to_vec();
-        let forked = ForkedFile { subfiles: num_iops, servers, replace: false };
+        let forked = ForkedFile { subfiles, servers, replace: false };
         let (dir, name) = self.place(name).await?;
         let made = self.0.vfs.mkforked(dir, &name, owner, &forked).await;
         self.kept(made).map(drop)

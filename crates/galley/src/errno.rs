@@ -33,7 +33,7 @@ codes! {
     Io = 5, "GFS_EIO";
     /// No such open file or fork.
     BadFile = 9, "GFS_EBADF";
-    /// Forbidden by the mode.
+    /// Forbidden by the mode, or the fork is open for reading only.
     Access = 13, "GFS_EACCES";
     /// The handle has an operation outstanding.
     Busy = 16, "GFS_EBUSY";
@@ -63,7 +63,9 @@ impl Errno {
             Status::Exists => Errno::Exists,
             Status::NameTooLong => Errno::NameTooLong,
             Status::NoSpace => Errno::NoSpace,
-            Status::AccessDenied | Status::NotPermitted | Status::ReadOnly => Errno::Access,
+            Status::AccessDenied | Status::NotPermitted | Status::ReadOnly | Status::BadCapability => {
+                Errno::Access
+            }
             Status::NotSupported => Errno::NotSupported,
             Status::Invalid
             | Status::NotDirectory

@@ -1,8 +1,9 @@
 //! `gfs_open_file`, `gfs_close_file`, `gfs_delete_file`.
 
+use crate::forks::owner_of_forks;
 use crate::init::OpenedFile;
 use crate::{Errno, FileId, ForkId, Galley, Result};
-use shoal_proto::{Attr, Dist, Handle, Kind, Name, Rights, Status};
+use shoal_proto::{Attr, Dist, Handle, Kind, Name, Status};
 use shoal_vfs::{Error, Listing as _, Vfs};
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ impl<V: Vfs> Galley<V> {
             let words = format!("subfile {missing} is missing: `shoal fsck` names the file");
             return Err(self.fail(Errno::Io, words));
         }
-        self.keep_file(OpenedFile { subfiles: subfiles.into_iter().flatten().collect() })
+        let owner = owner_of_forks(&attr);
+        self.keep_file(OpenedFile { subfiles: subfiles.into_iter().flatten().collect(), owner })
     }
 
     /// Close a file. Its forks that are open stay open.
@@ -93,9 +95,7 @@ impl<V: Vfs> Galley<V> {
     /// `NoEntry`; `Invalid`: it is a directory.
     pub async fn open_linear(&self, name: &[u8]) -> Result<ForkId> {
         let (dir, name) = self.place(name).await?;
-        let opened = self.0.vfs.open_name(dir, &name, Rights::READ | Rights::WRITE).await;
-        let file = self.kept(opened)?;
-        self.keep_fork(file)
+        self.open_one(dir, &name).await
     }
 
     /// A forked file, and how many subfiles it has.
@@ -129,7 +129,7 @@ impl<V: Vfs> Galley<V> {
         }
     }
 
-    async fn list(&self, dir: Handle) -> std::result::Result<Vec<(Name, Handle)>, Error> {
+    pub(crate) async fn list(&self, dir: Handle) -> std::result::Result<Vec<(Name, Handle)>, Error> {
         let (mut listing, mut all) = (self.0.vfs.opendir(dir, NO_PATIENCE), Vec::new());
         while let Some(listed) = listing.next(false).await? {
             all.push((listed.entry.name, listed.entry.handle));

@@ -26,12 +26,13 @@ impl<V: Vfs> Galley<V> {
     /// `BadFile`, `Io`; `Invalid`: the subfile.
     pub async fn gfs_flush_subfile(&self, fid: FileId, subfile: u32) -> Result<()> {
         let dir = self.subfile(fid, subfile)?;
-        self.flush_forks_of(dir).await
+        let flushed = self.flush_forks_of(dir).await;
+        self.kept(flushed)
     }
 
     /// Everything that was written through this file system is durable then; of the files and forks that this
     /// application has open the servers hold nothing in memory. What it does not have open stays there, as
-    /// other applications may be reading it.
+    /// other applications may be reading it. Files and forks that were deleted are passed over.
     ///
     /// # Errors
     /// `Io`.
@@ -39,27 +40,38 @@ impl<V: Vfs> Galley<V> {
         let synced = self.0.vfs.sync_all().await;
         self.kept(synced)?;
         for fork in self.open_forks() {
-            self.kept(flush(&fork.file).await)?;
+            self.kept(unless_gone(flush(&fork.file).await))?;
         }
         let subfiles: BTreeSet<Handle> =
             self.open_files().iter().flat_map(|file| file.subfiles.clone()).collect();
         for dir in subfiles {
-            self.flush_forks_of(dir).await?;
+            self.kept(unless_gone(self.flush_forks_of(dir).await))?;
         }
         Ok(())
     }
 
-    async fn flush_forks_of(&self, dir: Handle) -> Result<()> {
-        for (_, fork) in self.entries(dir).await? {
+    async fn flush_forks_of(&self, dir: Handle) -> std::result::Result<(), Error> {
+        for (_, fork) in self.list(dir).await? {
             let opened = match self.0.vfs.open(fork, Rights::READ).await {
                 // Deleted since it was listed.
-                Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => continue,
-                opened => self.kept(opened)?,
+                Err(error) if is_gone(&error) => continue,
+                opened => opened?,
             };
-            self.kept(flush(&opened).await)?;
+            unless_gone(flush(&opened).await)?;
         }
-        let synced = self.0.vfs.fsync_directory(dir).await;
-        self.kept(synced)
+        self.0.vfs.fsync_directory(dir).await
+    }
+}
+
+fn is_gone(error: &Error) -> bool {
+    matches!(error.status, Status::NotFound | Status::Stale)
+}
+
+/// Nothing is to be done for a file that was removed.
+fn unless_gone(done: std::result::Result<(), Error>) -> std::result::Result<(), Error> {
+    match done {
+        Err(error) if is_gone(&error) => Ok(()),
+        done => done,
     }
 }
 

@@ -2,13 +2,20 @@
 //! each, to the server of the subfile. A close sends none, unless the fork was deleted.
 
 use crate::{FileId, ForkId, Galley, Result};
-use shoal_proto::{Allocation, Kind, Owner, Rights};
-use shoal_vfs::{Vfs, VfsFile as _};
+use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, Status};
+use shoal_vfs::{Error, Vfs, VfsFile as _};
 use std::rc::Rc;
 
-/// Owner and mode of new forks: the directory's own permissions decide who reaches them.
-pub(crate) fn owner() -> Owner {
-    Owner { mode: 0o666, uid: 0, gid: 0 }
+/// Owner and mode of the forks of a file: those of the file. Galley's calls have none.
+pub(crate) fn owner_of_forks(file: &Attr) -> Owner {
+    Owner { mode: file.mode & 0o666, uid: file.uid, gid: file.gid }
+}
+
+/// Whether an open for reading and writing failed because nothing may be changed here: it may read all the
+/// same.
+pub(crate) fn may_read_only<T>(opened: &std::result::Result<T, Error>) -> bool {
+    const REFUSED: [Status; 3] = [Status::AccessDenied, Status::NotPermitted, Status::ReadOnly];
+    opened.as_ref().is_err_and(|error| REFUSED.contains(&error.status))
 }
 
 impl<V: Vfs> Galley<V> {
@@ -18,19 +25,26 @@ impl<V: Vfs> Galley<V> {
     /// `BadFile`, `Exists`, `NameTooLong`, `NoSpace`; `Invalid`: the subfile, or the name.
     pub async fn gfs_create_fork(&self, fid: FileId, subfile: u32, name: &[u8]) -> Result<()> {
         let (dir, name) = (self.subfile(fid, subfile)?, self.name(name)?);
-        let made = self.0.vfs.mknod(dir, &name, owner(), Kind::File, 0).await;
+        let owner = self.file(fid)?.owner;
+        let made = self.0.vfs.mknod(dir, &name, owner, Kind::File, 0).await;
         self.kept(made).map(drop)
     }
 
-    /// Open a fork.
+    /// Open a fork, for reading and writing; where this application may change nothing, for reading.
     ///
     /// # Errors
     /// `BadFile`, `NoEntry`, `TooManyOpen`; `Invalid`: the subfile, or the name.
     pub async fn gfs_open_fork(&self, fid: FileId, subfile: u32, name: &[u8]) -> Result<ForkId> {
         let (dir, name) = (self.subfile(fid, subfile)?, self.name(name)?);
-        let opened = self.0.vfs.open_name(dir, &name, Rights::READ | Rights::WRITE).await;
-        let file = self.kept(opened)?;
-        self.keep_fork(file)
+        self.open_one(dir, &name).await
+    }
+
+    pub(crate) async fn open_one(&self, dir: Handle, name: &Name) -> Result<ForkId> {
+        let mut opened = self.0.vfs.open_name(dir, name, Rights::READ | Rights::WRITE).await;
+        if may_read_only(&opened) {
+            opened = self.0.vfs.open_name(dir, name, Rights::READ).await;
+        }
+        self.keep_fork(self.kept(opened)?)
     }
 
     /// Close a fork.
@@ -59,12 +73,15 @@ impl<V: Vfs> Galley<V> {
         self.kept(removed)
     }
 
-    /// Reserve space for `size` bytes of a fork; its size stays.
+    /// Reserve space for `size` bytes of a fork; its size stays. 0: nothing.
     ///
     /// # Errors
     /// `BadFile`, `NoSpace`.
     pub async fn gfs_extend_fork(&self, fork_id: ForkId, size: u64) -> Result<()> {
         let fork = self.fork(fork_id)?;
+        if size == 0 {
+            return Ok(());
+        }
         let reserved = fork.file.allocate(0, size, Allocation::KeepSize).await;
         self.kept(reserved)
     }

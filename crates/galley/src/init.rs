@@ -2,9 +2,9 @@
 
 use crate::{Errno, FILES_MAX, FORKS_MAX, FileId, ForkId, Result};
 use shoal_env::Env;
-use shoal_proto::{Handle, Name};
+use shoal_proto::{Handle, Name, Owner};
 use shoal_vfs::{Error, Vfs};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -26,16 +26,15 @@ pub(crate) struct State<V: Vfs> {
     last: RefCell<Option<(Errno, String)>>,
 }
 
-/// An open file: its subfiles, in order.
+/// An open file: its subfiles, in order, and the owner of its forks.
 pub(crate) struct OpenedFile {
     pub subfiles: Vec<Handle>,
+    pub owner: Owner,
 }
 
 /// An open fork.
 pub(crate) struct OpenedFork<V: Vfs> {
     pub file: V::File,
-    /// The file has at least this many bytes, as far as is known here.
-    pub size: Cell<u64>,
 }
 
 /// Ids, the lowest free one first, as descriptors are.
@@ -124,8 +123,23 @@ impl<V: Vfs> Galley<V> {
         })
     }
 
+    /// All of these forks, or none.
+    pub(crate) fn keep_forks(&self, files: Vec<V::File>) -> Result<Vec<ForkId>> {
+        let mut ids = Vec::with_capacity(files.len());
+        for file in files {
+            match self.keep_fork(file) {
+                Ok(id) => ids.push(id),
+                Err(code) => {
+                    ids.into_iter().for_each(|id| drop(self.drop_fork(id)));
+                    return Err(code);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
     pub(crate) fn keep_fork(&self, file: V::File) -> Result<ForkId> {
-        let fork = Rc::new(OpenedFork { file, size: Cell::new(0) });
+        let fork = Rc::new(OpenedFork { file });
         let put = self.0.forks.borrow_mut().put(fork);
         put.map(ForkId).map_err(|code| self.fail(code, "too many open forks"))
     }

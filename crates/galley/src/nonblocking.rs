@@ -34,6 +34,11 @@ enum Stage {
 }
 
 impl OperationHandle {
+    /// Whether it has an operation that was not waited for.
+    pub fn has_operation(&self) -> bool {
+        !matches!(*self.0.stage.borrow(), Stage::Idle)
+    }
+
     fn end(&self, result: Result<u64>) {
         *self.0.stage.borrow_mut() = Stage::Done(result);
         self.0.done.wake_all();

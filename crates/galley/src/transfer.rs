@@ -1,9 +1,9 @@
 //! `gfs_read` and `gfs_write` in all their shapes: one pairing, one call of the file system.
 //!
-//! A read that ends in the fork as far as its size is known here is one request. One that reaches further
-//! asks for the size after it, and moves only what the fork has: the bytes moved are returned, and memory
-//! beside them is left as it is. Where records of a write overlap the later byte stays, in the order of the
-//! shape.
+//! A read moves only what the fork has: the bytes moved are returned, and memory beside them is left as it
+//! is. How far the fork reached comes with the data itself, so that each byte counted was in it, whatever
+//! other clients write and cut meanwhile. Where records of a write overlap the later byte stays, in the
+//! order of the shape.
 
 use crate::init::OpenedFork;
 use crate::shape::{self, Shape};
@@ -284,28 +284,23 @@ impl<V: Vfs> Galley<V> {
         self.store(&fork, shape, packed).await
     }
 
-    /// The packed bytes of a shape, and how many bytes the fork has.
+    /// The packed bytes of a shape, and how far the fork reached.
     pub(crate) async fn fetch(&self, fork: &OpenedFork<V>, shape: &Shape) -> Result<(Bytes, u64)> {
-        let Some((_, end)) = shape.file.bounds() else { return Ok((Bytes::new(), 0)) };
-        let read = fork.file.read_pattern(&shape.file).await;
-        let packed = self.kept(read)?;
-        let end = u64::try_from(end).unwrap_or(0);
-        if end <= fork.size.get() {
-            return Ok((packed, end));
+        if shape.file.is_empty() {
+            return Ok((Bytes::new(), 0));
         }
-        let attr = self.0.vfs.getattr(fork.file.handle()).await;
-        let size = self.kept(attr)?.size;
-        fork.size.set(size);
-        Ok((packed, size))
+        let read = fork.file.read_pattern_sized(&shape.file).await;
+        self.kept(read)
     }
 
     /// Write packed bytes; how many.
     pub(crate) async fn store(&self, fork: &OpenedFork<V>, shape: &Shape, packed: Bytes) -> Result<u64> {
         let moved = packed.len() as u64;
-        let Some((_, end)) = shape.file.bounds() else { return Ok(0) };
+        if shape.file.is_empty() {
+            return Ok(0);
+        }
         let written = fork.file.write_pattern(&shape.file, packed).await;
         self.kept(written)?;
-        fork.size.set(fork.size.get().max(u64::try_from(end).unwrap_or(0)));
         Ok(moved)
     }
 

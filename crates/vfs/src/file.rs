@@ -93,14 +93,29 @@ pub trait VfsFile: Clone + 'static {
     /// # Errors
     /// As [`VfsFile::read`]; `Invalid`: an offset is negative; `OverLimit`: the pattern is too long.
     async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes> {
+        Ok(self.read_pattern_sized(pattern).await?.0)
+    }
+
+    /// The same, and how far the file reached at one moment of the read: the bytes of the pattern before that
+    /// place were in the file, those after it are not to be counted. At most the pattern's end.
+    ///
+    /// # Errors
+    /// As [`VfsFile::read_pattern`].
+    async fn read_pattern_sized(&self, pattern: &Pattern) -> Result<(Bytes, u64)> {
         let mut packed = BytesMut::with_capacity(crate::read_len(pattern)?);
+        let end = pattern.bounds().map_or(0, |(_, end)| end);
+        let mut reached = u64::try_from(end).unwrap_or(0);
         for region in pattern.coalesce().regions() {
             let (offset, len) = (crate::error::offset(region.offset)?, region.len as usize);
             let read = self.read(offset, len).await?;
+            if read.len() < len {
+                // Where several reads met an end, the file may have grown between them.
+                reached = reached.min(offset + read.len() as u64);
+            }
             packed.extend_from_slice(&read);
             packed.resize(packed.len() + len - read.len(), 0);
         }
-        Ok(packed.freeze())
+        Ok((packed.freeze(), reached))
     }
 
     /// Write packed bytes to the places of a pattern of equal length. Where it overlaps itself the later byte

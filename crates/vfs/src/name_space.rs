@@ -174,6 +174,29 @@ pub trait Vfs: Clone + 'static {
         removed
     }
 
+    /// Open the files that many names lead to; of each the open file, or why it was not opened.
+    async fn open_many(&self, entries: &[(Handle, Name)], rights: Rights) -> Vec<Result<Self::File>> {
+        let mut opened = Vec::with_capacity(entries.len());
+        for (dir, name) in entries {
+            opened.push(self.open_name(*dir, name, rights).await);
+        }
+        opened
+    }
+
+    /// Close many files; of each the errors of its close.
+    async fn close_many(&self, files: Vec<Self::File>) -> Vec<Result<()>> {
+        let mut closed = Vec::with_capacity(files.len());
+        for file in files {
+            closed.push(file.close().await);
+        }
+        closed
+    }
+
+    /// Servers that can hold a subfile of a forked file.
+    fn subfile_servers(&self) -> usize {
+        0
+    }
+
     /// Remove an empty directory.
     ///
     /// # Errors

@@ -55,7 +55,9 @@ impl Client {
                 (Status::Ok, Some(attr)) if attr.kind == Kind::File => {
                     return Ok(OpenFile::new(self.clone(), &attr, rights, capability_among(&told.answers)));
                 }
-                (status, _) if told.answers.is_empty() => return Err(o.error(status).from(dir.server())),
+                (status, _) if told.answers.is_empty() || status == Status::ReadOnly => {
+                    return Err(o.error(status).from(dir.server()));
+                }
                 _ => {}
             }
         }

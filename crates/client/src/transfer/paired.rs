@@ -81,7 +81,7 @@ impl OpenFile {
             plan.core.copied(len as usize);
             Ok(len)
         };
-        self.0.read_to(&o, pairing.file(), place).await
+        Ok(self.0.read_to(&o, pairing.file(), place).await?.0)
     }
 
     /// Write the file's side of a pairing from its memory's side in `memory`.

@@ -3,6 +3,11 @@
 //! A datafile that ends inside the window says nothing of the file's end: a later strip may exist elsewhere.
 //! Only then are the other datafiles asked for their facts, and the file's size is the largest end that any
 //! of them implies. Bytes before it that no datafile has are a hole, and read as zeros.
+//!
+//! **No byte is read that never was in the file** ([`Opened::extent`]), also beside writes that grow it. The
+//! facts of an answer are of one moment. Of a file of one stream, the smallest end that a part of the answer
+//! met is the end of the whole read. Of a file of several, a hole counts if the stream still ended there
+//! after the file had reached the size; else the read is done once more, up to that size.
 
 use super::{Plan, bounds, contiguous};
 use crate::core::{Operation, Told};
@@ -15,6 +20,7 @@ use futures_util::future::join_all;
 use shoal_pattern::{Distribution, Pattern, View, Window, share_len};
 use shoal_proto::op::Answer;
 use shoal_proto::{Handle, Op, Rights, Status, StreamFacts, limits};
+use std::collections::BTreeMap;
 
 /// The answer to one message, or a piece of it.
 pub(super) struct Fetched {
@@ -44,28 +50,43 @@ impl OpenFile {
     /// # Errors
     /// As [`OpenFile::read`]; `Invalid`: the pattern reaches before the start of the file.
     pub async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes, Error> {
+        Ok(self.read_pattern_sized(pattern).await?.0)
+    }
+
+    /// The same, and how far the file reached at the moment of the read: at most to the pattern's end, where
+    /// all of that is there. The bytes of the pattern before it were in the file, those after it were not.
+    /// The answers to the read have it: it costs no message.
+    ///
+    /// # Errors
+    /// As [`OpenFile::read_pattern`].
+    pub async fn read_pattern_sized(&self, pattern: &Pattern) -> Result<(Bytes, u64), Error> {
         let o = self.0.client.core.begin("read", Some(self.0.handle));
-        self.0.read(&o, pattern).await
+        self.0.read_sized(&o, pattern).await
     }
 }
 
 impl Opened {
     async fn read(&self, o: &Operation, pattern: &Pattern) -> Result<Bytes, Error> {
+        Ok(self.read_sized(o, pattern).await?.0)
+    }
+
+    async fn read_sized(&self, o: &Operation, pattern: &Pattern) -> Result<(Bytes, u64), Error> {
         self.read_to(o, pattern, async |plan: &Plan<'_>, fetched: &[Fetched], len| {
             assemble(plan, fetched, len)
         })
         .await
     }
 
-    /// Read, and have the parts put together by `place`: the first so many packed bytes.
+    /// Read, and have the parts put together by `place`: the first so many packed bytes. With the result, how
+    /// far the file reached.
     pub(super) async fn read_to<T: Default>(
         &self,
         o: &Operation,
         pattern: &Pattern,
         place: impl AsyncFn(&Plan<'_>, &[Fetched], u64) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    ) -> Result<(T, u64), Error> {
         self.has_forgotten_pages();
-        let Some((from, _)) = bounds(o, pattern)? else { return Ok(T::default()) };
+        let Some((from, _)) = bounds(o, pattern)? else { return Ok((T::default(), 0)) };
         let work = async |shape: Shape| {
             let mut window = Window::all(pattern);
             // A stuffed file holds nothing beyond its first strip: one byte there is enough to learn that it
@@ -89,28 +110,67 @@ impl Opened {
         pattern: &Pattern,
         window: Window,
         place: &impl AsyncFn(&Plan<'_>, &[Fetched], u64) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    ) -> Result<(T, u64), Error> {
         let plan = Plan::new(self, o, shape, pattern, window);
+        let fetched = self.fetch(&plan, window).await?;
+        // A transfer may take longer than the time limit, which counts from its last piece.
+        let o = &o.renewed(self.client.core.world.now());
+        let plan = Plan { o, ..plan };
+        if window.len == pattern.len() && !fetched.iter().any(|part| part.ended) {
+            let end = pattern.bounds().map_or(0, |(_, end)| end);
+            let whole = place(&plan, &fetched, pattern.len()).await?;
+            return Ok((whole, u64::try_from(end).unwrap_or(0)));
+        }
+        let (size, is_sure) = self.extent(o, shape, &plan, &fetched).await?;
+        let fetched = if is_sure { fetched } else { self.fetch(&plan, window).await? };
+        Ok((place(&plan, &fetched, len_within(pattern, size)).await?, size))
+    }
+
+    /// One round of requests: the parts that came.
+    async fn fetch(&self, plan: &Plan<'_>, window: Window) -> Result<Vec<Fetched>, Error> {
         let parts = plan.each_whole(async |index: u32, stream: Handle| {
             let op = Op::Read { transfer: plan.transfer(index, stream, window) };
             // Of a longer share its server holds no more than the connection's credit.
             let share = plan.share_bytes(index)?;
             let want = if share > limits::FLOW_CHUNK_BYTES as u64 { 0 } else { share };
-            let told = plan.core.ask_with(o, stream.server(), vec![op], Vec::new(), want).await?;
-            let parts = fetched(&plan, index, told)?;
+            let told = plan.core.ask_with(plan.o, stream.server(), vec![op], Vec::new(), want).await?;
+            let parts = fetched(plan, index, told)?;
             parts.iter().for_each(|part| self.filled(stream, &part.facts));
             Ok(parts)
         });
-        let fetched: Vec<Fetched> = parts.await?.into_iter().flatten().collect();
-        // A transfer may take longer than the time limit, which counts from its last piece.
-        let o = &o.renewed(self.client.core.world.now());
-        let len = if window.len < pattern.len() || fetched.iter().any(|part| part.ended) {
-            let size = self.size_by(o, shape, &fetched).await?;
-            len_within(pattern, size)
-        } else {
-            pattern.len()
-        };
-        place(&plan, &fetched, len).await
+        Ok(parts.await?.into_iter().flatten().collect())
+    }
+
+    /// How far the file reached when these parts were read, and whether all that they lack before that was a
+    /// hole of the file. Where that is not sure, it is of parts that are read from now on.
+    async fn extent(
+        &self,
+        o: &Operation,
+        shape: &Shape,
+        plan: &Plan<'_>,
+        fetched: &[Fetched],
+    ) -> Result<(u64, bool), Error> {
+        if plan.datafiles.len() < 2 {
+            let ends = fetched.iter().filter(|part| part.ended).map(|part| part.facts.size);
+            let whole = fetched.iter().map(|part| part.facts.size).min();
+            let end = ends.min().or(whole).unwrap_or(0);
+            return Ok((plan.striping.logical_end(0, end), true));
+        }
+        let size = self.size_by(o, shape, fetched).await?;
+        let mut holed: BTreeMap<u32, u64> = BTreeMap::new();
+        for part in fetched.iter().filter(|part| part.ended && part.lacks_before(plan, size)) {
+            let end = holed.entry(part.index).or_insert(part.facts.size);
+            *end = part.facts.size.min(*end);
+        }
+        let again = holed.into_iter().map(|(index, end)| async move {
+            let facts = self.client.core.streamstat(o, plan.datafile(index)?).await?;
+            if facts.generation > shape.generation {
+                return Err(o.error(Status::StaleLayout));
+            }
+            Ok(facts.size == end)
+        });
+        let again: Vec<bool> = join_all(again).await.into_iter().collect::<Result<_, Error>>()?;
+        Ok((size, again.into_iter().all(|is_same| is_same)))
     }
 
     /// A part was read: the kernel's pages are filled with it, where there is a mount.
@@ -274,6 +334,15 @@ fn assemble(plan: &Plan<'_>, fetched: &[Fetched], len: u64) -> Result<Bytes, Err
 }
 
 impl Fetched {
+    /// Whether the file has bytes of this part's share, if it has `size` bytes, that its stream had not.
+    fn lacks_before(&self, plan: &Plan<'_>, size: u64) -> bool {
+        let (has, reaches) = (self.facts.size, plan.striping.physical_size(self.index, size));
+        reaches > has
+            && plan
+                .view(self.index, self.window)
+                .is_ok_and(|mut runs| runs.any(|run| run.physical < reaches && run.physical + run.len > has))
+    }
+
     /// Bytes that came.
     pub(super) fn len(&self) -> u64 {
         self.bulk.len() as u64

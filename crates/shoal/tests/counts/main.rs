@@ -7,6 +7,9 @@ mod cluster;
 mod cost;
 mod forks;
 mod galley;
+mod galley_clients;
+#[path = "../galley_programs/mod.rs"]
+mod galley_programs;
 mod hot;
 mod many;
 mod out_of_core;

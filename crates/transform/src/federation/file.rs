@@ -96,6 +96,10 @@ impl<V: Vfs> VfsFile for FederatedFile<V> {
         self.file.read_pattern(pattern).await
     }
 
+    async fn read_pattern_sized(&self, pattern: &Pattern) -> Result<(Bytes, u64)> {
+        self.file.read_pattern_sized(pattern).await
+    }
+
     async fn write_pattern(&self, pattern: &Pattern, data: Bytes) -> Result<()> {
         self.file.write_pattern(pattern, data).await
     }
