@@ -171,16 +171,22 @@ impl<'a> Plan<'a> {
     /// Do `send` for every message of every touched datafile, as many at once as a flow may have, or `pull`
     /// once where there are more. All end before this returns, also after an error: nothing is under way
     /// after it.
+    ///
+    /// **Of a pattern whose records overlap a message is sent after the one before was answered**: each byte
+    /// is that of the last record that has it.
     async fn each<T>(
         &self,
         send: impl AsyncFn(u32, Handle, Window) -> Result<T, Error>,
         pull: impl AsyncFn(u32, Handle) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
         let (send, pull) = (&send, &pull);
+        let is_long = self.window.len > limits::FLOW_CHUNK_BYTES as u64;
+        let in_turn = is_long && self.pattern.may_overlap();
+        let at_once = if in_turn { 1 } else { limits::FLOW_CHUNKS_MAX };
         let messages = async |index: u32| -> Result<Vec<Result<T, Error>>, Error> {
             let stream = self.datafile(index)?;
             let share = self.share_bytes(index)?;
-            if share > self.core.options.unasked_bytes {
+            if share > self.core.options.unasked_bytes && !in_turn {
                 self.core.rendezvous(self.o, stream).await?;
                 return Ok(vec![pull(index, stream).await]);
             }
@@ -197,7 +203,7 @@ impl<'a> Plan<'a> {
                 (first, second) => {
                     let all = first.into_iter().chain(second).chain(windows);
                     let sent = stream::iter(all.map(|window| send(index, stream, window)));
-                    Ok(sent.buffer_unordered(limits::FLOW_CHUNKS_MAX).collect().await)
+                    Ok(sent.buffer_unordered(at_once).collect().await)
                 }
             }
         };

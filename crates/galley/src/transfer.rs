@@ -200,7 +200,8 @@ impl<V: Vfs> Galley<V> {
     }
 
     pub(crate) fn shaped(&self, shape: Result<Shape>) -> Result<Shape> {
-        let shape = shape.map_err(|code| self.fail(code, "the shape of the transfer is impossible"))?;
+        let words = "the shape is impossible: an offset overflows, its lengths disagree, or a list has over 4096 entries";
+        let shape = shape.map_err(|code| self.fail(code, words))?;
         self.check(&shape)?;
         Ok(shape)
     }

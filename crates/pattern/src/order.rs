@@ -67,6 +67,33 @@ impl Pattern {
     }
 }
 
+/// Records that [`Pattern::may_overlap`] compares with their neighbours, at most.
+const COMPARED_MAX: u64 = 65_536;
+
+impl Pattern {
+    /// Whether records of the pattern may overlap. `false` is sure; `true` may be said of a pattern of more
+    /// than 65,536 records whose levels interleave, or of several nests, although none of them does.
+    pub fn may_overlap(&self) -> bool {
+        let mut streams = 0_u64;
+        lattice::each(self, |lattice| streams = streams.saturating_add(shares(&lattice.ascending())));
+        if streams <= 1 {
+            return false;
+        }
+        if self.regions_max() > COMPARED_MAX {
+            return true;
+        }
+        let Ok(visits) = self.by_offset() else { return true };
+        let mut end = i64::MIN;
+        for visit in visits {
+            if visit.offset < end {
+                return true;
+            }
+            end = visit.offset.saturating_add_unsigned(visit.len);
+        }
+        false
+    }
+}
+
 /// How many turns of a step may not be in one stream, if the smaller steps reach `reach`.
 fn shares_of(step: &Step, reach: u64) -> u64 {
     match step.stride {
@@ -209,3 +236,41 @@ impl Iterator for ByOffset {
 }
 
 impl std::iter::FusedIterator for ByOffset {}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Level, Pattern, Region};
+
+    #[test]
+    fn records_that_overlap_are_found_and_others_are_not_suspected() {
+        let nested = |record, levels: &[(i64, u64)]| {
+            let levels = levels.iter().map(|&(stride, quantity)| Level { stride, quantity }).collect();
+            Pattern::nested(10_000, record, levels).unwrap()
+        };
+        let list = |regions: &[(i64, u64)]| {
+            Pattern::list(regions.iter().map(|&(offset, len)| Region::new(offset, len)).collect()).unwrap()
+        };
+        for apart in [
+            Pattern::default(),
+            Pattern::contiguous(5, 1 << 40).unwrap(),
+            nested(10, &[(10, 1_000_000)]),
+            nested(10, &[(-10, 500)]),
+            nested(2, &[(100, 3), (10, 4)]),
+            // Rows interleave, and no record overlaps another.
+            nested(2, &[(10, 30), (4, 2)]),
+            list(&[(500, 10), (0, 10), (490, 10), (10, 5)]),
+        ] {
+            assert!(!apart.may_overlap(), "{apart}");
+        }
+        for overlapping in [
+            nested(10, &[(9, 5)]),
+            nested(10, &[(-9, 5)]),
+            nested(1, &[(0, 2)]),
+            nested(4, &[(10, 30), (3, 2)]),
+            list(&[(500, 10), (0, 10), (491, 10)]),
+            list(&[(7, 1), (7, 1)]),
+        ] {
+            assert!(overlapping.may_overlap(), "{overlapping}");
+        }
+    }
+}

@@ -475,15 +475,24 @@ fn an_overlapping_pattern_leaves_the_later_packed_bytes() {
     cluster.complete_client(0, |env| async move {
         let client = Client::connect(env, options).await.unwrap();
         let file = make(&client, "file").await;
-        // Records of 50,000 bytes every 1,000: blocks have pieces of many of them.
-        let pattern = Pattern::strided(10, 50_000, 1000, 5).unwrap();
         let mut draw = Draw(99);
-        let data = draw.bytes(pattern.len());
-        file.write_pattern(&pattern, data.clone().into()).await.unwrap();
+        let scattered = (0..4096_u64).map(|n| Region::new((n.wrapping_mul(2_654_435_761) % 5000) as i64, 65));
+        let patterns = [
+            // Records of 50,000 bytes every 1,000: blocks have pieces of many of them.
+            Pattern::strided(10, 50_000, 1000, 5),
+            // More than a message to one server, and more than its credit.
+            Pattern::list(scattered.collect()),
+            Pattern::strided(500_000, 1 << 20, 0, 4),
+            Pattern::strided(900_000, 3 << 20, -70_000, 3),
+        ];
         let mut model = Model::default();
-        model.write(&pattern, &data);
-        let read = file.read(0, model.0.len()).await.unwrap();
-        assert!(read[..] == model.0[..]);
+        for pattern in patterns.map(Result::unwrap) {
+            let data = draw.bytes(pattern.len());
+            file.write_pattern(&pattern, data.clone().into()).await.unwrap();
+            model.write(&pattern, &data);
+            let read = file.read(0, model.0.len()).await.unwrap();
+            assert!(read[..] == model.0[..], "{pattern}");
+        }
     });
 }
 

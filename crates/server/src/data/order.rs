@@ -249,8 +249,11 @@ impl Order {
     /// steps under way.
     pub fn take(self: &Rc<Order>) -> Option<Taken> {
         let mut ripe = self.ripe.borrow_mut();
-        // Of the next round alone there is nothing: a round that has nothing of a disk has ended.
         let mut disks = disks_of(&ripe);
+        debug_assert!(
+            disks_of(&self.later.borrow()).iter().all(|disk| disks.contains(disk)),
+            "a round that has nothing of a disk has ended: nothing waits for the next one alone"
+        );
         let after = disks.partition_point(|disk| *disk <= self.last_disk.get());
         disks.rotate_left(after);
         let mut idle = disks.into_iter().filter(|disk| self.steps_on(*disk) < STEPS_MAX);
