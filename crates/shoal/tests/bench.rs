@@ -117,8 +117,8 @@ fn bench_patterns_holds_every_pattern_against_contiguous_and_single_calls_and_ch
     let words = "bench patterns --servers 2 --clients 3 --total 1M --records 64,4k --calls 8 --repeat 1 --quiet --json";
     let told = said(&words.split(' ').chain(["--folder", at]).collect::<Vec<_>>());
     let rows = list(&told["report"]["rows"]);
-    // Two sizes; five patterns are read and four of them written.
-    assert_eq!(rows.len(), 2 * 9);
+    // Two sizes; seven patterns are read and six of them written.
+    assert_eq!(rows.len(), 2 * 13);
     for row in rows {
         for way in ["structured", "contiguous", "single"] {
             let moved = &list(&row[way])[0];

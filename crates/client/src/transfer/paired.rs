@@ -6,6 +6,7 @@
 
 use super::Plan;
 use super::read::Fetched;
+use super::read::Holes;
 use crate::core::Operation;
 use crate::{Error, OpenFile};
 use bytes::Bytes;
@@ -81,7 +82,7 @@ impl OpenFile {
             plan.core.copied(len as usize);
             Ok(len)
         };
-        Ok(self.0.read_to(&o, pairing.file(), place).await?.0)
+        Ok(self.0.read_to(&o, pairing.file(), Holes::AsMet, place).await?.0)
     }
 
     /// Write the file's side of a pairing from its memory's side in `memory`.

@@ -4,10 +4,11 @@
 //! Only then are the other datafiles asked for their facts, and the file's size is the largest end that any
 //! of them implies. Bytes before it that no datafile has are a hole, and read as zeros.
 //!
-//! **No byte is read that never was in the file** ([`Opened::extent`]), also beside writes that grow it. The
-//! facts of an answer are of one moment. Of a file of one stream, the smallest end that a part of the answer
-//! met is the end of the whole read. Of a file of several, a hole counts if the stream still ended there
-//! after the file had reached the size; else the read is done once more, up to that size.
+//! **A read that gives its size gives no byte that never was in the file** ([`Opened::extent`]), also beside
+//! writes that grow it. The facts of an answer are of one moment. Of a file of one stream, the smallest end
+//! that a part of the answer met is the end of the whole read, of every read. Of a file of several, a hole
+//! counts if the stream still ended there after the file had reached the size; else the read is done once
+//! more, up to that size. Other reads take such holes as they met them, and need no further message.
 
 use super::{Plan, bounds, contiguous};
 use crate::core::{Operation, Told};
@@ -21,6 +22,15 @@ use shoal_pattern::{Distribution, Pattern, View, Window, share_len};
 use shoal_proto::op::Answer;
 use shoal_proto::{Handle, Op, Rights, Status, StreamFacts, limits};
 use std::collections::BTreeMap;
+
+/// Bytes that one stream of a striped file lacks, and that the end of another one puts inside the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holes {
+    /// They are zeros, also where a write beside the read is bringing them.
+    AsMet,
+    /// Their streams are asked once more, and read again if they grew.
+    AreSure,
+}
 
 /// The answer to one message, or a piece of it.
 pub(super) struct Fetched {
@@ -50,31 +60,36 @@ impl OpenFile {
     /// # Errors
     /// As [`OpenFile::read`]; `Invalid`: the pattern reaches before the start of the file.
     pub async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes, Error> {
-        Ok(self.read_pattern_sized(pattern).await?.0)
+        let o = self.0.client.core.begin("read", Some(self.0.handle));
+        self.0.read(&o, pattern).await
     }
 
     /// The same, and how far the file reached at the moment of the read: at most to the pattern's end, where
     /// all of that is there. The bytes of the pattern before it were in the file, those after it were not.
-    /// The answers to the read have it: it costs no message.
+    /// The answers to the read have it, and it costs no message, but for holes of a striped file: each of
+    /// its streams that has one is asked once more.
     ///
     /// # Errors
     /// As [`OpenFile::read_pattern`].
     pub async fn read_pattern_sized(&self, pattern: &Pattern) -> Result<(Bytes, u64), Error> {
         let o = self.0.client.core.begin("read", Some(self.0.handle));
-        self.0.read_sized(&o, pattern).await
+        self.0.read_sized(&o, pattern, Holes::AreSure).await
     }
 }
 
 impl Opened {
     async fn read(&self, o: &Operation, pattern: &Pattern) -> Result<Bytes, Error> {
-        Ok(self.read_sized(o, pattern).await?.0)
+        Ok(self.read_sized(o, pattern, Holes::AsMet).await?.0)
     }
 
-    async fn read_sized(&self, o: &Operation, pattern: &Pattern) -> Result<(Bytes, u64), Error> {
-        self.read_to(o, pattern, async |plan: &Plan<'_>, fetched: &[Fetched], len| {
-            assemble(plan, fetched, len)
-        })
-        .await
+    async fn read_sized(
+        &self,
+        o: &Operation,
+        pattern: &Pattern,
+        holes: Holes,
+    ) -> Result<(Bytes, u64), Error> {
+        let place = async |plan: &Plan<'_>, fetched: &[Fetched], len| assemble(plan, fetched, len);
+        self.read_to(o, pattern, holes, place).await
     }
 
     /// Read, and have the parts put together by `place`: the first so many packed bytes. With the result, how
@@ -83,6 +98,7 @@ impl Opened {
         &self,
         o: &Operation,
         pattern: &Pattern,
+        holes: Holes,
         place: impl AsyncFn(&Plan<'_>, &[Fetched], u64) -> Result<T, Error>,
     ) -> Result<(T, u64), Error> {
         self.has_forgotten_pages();
@@ -98,7 +114,7 @@ impl Opened {
                     self.client.core.with_pages(|pages| pages.spoil(self.handle));
                 }
             }
-            self.read_shaped(o, &shape, pattern, window, &place).await
+            self.read_shaped(o, &shape, (pattern, window, holes), &place).await
         };
         self.with_shape(o, Rights::READ, async |shape| Ok(shape), work).await
     }
@@ -107,8 +123,7 @@ impl Opened {
         &self,
         o: &Operation,
         shape: &Shape,
-        pattern: &Pattern,
-        window: Window,
+        (pattern, window, holes): (&Pattern, Window, Holes),
         place: &impl AsyncFn(&Plan<'_>, &[Fetched], u64) -> Result<T, Error>,
     ) -> Result<(T, u64), Error> {
         let plan = Plan::new(self, o, shape, pattern, window);
@@ -121,7 +136,7 @@ impl Opened {
             let whole = place(&plan, &fetched, pattern.len()).await?;
             return Ok((whole, u64::try_from(end).unwrap_or(0)));
         }
-        let (size, is_sure) = self.extent(o, shape, &plan, &fetched).await?;
+        let (size, is_sure) = self.extent(o, shape, &plan, (&fetched, holes)).await?;
         let fetched = if is_sure { fetched } else { self.fetch(&plan, window).await? };
         Ok((place(&plan, &fetched, len_within(pattern, size)).await?, size))
     }
@@ -148,7 +163,7 @@ impl Opened {
         o: &Operation,
         shape: &Shape,
         plan: &Plan<'_>,
-        fetched: &[Fetched],
+        (fetched, holes): (&[Fetched], Holes),
     ) -> Result<(u64, bool), Error> {
         if plan.datafiles.len() < 2 {
             let ends = fetched.iter().filter(|part| part.ended).map(|part| part.facts.size);
@@ -157,6 +172,9 @@ impl Opened {
             return Ok((plan.striping.logical_end(0, end), true));
         }
         let size = self.size_by(o, shape, fetched).await?;
+        if holes == Holes::AsMet {
+            return Ok((size, true));
+        }
         let mut holed: BTreeMap<u32, u64> = BTreeMap::new();
         for part in fetched.iter().filter(|part| part.ended && part.lacks_before(plan, size)) {
             let end = holed.entry(part.index).or_insert(part.facts.size);
