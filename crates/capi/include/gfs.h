@@ -4,8 +4,8 @@
  * any thread may make them; they take turns. A call that fails returns -1 and sets gfs_errno (and errno); shoal.h's
  * shoal_error_words has the words. The time for each call is 120 s, or shoal_set_thread_timeout's.
  *
- * A list has up to 4096 entries: move longer ones by several calls. Where the records of one write overlap, the later
- * one's bytes stay.
+ * A list has up to 4,194,304 entries, and goes in requests of 4,096; a batched vector with vectors inside has up to
+ * 4,096 nodes. Where the records of one write overlap, the later one's bytes stay.
  *
  * Places in memory count from buf and may be negative: the runs that the arguments name must be the caller's, and no
  * other byte is touched. A part of a read after the end of the fork is not moved and not counted.

@@ -122,8 +122,8 @@ int shoal_ftruncate(shoal_file file, uint64_t size);
 int shoal_fstat(shoal_file file, shoal_stat_t *out);
 
 /* Patterns: one call moves all their regions, up to 1 GiB. Strides may be negative. Where the regions of one write
- * overlap, the later one's bytes stay. A list has up to 4096 regions, and so has a batched vector in which no rule
- * is found (EINVAL): move longer ones by several calls. */
+ * overlap, the later one's bytes stay. A list has up to 4,194,304 regions, and goes in requests of 4,096; a batched
+ * vector with vectors inside has up to 4,096 nodes (EINVAL). */
 int shoal_pattern_contiguous(int64_t offset, uint64_t len, shoal_pattern *out);
 int shoal_pattern_strided(int64_t offset, uint64_t record, int64_t stride, uint64_t count, shoal_pattern *out);
 /* Levels innermost first. */

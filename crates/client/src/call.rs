@@ -89,6 +89,20 @@ impl Core {
         work: F,
     ) -> InCall<Pin<Box<F>>> {
         let thread = self.current_call.borrow().as_ref().map_or(0, |call| call.thread);
+        self.until_by(thread, deadline, work)
+    }
+
+    /// The same for work whose caller looks itself whether it was interrupted: no look at quiet servers ends
+    /// it.
+    pub(crate) fn until_unheard<T, F: Future<Output = T>>(
+        self: &Rc<Core>,
+        deadline: Instant,
+        work: F,
+    ) -> InCall<Pin<Box<F>>> {
+        self.until_by(0, deadline, work)
+    }
+
+    fn until_by<F: Future>(self: &Rc<Core>, thread: u32, deadline: Instant, work: F) -> InCall<Pin<Box<F>>> {
         let call = Rc::new(Call { thread, deadline, interrupted: Cell::new(false) });
         InCall { core: self.clone(), call, work: Box::pin(work) }
     }

@@ -28,6 +28,16 @@ struct Owned {
     is_lost: bool,
     /// The end of a call is not known: it may have more than its ranges.
     is_unsure: bool,
+    /// Calls under way that ask for a lock.
+    asking: u32,
+    /// How often it gave something back.
+    given_back: u32,
+}
+
+impl Owned {
+    fn has_something(&self) -> bool {
+        !self.ranges.is_empty() || self.is_unsure
+    }
 }
 
 struct OfServer {
@@ -53,6 +63,9 @@ pub(crate) enum Standing {
 pub(crate) struct OwnLocks {
     files: BTreeMap<Handle, BTreeMap<LockOwner, Owned>>,
     servers: BTreeMap<ServerId, OfServer>,
+    /// Servers that were asked for a lock: one that is restarted may wait for this client's claims, also
+    /// where it granted none.
+    asked: BTreeSet<ServerId>,
     calls: u64,
     open_files: u64,
     parked: u32,
@@ -84,6 +97,34 @@ impl OwnLocks {
         self.parked = self.parked.saturating_sub(1);
     }
 
+    /// A call through an open file asks for a lock, until [`OwnLocks::ends`]. The open file counts from now on:
+    /// the close of another one gives nothing back that this call is granted.
+    pub(crate) fn begins(&mut self, file: Handle, owner: LockOwner, via: u64) {
+        self.asked.insert(file.server());
+        let owned = self.files.entry(file).or_default().entry(owner).or_default();
+        owned.asking += 1;
+        owned.via.insert(via);
+    }
+
+    /// It has ended.
+    pub(crate) fn ends(&mut self, file: Handle, owner: LockOwner) {
+        let Some(owned) = self.owned(file, owner) else { return };
+        owned.asking = owned.asking.saturating_sub(1);
+        if owned.asking == 0 && !owned.has_something() {
+            self.forget(file, owner);
+        }
+    }
+
+    /// How often an owner gave something of a file back: a grant is sure only if it is the same after it.
+    pub(crate) fn given_back(&self, file: Handle, owner: LockOwner) -> Option<u32> {
+        let owned = self.files.get(&file).and_then(|owners| owners.get(&owner));
+        owned.map(|owned| owned.given_back)
+    }
+
+    fn owned(&mut self, file: Handle, owner: LockOwner) -> Option<&mut Owned> {
+        self.files.get_mut(&file).and_then(|owners| owners.get_mut(&owner))
+    }
+
     /// A call through an open file ended, and it is not known how: what it may have is given back with that.
     pub(crate) fn unsure(&mut self, file: Handle, owner: LockOwner, via: u64) {
         let owned = self.files.entry(file).or_default().entry(owner).or_default();
@@ -102,13 +143,15 @@ impl OwnLocks {
 
     /// An owner gives a range back. Whether it may have any; whether that was lost.
     pub(crate) fn unlocks(&mut self, file: Handle, owner: LockOwner, range: LockRange) -> (bool, bool) {
-        let Some(owned) = self.files.get_mut(&file).and_then(|owners| owners.get_mut(&owner)) else {
+        let Some(owned) = self.owned(file, owner).filter(|owned| owned.has_something()) else {
             return (false, false);
         };
+        owned.given_back = owned.given_back.wrapping_add(1);
         let was_lost = owned.is_lost && owned.ranges.within(range).next().is_some();
         owned.ranges.clear(range);
         owned.is_lost &= !owned.ranges.is_empty();
-        if owned.ranges.is_empty() && (!owned.is_unsure || range == LockRange::ALL) {
+        owned.is_unsure &= range != LockRange::ALL;
+        if !owned.has_something() && owned.asking == 0 {
             self.forget(file, owner);
         }
         (true, was_lost)
@@ -138,7 +181,14 @@ impl OwnLocks {
 
     /// Whether an owner has, or may have, locks of a file.
     pub(crate) fn has(&self, file: Handle, owner: LockOwner) -> bool {
-        self.files.get(&file).is_some_and(|owners| owners.contains_key(&owner))
+        let owned = self.files.get(&file).and_then(|owners| owners.get(&owner));
+        owned.is_some_and(Owned::has_something)
+    }
+
+    /// Whether a call under way asks for a lock of a file for an owner.
+    pub(crate) fn is_asking(&self, file: Handle, owner: LockOwner) -> bool {
+        let owned = self.files.get(&file).and_then(|owners| owners.get(&owner));
+        owned.is_some_and(|owned| owned.asking > 0)
     }
 
     /// Whether an owner has any bytes of a file.
@@ -171,12 +221,21 @@ impl OwnLocks {
     /// A connection stands again. Returns the files whose locks are lost, because the session is another.
     pub(crate) fn attached(&mut self, server: ServerId, session: SessionId) -> Vec<Handle> {
         match self.servers.get_mut(&server) {
-            None => Vec::new(),
+            None => {
+                if self.asked.contains(&server) {
+                    self.servers.insert(server, OfServer { session, is_claiming: true });
+                }
+                Vec::new()
+            }
             Some(known) if known.session == session => {
                 known.is_claiming = true;
                 Vec::new()
             }
-            Some(_) => self.session_lost(server),
+            Some(_) => {
+                let lost = self.session_lost(server);
+                self.servers.insert(server, OfServer { session, is_claiming: true });
+                lost
+            }
         }
     }
 
@@ -196,7 +255,7 @@ impl OwnLocks {
         lost
     }
 
-    /// The locks to claim of a server; none where none were ever held.
+    /// The locks to claim of a server; `None`: there is nothing to say, as it was asked for none.
     pub(crate) fn claims(&self, server: ServerId) -> Option<Vec<LockClaim>> {
         self.servers.get(&server).filter(|server| server.is_claiming)?;
         let (first, last) = (Handle::new(server, 0), Handle::new(server, Handle::COUNTER_MAX));
@@ -218,7 +277,7 @@ impl OwnLocks {
 
     /// The server does not give a lock again.
     pub(crate) fn refused(&mut self, claim: &LockClaim) {
-        let owned = self.files.get_mut(&claim.object).and_then(|owners| owners.get_mut(&claim.owner));
+        let owned = self.owned(claim.object, claim.owner);
         if let Some(owned) = owned.filter(|owned| owned.ranges.covers(claim.range, LockKind::Shared)) {
             owned.is_lost = true;
         }

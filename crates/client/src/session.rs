@@ -122,9 +122,12 @@ impl Pending {
         matches!(self.waiter, Waiter::Caller(_))
     }
 
-    /// Whether nothing of it can have been done, or nothing that matters.
+    /// Whether nothing of it can have been done, or nothing that matters. A lock that was asked for may be
+    /// granted, or have a place in its queue.
     fn leaves_nothing(&self) -> bool {
-        !self.sent || !self.changes
+        let locks =
+            || self.request.groups.iter().any(|group| matches!(group.ops.first(), Some(Op::Lock { .. })));
+        !self.sent || !(self.changes || locks())
     }
 
     /// A read whose deadline has passed.

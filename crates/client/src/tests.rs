@@ -4,6 +4,7 @@
 mod data;
 mod links;
 mod listing;
+mod locks;
 mod long_reads;
 mod losses;
 mod many;

@@ -67,6 +67,7 @@ pub(crate) fn piece(offset: u64, len: u64) -> Transfer {
 }
 
 /// A transfer under way: its pieces and their servers.
+#[derive(Clone, Copy)]
 struct Plan<'a> {
     core: &'a Rc<Core>,
     o: &'a Operation,
@@ -181,7 +182,7 @@ impl<'a> Plan<'a> {
     ) -> Result<Vec<T>, Error> {
         let (send, pull) = (&send, &pull);
         let is_long = self.window.len > limits::FLOW_CHUNK_BYTES as u64;
-        let in_turn = is_long && self.pattern.may_overlap();
+        let in_turn = is_long && self.pattern.slice(self.window.from, self.window.len).may_overlap();
         let at_once = if in_turn { 1 } else { limits::FLOW_CHUNKS_MAX };
         let messages = async |index: u32| -> Result<Vec<Result<T, Error>>, Error> {
             let stream = self.datafile(index)?;

@@ -200,7 +200,8 @@ impl<V: Vfs> Galley<V> {
     }
 
     pub(crate) fn shaped(&self, shape: Result<Shape>) -> Result<Shape> {
-        let words = "the shape is impossible: an offset overflows, its lengths disagree, or a list has over 4096 entries";
+        let words =
+            "the shape is impossible: an offset overflows, its lengths disagree, or it has too many entries";
         let shape = shape.map_err(|code| self.fail(code, words))?;
         self.check(&shape)?;
         Ok(shape)

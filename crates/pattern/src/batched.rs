@@ -97,12 +97,18 @@ impl Batched {
     /// The knots in one array; `None` if they have no byte.
     ///
     /// # Errors
-    /// [`PatternError::TooLong`], [`PatternError::OutOfRange`].
+    /// [`PatternError::TooLong`], [`PatternError::OutOfRange`]; [`PatternError::TooManyRegions`] where it is no
+    /// list, and has more nodes than a request can carry.
     pub fn new(knots: &[Knot]) -> Result<Option<Self>, PatternError> {
         if knots.is_empty() {
             return Ok(None);
         }
-        let mut twigs = Vec::with_capacity(knots.iter().map(Knot::count).sum());
+        let nodes = knots.iter().map(Knot::count).sum();
+        let limit = limits::REQUEST_REGIONS_MAX;
+        if nodes > limit && !knots.iter().all(Knot::is_leaf) {
+            return Err(PatternError::TooManyRegions { regions: nodes, limit });
+        }
+        let mut twigs = Vec::with_capacity(nodes);
         add(&mut twigs, knots)?;
         let vector = 0..knots.len() as u32;
         Ok(Some(Self { twigs: Arc::new(twigs), vector, displaced: 0, repeat: ONCE }))

@@ -140,7 +140,7 @@ fn normal_in(vector: &[Branch], around: Around, nodes: &mut usize) -> Result<Vec
     }
     *nodes = nodes.saturating_add(vector.len());
     if *nodes > limits::LIST_REGIONS_MAX {
-        return Err(PatternError::TooManyRegions { regions: *nodes });
+        return Err(PatternError::TooManyRegions { regions: *nodes, limit: limits::LIST_REGIONS_MAX });
     }
     let mut knots = Vec::with_capacity(vector.len());
     for branch in vector.iter().filter(|branch| branch.quantity > 0) {

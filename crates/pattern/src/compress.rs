@@ -21,7 +21,7 @@ impl Pattern {
     /// limit of a list if the result does not.
     pub fn compressed(regions: &[Region]) -> Result<Self, PatternError> {
         let runs = Self::of_runs(runs_of(regions))?;
-        let short = regions.iter().filter(|region| region.len > 0).count() <= limits::LIST_REGIONS_MAX;
+        let short = regions.iter().filter(|region| region.len > 0).count() <= limits::REQUEST_REGIONS_MAX;
         if short && !runs.is_contiguous() {
             let list = Self::list(regions.to_vec())?;
             return Ok(smaller(runs, list));
@@ -39,6 +39,7 @@ impl Pattern {
         }
         let regions: Vec<Region> = self.regions().collect();
         match Self::of_runs(runs_of(&regions)) {
+            Ok(runs) if regions.len() > limits::REQUEST_REGIONS_MAX => runs,
             Ok(runs) => smaller(runs, self.clone()),
             Err(_) => self.clone(),
         }

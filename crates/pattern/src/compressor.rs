@@ -25,7 +25,7 @@ use crate::Region;
 use crate::branch::Knot;
 use crate::codec::Codec;
 use crate::limits::PACKED_BYTES_MAX;
-use crate::limits::{COMPRESSOR_KNOTS_MAX, COMPRESSOR_PERIOD_MAX, LIST_REGIONS_MAX, NESTING_DEPTH_MAX};
+use crate::limits::{COMPRESSOR_KNOTS_MAX, COMPRESSOR_PERIOD_MAX, NESTING_DEPTH_MAX, REQUEST_REGIONS_MAX};
 use crate::nest::Level;
 use crate::pattern::{Pattern, PatternError};
 use crate::runs::Run;
@@ -103,7 +103,7 @@ impl Compressor {
         let pattern = Pattern::of_knots(&self.items[..count])?;
         self.knots -= self.items.drain(..count).map(|item| item.count()).sum::<usize>();
         self.packed -= pattern.len();
-        if pattern.regions_max() > LIST_REGIONS_MAX as u64 {
+        if pattern.regions_max() > REQUEST_REGIONS_MAX as u64 {
             return Ok(Some(pattern));
         }
         let list = Pattern::list(pattern.regions().collect())?;

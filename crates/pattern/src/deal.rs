@@ -11,7 +11,7 @@
 //!
 //! Invariants: the runs partition the window's packed bytes and come in packed order; each is maximal (the
 //! next does not go on in the same object, or hole, at once). It takes O(depth) memory and allocates nothing
-//! (`tests/memory.rs` counts); making it and each step take constant time and one `locate`, whatever the
+//! (`tests/all/memory.rs` counts); making it and each step take constant time and one `locate`, whatever the
 //! number of records.
 
 use crate::pattern::Pattern;

@@ -25,7 +25,7 @@ use crate::branch::{self, Branch, Knot};
 use crate::nest::{self, Level, Nest, join};
 use crate::regions::Regions;
 use crate::runs::{self, Run, Runs};
-use crate::{Region, lattice, limits};
+use crate::{Region, Window, lattice, limits};
 
 /// Why a pattern cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,11 +42,14 @@ pub enum PatternError {
         /// Levels with more than one repetition.
         levels: usize,
     },
-    /// More regions in a list, or runs in a compressed one, than [`limits::LIST_REGIONS_MAX`].
-    #[error("the list has {regions} regions, above the limit of {}", limits::LIST_REGIONS_MAX)]
+    /// More regions in a list, or runs in a compressed one, than [`limits::LIST_REGIONS_MAX`]; more nodes in a
+    /// batched tree than [`limits::REQUEST_REGIONS_MAX`].
+    #[error("the pattern has {regions} regions or nodes, above the limit of {limit}")]
     TooManyRegions {
-        /// Regions (or runs) that are not empty.
+        /// Regions, runs or nodes that are not empty.
         regions: usize,
+        /// The limit.
+        limit: usize,
     },
 }
 
@@ -120,7 +123,8 @@ impl Pattern {
     /// # Errors
     /// [`PatternError::TooDeep`] above [`limits::BATCH_DEPTH_MAX`] vectors inside each other or
     /// [`limits::NESTING_DEPTH_MAX`] levels, [`PatternError::TooManyRegions`] above
-    /// [`limits::LIST_REGIONS_MAX`] nodes; else as of any pattern. The place of every node must be an offset.
+    /// [`limits::REQUEST_REGIONS_MAX`] nodes, where it is no list; else as of any pattern. The place of every
+    /// node must be an offset.
     pub fn batched(vector: &[Branch]) -> Result<Self, PatternError> {
         Self::of_knots(&branch::normal(vector)?)
     }
@@ -188,6 +192,24 @@ impl Pattern {
             }
             _ => None,
         }
+    }
+
+    /// A window in parts, in packed order, that one request can carry each: the whole, but for a list of more
+    /// than [`limits::REQUEST_REGIONS_MAX`] regions. None for an empty window.
+    pub fn requests(&self, window: Window) -> impl Iterator<Item = Window> + '_ {
+        let end = window.from.saturating_add(window.len).min(self.len);
+        let part = move |from: u64| {
+            let upto = match &self.body {
+                Body::Runs(runs) => runs.end_of(self.from + from, limits::REQUEST_REGIONS_MAX) - self.from,
+                Body::Nest(_) | Body::Batched(_) => end,
+            };
+            Window::new(from, upto.min(end) - from)
+        };
+        let first = (window.from < end).then(|| part(window.from));
+        std::iter::successors(first, move |last| {
+            let from = last.from + last.len;
+            (from < end).then(|| part(from))
+        })
     }
 
     /// How many regions [`Pattern::regions`] yields at most (exactly, unless coalesced); in O(runs), without

@@ -67,7 +67,10 @@ impl Runs {
     pub fn new(mut runs: Vec<Run>) -> Result<Self, PatternError> {
         runs.retain(|run| run.record > 0 && run.level.quantity > 0);
         if runs.len() > limits::LIST_REGIONS_MAX {
-            return Err(PatternError::TooManyRegions { regions: runs.len() });
+            return Err(PatternError::TooManyRegions {
+                regions: runs.len(),
+                limit: limits::LIST_REGIONS_MAX,
+            });
         }
         let mut packed = 0_u64;
         let mut ends = Vec::with_capacity(runs.len());
@@ -119,6 +122,13 @@ impl Runs {
         let place = self.ends.partition_point(|end| *end <= packed);
         let start = if place == 0 { 0 } else { self.ends[place - 1] };
         (place, packed - start)
+    }
+
+    /// Where `count` runs end in packed bytes, of which the first holds byte `packed`; the end of all where
+    /// there are fewer. `count` > 0.
+    pub fn end_of(&self, packed: u64, count: usize) -> u64 {
+        let (first, _) = self.find(packed);
+        self.ends.get(first + count - 1).copied().unwrap_or_else(|| self.len())
     }
 
     /// The runs that the packed bytes `from .. from + len` touch (`len` > 0), and how far into the first they

@@ -18,7 +18,8 @@
 //!   window         varint from, varint length, in the body's packed bytes
 //! ```
 //!
-//! A stride of a million records is a dozen bytes. The parts of a list outside its slice are not sent.
+//! A stride of a million records is a dozen bytes. The parts of a list outside its slice are not sent; a
+//! list that is longer than [`limits::REQUEST_REGIONS_MAX`] is cut before ([`Pattern::requests`]).
 //! Decoding uses the same checked constructors as any pattern and ends in the same normal form.
 
 use crate::branch::{self, Branch, Knot, Limb};
@@ -51,8 +52,8 @@ impl From<PatternError> for DecodeError {
             PatternError::TooDeep { levels } => {
                 limit("a pattern's levels", levels, limits::NESTING_DEPTH_MAX)
             }
-            PatternError::TooManyRegions { regions } => {
-                limit("a pattern's regions", regions, limits::LIST_REGIONS_MAX)
+            PatternError::TooManyRegions { regions, limit: most } => {
+                limit("a pattern's regions", regions, most)
             }
         }
     }
@@ -73,6 +74,11 @@ impl Codec for Pattern {
                 let (runs, from) = runs.touched(self.from(), self.len());
                 let total: u64 = runs.iter().map(Run::len).sum();
                 let windowed = (self.len() < total).then_some((from, self.len()));
+                debug_assert!(
+                    runs.len() <= limits::REQUEST_REGIONS_MAX,
+                    "{} regions in one request",
+                    runs.len()
+                );
                 let kind = if is_plain(runs) { LIST } else { RUNS };
                 writer.put_u8(kind | joined | window_bit(windowed));
                 put_runs(writer, runs, kind);
@@ -98,7 +104,7 @@ impl Codec for Pattern {
             LIST => Self::list(get_regions(reader)?)?,
             RUNS => Self::of_runs(get_runs(reader)?)?,
             BATCHED => {
-                let mut nodes = limits::LIST_REGIONS_MAX;
+                let mut nodes = limits::REQUEST_REGIONS_MAX;
                 let vector = get_vector(reader, 0, &mut nodes, &mut 0)?;
                 let knots = branch::normal(&vector)?;
                 drop(vector);
@@ -191,7 +197,7 @@ fn put_runs(writer: &mut Writer, runs: &[Run], kind: u8) {
 }
 
 fn get_regions(reader: &mut Reader<'_>) -> Result<Vec<Region>, DecodeError> {
-    let count = reader.get_count(limits::LIST_REGIONS_MAX, 2)?;
+    let count = reader.get_count(limits::REQUEST_REGIONS_MAX, 2)?;
     let mut regions = Vec::with_capacity(count);
     let mut before = 0_i64;
     for _ in 0..count {
@@ -203,7 +209,7 @@ fn get_regions(reader: &mut Reader<'_>) -> Result<Vec<Region>, DecodeError> {
 }
 
 fn get_runs(reader: &mut Reader<'_>) -> Result<Vec<Run>, DecodeError> {
-    let count = reader.get_count(limits::LIST_REGIONS_MAX, 3)?;
+    let count = reader.get_count(limits::REQUEST_REGIONS_MAX, 3)?;
     let mut runs = Vec::with_capacity(count);
     let mut before = 0_i64;
     for _ in 0..count {
@@ -252,7 +258,7 @@ fn get_vector(
     let count = taken.ok_or(DecodeError::Limit {
         what: "a pattern's nodes",
         value: count,
-        limit: limits::LIST_REGIONS_MAX as u64,
+        limit: limits::REQUEST_REGIONS_MAX as u64,
     })?;
     // The smallest node is a kind and an empty vector.
     if count > reader.remaining() / 2 {

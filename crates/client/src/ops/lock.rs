@@ -3,15 +3,19 @@
 //! **A wait for a lock has no time limit.** The client asks again before each deadline, and its place in the
 //! queue stays. A signal ends the wait: the server is informed, and answers whether the lock was granted just
 //! before, in which case the call has it.
+//!
+//! **No place in a queue and no lock is left without a call that knows of it**: a call that ends in any other
+//! way than by the server's word takes back what it may have, with requests that no caller waits for.
 
 use crate::core::{Core, Operation};
 use crate::file::Opened;
 use crate::locks::Standing;
+use crate::session::QUIET;
 use crate::{Error, OpenFile};
 use futures_util::future::{Either, select};
 use shoal_proto::op::Answer;
 use shoal_proto::{
-    Handle, LockClaim, LockHolder, LockOwner, LockRange, LockState, Op, ServerId, Status, limits,
+    Handle, LockClaim, LockHolder, LockOwner, LockRange, LockState, Op, ServerId, SessionId, Status, limits,
 };
 use shoal_vfs::LockCall;
 use std::pin::pin;
@@ -40,22 +44,23 @@ impl OpenFile {
             let words = "an earlier lock of this owner was lost; unlock it first";
             return Err(core.begin("lock", Some(object)).error(Status::NoLocks).because(words));
         }
-        let (via, number) = (self.0.locker(), core.locks.borrow_mut().next_call());
-        let state = self.0.locked(call, number).await;
-        match &state {
-            Ok(true) => core.cache.borrow_mut().changed(object),
-            Ok(false) => {}
-            Err(error) if is_known(error.status) => {}
-            // It may be granted all the same.
-            Err(_) => {
-                core.locks.borrow_mut().unsure(object, call.owner, via);
-                core.post_lock_op("unwait", self.0.unwait(call, number));
-                if !core.locks.borrow().holds(object, call.owner) {
-                    core.post_lock_op("unlock", Op::Unlock { object, owner: call.owner, range: call.range });
-                }
+        let mut taking = Taking::begin(&self.0, *call);
+        let ended = taking.run().await;
+        taking.is_known = match &ended {
+            Ok(_) => true,
+            // Silent: it was not sent.
+            Err(error) if error.status == Status::Silent => !taking.has_place,
+            Err(error) => is_refusal(error.status),
+        };
+        match ended {
+            Ok(Ended::Granted) => {
+                core.cache.borrow_mut().changed(object);
+                Ok(true)
             }
+            Ok(Ended::Refused) => Ok(false),
+            Ok(Ended::TakenBack) => Err(taking.interrupted()),
+            Err(error) => Err(error),
         }
-        state
     }
 
     /// Give a range back.
@@ -101,50 +106,131 @@ impl OpenFile {
     }
 }
 
-/// Whether a server has said that the lock was not taken, or was never asked.
-fn is_known(status: Status) -> bool {
+/// Whether a server has said that the lock was not taken.
+fn is_refusal(status: Status) -> bool {
     matches!(
         status,
         Status::Deadlock | Status::NoLocks | Status::Stale | Status::Invalid | Status::WrongServer
-    ) || matches!(status, Status::Silent | Status::Interrupted)
+    )
 }
 
-impl Opened {
-    fn unwait(&self, call: &LockCall, number: u64) -> Op {
-        let LockCall { owner, range, kind, .. } = *call;
-        Op::Unwait { object: self.handle, owner, range, kind, call: number }
+/// How a call for a lock ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ended {
+    Granted,
+    Refused,
+    /// A signal came, and the server has taken it out of the queue.
+    TakenBack,
+}
+
+/// A call for a lock under way. **Unless its end is known when this is dropped, all that it may have is given
+/// back**: its caller may wait no longer at any moment.
+struct Taking<'a> {
+    opened: &'a Opened,
+    call: LockCall,
+    number: u64,
+    via: u64,
+    /// A server has put it into the queue.
+    has_place: bool,
+    is_known: bool,
+}
+
+/// A grant is sure only if this is the same after it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Basis {
+    session: Option<SessionId>,
+    /// How often the owner gave something back.
+    given_back: Option<u32>,
+}
+
+/// A request that its server may keep.
+struct Parked<'a> {
+    core: &'a Core,
+    may_park: bool,
+}
+
+impl<'a> Parked<'a> {
+    fn begin(core: &'a Core) -> Parked<'a> {
+        Parked { core, may_park: core.locks.borrow_mut().park() }
+    }
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        self.core.locks.borrow_mut().unpark();
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        let (core, object, owner) = (&self.opened.client.core, self.opened.handle, self.call.owner);
+        let mut locks = core.locks.borrow_mut();
+        locks.ends(object, owner);
+        if self.is_known || core.is_closed() {
+            return;
+        }
+        locks.unsure(object, owner, self.via);
+        let has_more = locks.holds(object, owner) || locks.is_asking(object, owner);
+        drop(locks);
+        core.post_lock_op("unwait", self.unwait());
+        if !has_more {
+            core.post_lock_op("unlock", Op::Unlock { object, owner, range: self.call.range });
+        }
+    }
+}
+
+impl<'a> Taking<'a> {
+    fn begin(opened: &'a Opened, call: LockCall) -> Taking<'a> {
+        let via = opened.locker();
+        let mut locks = opened.client.core.locks.borrow_mut();
+        locks.begins(opened.handle, call.owner, via);
+        let number = locks.next_call();
+        Taking { opened, call, number, via, has_place: false, is_known: false }
     }
 
-    async fn locked(&self, call: &LockCall, number: u64) -> Result<bool, Error> {
-        let core = &self.client.core;
+    fn unwait(&self) -> Op {
+        let LockCall { owner, range, kind, .. } = self.call;
+        Op::Unwait { object: self.opened.handle, owner, range, kind, call: self.number }
+    }
+
+    fn interrupted(&self) -> Error {
+        Error::new(Status::Interrupted, "lock").of(self.opened.handle).because("while it waited for a lock")
+    }
+
+    async fn run(&mut self) -> Result<Ended, Error> {
+        let core = &self.opened.client.core;
         loop {
-            let may_park = core.locks.borrow_mut().park();
-            let asked = self.ask_for(call, number, may_park).await;
-            core.locks.borrow_mut().unpark();
-            match asked? {
-                LockState::Granted => return Ok(true),
-                LockState::Refused => return Ok(false),
-                LockState::Queued if may_park => {}
-                LockState::Queued => {
-                    core.pause(GLANCE).await;
-                    if core.was_interrupted() {
-                        return self.wait_no_longer(call, number).await;
-                    }
+            let parked = Parked::begin(core);
+            let may_park = parked.may_park;
+            let state = match self.ask(may_park).await? {
+                Ok(state) => state,
+                Err(ended) => return Ok(ended),
+            };
+            drop(parked);
+            match state {
+                LockState::Granted => return Ok(Ended::Granted),
+                LockState::Refused => return Ok(Ended::Refused),
+                LockState::Queued => self.has_place = true,
+            }
+            if !may_park {
+                core.pause(GLANCE).await;
+                if core.was_interrupted() {
+                    return self.wait_no_longer(self.basis()).await;
                 }
             }
         }
     }
 
-    /// Ask once, for a part of the wait.
-    async fn ask_for(&self, call: &LockCall, number: u64, may_park: bool) -> Result<LockState, Error> {
-        let (core, object) = (&self.client.core, self.handle);
-        let LockCall { owner, range, kind, pid, wait } = *call;
+    /// Ask once, for a part of the wait; or the end after a signal.
+    async fn ask(&self, may_park: bool) -> Result<Result<LockState, Ended>, Error> {
+        let (core, object) = (&self.opened.client.core, self.opened.handle);
+        let LockCall { owner, range, kind, pid, wait } = self.call;
         let kept = if may_park { KEPT_MAX.min(core.options.timeout / KEPT_PART) } else { Duration::ZERO };
         let wait_ms = u32::try_from(kept.as_millis()).unwrap_or(limits::LOCK_WAIT_MS_MAX);
-        let op = Op::Lock { object, owner, range, kind, pid, call: number, wait, wait_ms };
-        let session_before = core.session_with(object.server());
-        // Each has the time of a call of its own.
-        let asking = core.until(core.world.now() + core.options.timeout, async {
+        let op = Op::Lock { object, owner, range, kind, pid, call: self.number, wait, wait_ms };
+        let before = self.basis();
+        // Each has the time of a call of its own, and a signal ends it here alone: the server must hear of it.
+        let asking = core.until_unheard(core.world.now() + core.options.timeout, async {
             let o = core.begin("lock", Some(object));
             let told = core.ask(&o, object.server(), vec![op]).await?;
             match told.answers.first() {
@@ -153,50 +239,62 @@ impl Opened {
             }
         });
         let mut asking = pin!(asking);
-        let state = loop {
+        loop {
             match select(asking.as_mut(), pin!(core.pause(GLANCE))).await {
-                Either::Left((state, _)) => break state?,
-                Either::Right(_) if call.wait && core.was_interrupted() => {
-                    let granted = self.wait_no_longer(call, number).await?;
-                    break if granted { LockState::Granted } else { LockState::Refused };
+                Either::Left((Ok(LockState::Granted), _)) if self.granted(before) => {
+                    return Ok(Ok(LockState::Granted));
+                }
+                // Of a session that is over, or given back meanwhile: the same call asks again.
+                Either::Left((Ok(LockState::Granted), _)) => return Ok(Ok(LockState::Queued)),
+                Either::Left((state, _)) => return Ok(Ok(state?)),
+                Either::Right(_) if wait && core.was_interrupted() => {
+                    return self.wait_no_longer(before).await.map(Err);
                 }
                 Either::Right(_) => {}
             }
-        };
-        if state == LockState::Granted {
-            let session = core.session_with(object.server());
-            return match session {
-                Some(session) if session_before.is_none_or(|before| before == session) => {
-                    let claim = LockClaim { object, owner, range, kind, pid };
-                    core.locks.borrow_mut().granted(&claim, session, self.locker());
-                    Ok(LockState::Granted)
-                }
-                // It may be a lock of a session that is over: the same call asks again.
-                _ => Ok(LockState::Queued),
-            };
         }
-        Ok(state)
+    }
+
+    fn basis(&self) -> Basis {
+        let (core, object) = (&self.opened.client.core, self.opened.handle);
+        let given_back = core.locks.borrow().given_back(object, self.call.owner);
+        Basis { session: core.session_with(object.server()), given_back }
+    }
+
+    /// The server has granted it: whether the owner has it now.
+    fn granted(&self, before: Basis) -> bool {
+        let (core, object) = (&self.opened.client.core, self.opened.handle);
+        let LockCall { owner, range, kind, pid, .. } = self.call;
+        let now = self.basis();
+        let is_same = before.session.is_none_or(|before| now.session == Some(before));
+        let Some(session) = now.session.filter(|_| is_same && now.given_back == before.given_back) else {
+            return false;
+        };
+        core.locks.borrow_mut().granted(&LockClaim { object, owner, range, kind, pid }, session, self.via);
+        true
     }
 
     /// A signal came: whether the lock was granted before.
-    async fn wait_no_longer(&self, call: &LockCall, number: u64) -> Result<bool, Error> {
-        let (core, object) = (&self.client.core, self.handle);
-        let op = self.unwait(call, number);
-        let deadline = core.world.now() + core.options.timeout;
-        let told = core
-            .until(deadline, async {
-                let o = core.begin("unwait", Some(object));
-                core.ask(&o, object.server(), vec![op]).await
-            })
-            .await?;
-        match told.answers.first() {
-            Some(Answer::Locked { state: LockState::Granted }) => Ok(true),
-            _ => {
-                Err(Error::new(Status::Interrupted, "lock").of(object).because("while it waited for a lock"))
+    async fn wait_no_longer(&self, before: Basis) -> Result<Ended, Error> {
+        let (core, object) = (&self.opened.client.core, self.opened.handle);
+        let op = self.unwait();
+        // The program waits for its signal, also where the server does not answer.
+        let deadline = core.world.now() + QUIET.min(core.options.timeout);
+        let told = core.until_unheard(deadline, async {
+            let o = core.begin("unwait", Some(object));
+            core.ask(&o, object.server(), vec![op]).await
+        });
+        match told.await.as_ref().map(|told| told.answers.first()) {
+            Ok(Some(Answer::Locked { state: LockState::Granted })) if self.granted(before) => {
+                Ok(Ended::Granted)
             }
+            Ok(Some(Answer::Locked { state: LockState::Refused })) => Ok(Ended::TakenBack),
+            _ => Err(self.interrupted()),
         }
     }
+}
 
+impl Opened {
     /// Wait until reads and writes through this open file may rely on its locks.
     ///
     /// # Errors

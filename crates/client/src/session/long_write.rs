@@ -36,6 +36,8 @@ pub(crate) struct Giver {
     pub(crate) pattern: Pattern,
     pub(crate) striping: Striping,
     pub(crate) index: u32,
+    /// Packed bytes of the caller's pattern before this one.
+    pub(crate) base: u64,
     pub(crate) data: Bytes,
     /// Where the packed bytes lie in the data; `None`: densely.
     pub(crate) memory: Option<Pattern>,
@@ -46,7 +48,7 @@ impl Giver {
     fn gather(&self, window: Window) -> Result<(Vec<Bytes>, u64, usize), &'static str> {
         let view = View::new(&self.pattern, window, &self.striping, self.index);
         let view = view.map_err(|_| "a grant outside of the write")?;
-        let (bulk, len, copied) = gather(view, window.from, &self.data, self.memory.as_ref());
+        let (bulk, len, copied) = gather(view, self.base + window.from, &self.data, self.memory.as_ref());
         match len <= limits::FLOW_CHUNK_BYTES {
             true => Ok((bulk, len as u64, copied)),
             false => Err("a grant of more bytes than a part may have"),
@@ -179,6 +181,7 @@ mod tests {
             pattern: Pattern::contiguous(0, len).unwrap(),
             striping: Share::WHOLE.striping(),
             index: 0,
+            base: 0,
             data: vec![7; len as usize].into(),
             memory: None,
         };

@@ -141,10 +141,20 @@ impl Opened {
         Ok((place(&plan, &fetched, len_within(pattern, size)).await?, size))
     }
 
-    /// One round of requests: the parts that came.
+    /// One round of requests, or one after another where a list is too long for one: the parts that came.
     async fn fetch(&self, plan: &Plan<'_>, window: Window) -> Result<Vec<Fetched>, Error> {
+        let mut fetched = Vec::new();
+        for window in plan.pattern.requests(window) {
+            let o = &plan.o.renewed(self.client.core.world.now());
+            fetched.extend(self.fetch_request(&Plan { o, window, ..*plan }).await?);
+        }
+        Ok(fetched)
+    }
+
+    /// One request a server for the window of a plan.
+    async fn fetch_request(&self, plan: &Plan<'_>) -> Result<Vec<Fetched>, Error> {
         let parts = plan.each_whole(async |index: u32, stream: Handle| {
-            let op = Op::Read { transfer: plan.transfer(index, stream, window) };
+            let op = Op::Read { transfer: plan.transfer(index, stream, plan.window) };
             // Of a longer share its server holds no more than the connection's credit.
             let share = plan.share_bytes(index)?;
             let want = if share > limits::FLOW_CHUNK_BYTES as u64 { 0 } else { share };

@@ -107,7 +107,23 @@ impl Opened {
         source: &Source<'_>,
         has_pages: bool,
     ) -> Result<(), Error> {
-        let plan = Plan::new(self, o, shape, pattern, Window::all(pattern));
+        let whole = Plan::new(self, o, shape, pattern, Window::all(pattern));
+        // A later byte of a list stays: the parts of one that is too long for a request go one after another.
+        for window in pattern.requests(whole.window) {
+            let o = &o.renewed(self.client.core.world.now());
+            self.write_request(&Plan { o, window, ..whole }, source, has_pages).await?;
+        }
+        self.inode.written_in(shape);
+        Ok(())
+    }
+
+    /// One request a server for the window of a plan, or a few at once.
+    async fn write_request(
+        &self,
+        plan: &Plan<'_>,
+        source: &Source<'_>,
+        has_pages: bool,
+    ) -> Result<(), Error> {
         let written = |stream: Handle, told: &Told| {
             self.inode.written(stream.server(), told.loss);
             if has_pages && let Some(Answer::Facts { moves, .. }) = told.answers.first() {
@@ -120,10 +136,11 @@ impl Opened {
                 pattern: transfer.pattern.clone(),
                 striping: plan.striping,
                 index,
+                base: plan.window.from,
                 data: source.data.clone(),
                 memory: source.memory.cloned(),
             };
-            let (o, op) = (o.giving(giver), Op::Write { transfer, len: 0 });
+            let (o, op) = (plan.o.giving(giver), Op::Write { transfer, len: 0 });
             written(stream, &plan.core.ask_with(&o, stream.server(), vec![op], Vec::new(), 0).await?);
             Ok(())
         };
@@ -134,11 +151,10 @@ impl Opened {
             let len = u32::try_from(len).map_err(|_| plan.o.error(Status::OverLimit))?;
             let transfer = plan.transfer(index, stream, window);
             let op = Op::Write { transfer, len };
-            written(stream, &plan.core.ask_with(o, stream.server(), vec![op], bulk, 0).await?);
+            written(stream, &plan.core.ask_with(plan.o, stream.server(), vec![op], bulk, 0).await?);
             Ok(())
         };
         plan.each(sent, pulled).await?;
-        self.inode.written_in(shape);
         Ok(())
     }
 }

@@ -206,7 +206,7 @@ impl Sweep {
         }
         if let Some(run) = self.small_run(&part)? {
             let extent = Extent { from: run.physical, len: run.len, generation, ..Extent::first_of(stream) };
-            let _inside = self.0.order.lock(extent, false).await;
+            let _inside = self.0.order.locks.lock(extent, false).await;
             let read = self.0.collection.read(stream, generation, vec![run], run.len as usize).await;
             return read.map(|(bytes, _)| bytes).map_err(super::status_of);
         }
@@ -228,7 +228,7 @@ impl Sweep {
     ) -> Result<StreamInfo, Status> {
         if let Some(run) = self.small_run(&part)? {
             let extent = Extent { from: run.physical, len: run.len, generation, ..Extent::first_of(stream) };
-            let _inside = self.0.order.lock(extent, true).await;
+            let _inside = self.0.order.locks.lock(extent, true).await;
             self.0.cache.borrow_mut().forget(&extent);
             let written = self.0.collection.write(stream, generation, vec![run], data, at);
             return written.await.map_err(super::status_of);
@@ -243,7 +243,7 @@ impl Sweep {
 
     /// Have a stream alone, for a change that is no write to a known place.
     pub async fn alone(&self, stream: Handle) -> Inside {
-        self.0.order.lock_stream(stream).await
+        self.0.order.locks.lock_stream(stream).await
     }
 
     /// Requests in hand.
@@ -341,7 +341,7 @@ impl SweepState {
     async fn sweep(self: Rc<SweepState>) {
         let mut steps = FuturesUnordered::new();
         loop {
-            let (arrived, changed) = (self.arrived.wait(), self.order.changed());
+            let (arrived, changed) = (self.arrived.wait(), self.order.locks.changed());
             let again_at = self.order.ripen(self.env.now());
             while let Some(taken) = self.order.take() {
                 steps.push(self.clone().step(taken));
@@ -393,11 +393,18 @@ impl SweepState {
                 }
             }
         }
+        let mut records = 0;
         for id in ended {
             let failed = self.requests.borrow().get(&id).and_then(|request| request.failed);
             match failed {
                 Some(status) => self.end(id, Err(status)),
                 None => self.load(id).await,
+            }
+            // A crowd's requests may end together: their next bursts are walked in several turns.
+            records += self.requests.borrow().get(&id).map_or(0, |request| request.cuts.len());
+            if records > BURST_RUNS {
+                records = 0;
+                give_way().await;
             }
         }
     }

@@ -2,14 +2,13 @@
 //!
 //! An *extent* is what one step reads or writes: a block, or a longer run that one request brings whole. All
 //! requests that want something of an extent wait at it together, and one step serves them. The sweep goes
-//! upwards over (stream, offset) and begins again at the lowest. Each disk has a sweep of its own. Locks know
-//! nothing of disks.
+//! upwards over (stream, offset) and begins again at the lowest. Each disk has a sweep of its own.
 //!
 //! ```text
-//!   young    blocks to which writers bring parts with gaps between: they wait for company, a bounded moment
+//!   young    blocks to which writers bring parts with gaps between: they wait for others ([`young`])
 //!   ripe     ──▶──▶──▶──▶ at ──▶──▶──▶   this round of the sweep
 //!   later    extents that came since the round began: the next round's
-//!   inside   the extents of steps under way, each locked: alone if it is written
+//!   locked   the extents of steps under way: alone if they are written ([`locks`])
 //! ```
 //! **No request starves.** A round has the extents that were there when it began, and ends when each of them
 //! was served: one transfer that always brings the next extent ahead of the sweep does not hold it. A writer
@@ -19,15 +18,20 @@
 //! read before it is written loses nothing that was written meanwhile. Changes whose place is not known
 //! beforehand (appends), or that are not writes (space, holes), take the whole stream.
 
+mod locks;
+mod young;
+
+pub use locks::Inside;
+
 use super::extent::{Extent, Wanted, Wish};
+use locks::{Lock, Locks, NO_CLAIM};
 use shoal_env::Instant;
-use shoal_env::local::Notify;
 use shoal_proto::Handle;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::rc::Rc;
-use std::time::Duration;
+use young::Young;
 
 /// Steps under way at once on a disk.
 pub const STEPS_MAX: usize = 16;
@@ -35,123 +39,24 @@ pub const STEPS_MAX: usize = 16;
 pub const STEP_BLOCKS_MAX: usize = 16;
 /// Sparse blocks that one step reads at most: a call each, some at once.
 pub const STEP_SPARSE_MAX: usize = 64;
-/// Of so many blocks one waits longer than for the usual company: there may be more of it than before.
-const PROBE_EVERY: u64 = 64;
-/// How long a written block with gaps waits for the parts of other requests, from the last moment on in which
-/// one came to such a block.
-const PATIENCE_MAX: Duration = Duration::from_millis(16);
-/// The same before any was seen to come.
-const PATIENCE_FIRST: Duration = Duration::from_millis(4);
-/// Shorter moments are none.
-const PATIENCE_MIN: Duration = Duration::from_micros(250);
-/// No block waits longer.
-const YOUNG_MAX: Duration = Duration::from_millis(200);
 
-/// Why an extent is locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lock {
-    /// It is written.
-    Written,
-    /// It is read.
-    Read,
-    /// It is read for all that want it: later requests wait for this step, and do not read it again.
-    Shared,
-}
-
-/// An extent that is locked.
-struct Locked {
-    key: u64,
-    extent: Extent,
-    lock: Lock,
-    /// By a step of the sweep.
-    is_step: bool,
-}
-
+/// Extents of a round, and the requests that wait at each.
 type Ripe = BTreeMap<Extent, Wanted>;
 
-/// An extent that waits to be written: nothing that came later enters it.
-#[derive(Clone, Copy)]
-struct Claimed {
-    key: u64,
-    extent: Extent,
-    /// By an extent of the sweep.
-    is_of_sweep: bool,
-}
-
-/// The key of a visitor that has no claim itself: every claim is older.
-const NO_CLAIM: u64 = u64::MAX;
-
 /// See the module's page.
+#[derive(Default)]
 pub struct Order {
+    young: Young,
     ripe: RefCell<Ripe>,
     later: RefCell<Ripe>,
-    young: RefCell<HashMap<Extent, Wanted>>,
-    /// The young, by the moment in which the first came to each.
-    ages: RefCell<VecDeque<(Instant, Extent)>>,
-    /// When a further request came to a young block last.
-    joined_at: Cell<Instant>,
     /// Where the sweep of each disk is.
     at: RefCell<BTreeMap<u16, Extent>>,
     /// Disks whose round has begun: what comes now is for the next one.
     begun: RefCell<BTreeSet<u16>>,
     /// The disk that got the last step: the others are looked at first.
     last_disk: Cell<u16>,
-    inside: RefCell<Vec<Locked>>,
-    /// Extents that wait to be written, in the order in which they began to wait.
-    claimed: RefCell<Vec<Claimed>>,
-    next_key: Cell<u64>,
-    patience: Cell<Duration>,
-    /// How many writers came to the block that waited in vain last.
-    company: Cell<usize>,
-    probe: Cell<u64>,
-    halved_at: Cell<Option<Instant>>,
-    changed: Notify,
-}
-
-impl Default for Order {
-    fn default() -> Order {
-        Order {
-            ripe: RefCell::default(),
-            later: RefCell::default(),
-            young: RefCell::default(),
-            ages: RefCell::default(),
-            joined_at: Cell::new(Instant(0)),
-            at: RefCell::default(),
-            begun: RefCell::default(),
-            last_disk: Cell::default(),
-            inside: RefCell::default(),
-            claimed: RefCell::default(),
-            next_key: Cell::default(),
-            patience: Cell::new(PATIENCE_FIRST),
-            company: Cell::default(),
-            probe: Cell::default(),
-            halved_at: Cell::default(),
-            changed: Notify::default(),
-        }
-    }
-}
-
-/// An extent that is locked, until this is dropped.
-pub struct Inside {
-    order: Rc<Order>,
-    key: u64,
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        self.order.inside.borrow_mut().retain(|locked| locked.key != self.key);
-        self.order.changed.wake_all();
-    }
-}
-
-/// A claim of a change beside the sweep; given up when dropped.
-struct Claim<'a>(&'a Order, u64);
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        self.0.claimed.borrow_mut().retain(|claimed| claimed.key != self.1);
-        self.0.changed.wake_all();
-    }
+    /// Locks of its steps, and of what goes between them.
+    pub locks: Rc<Locks>,
 }
 
 /// A step: one extent, blocks side by side, or sparse blocks of one stream; their requests; their lock.
@@ -181,21 +86,18 @@ impl Order {
                 return;
             }
         }
-        let mut young = self.young.borrow_mut();
-        let is_known = young.contains_key(&extent);
-        let wanted = young.entry(extent).or_default();
-        wanted.add(wish);
-        if is_known {
-            self.joined_at.set(now);
-            self.patience.set(PATIENCE_MAX);
+        if let Some(wanted) = self.young.wait(extent, wish, now) {
+            self.put(extent, wanted);
         }
-        let waits = wanted.has_gaps(&extent) && extent.is_block() && self.hopes(wanted.writers.len());
-        if !waits {
-            if let Some(wanted) = young.remove(&extent) {
-                self.put(extent, wanted);
+    }
+
+    /// Blocks that waited long enough are served as they are. Gives when to look again.
+    pub fn ripen(&self, now: Instant) -> Option<Instant> {
+        loop {
+            match self.young.ripe(now) {
+                Ok((extent, wanted)) => self.put(extent, wanted),
+                Err(again_at) => return again_at,
             }
-        } else if !is_known {
-            self.ages.borrow_mut().push_back((now, extent));
         }
     }
 
@@ -206,48 +108,9 @@ impl Order {
         round.borrow_mut().insert(extent, wanted);
     }
 
-    /// Blocks that waited long enough are served as they are. Gives when to look again.
-    pub fn ripen(&self, now: Instant) -> Option<Instant> {
-        let mut young = self.young.borrow_mut();
-        let mut ages = self.ages.borrow_mut();
-        while let Some((since, extent)) = ages.front().copied() {
-            let until = since.max(self.joined_at.get()) + self.patience.get();
-            let until = until.min(since + YOUNG_MAX);
-            if young.contains_key(&extent) && until > now {
-                return Some(until);
-            }
-            ages.pop_front();
-            let Some(wanted) = young.remove(&extent) else { continue };
-            match wanted.writers.len() {
-                0 | 1 => self.was_alone(now),
-                _ => self.patience.set(PATIENCE_MAX),
-            }
-            self.company.set(wanted.writers.len());
-            self.put(extent, wanted);
-        }
-        None
-    }
-
-    /// Whether more writers may come than these.
-    fn hopes(&self, writers: usize) -> bool {
-        let is_all = self.company.get() > 1 && writers >= self.company.get();
-        self.probe.set(self.probe.get() + u64::from(is_all));
-        !self.patience.get().is_zero() && (!is_all || self.probe.get().is_multiple_of(PROBE_EVERY))
-    }
-
-    /// No other request came: the next moment is half as long.
-    fn was_alone(&self, now: Instant) {
-        let patience = self.patience.get();
-        if self.halved_at.get().is_some_and(|at| now < at + patience) {
-            return;
-        }
-        self.halved_at.set(Some(now));
-        self.patience.set(if patience / 2 < PATIENCE_MIN { Duration::ZERO } else { patience / 2 });
-    }
-
     /// The next step of the sweep of some disk that no lock hinders: the disks take turns, and each has some
     /// steps under way.
-    pub fn take(self: &Rc<Order>) -> Option<Taken> {
+    pub fn take(&self) -> Option<Taken> {
         let mut ripe = self.ripe.borrow_mut();
         let mut disks = disks_of(&ripe);
         debug_assert!(
@@ -256,7 +119,7 @@ impl Order {
         );
         let after = disks.partition_point(|disk| *disk <= self.last_disk.get());
         disks.rotate_left(after);
-        let mut idle = disks.into_iter().filter(|disk| self.steps_on(*disk) < STEPS_MAX);
+        let mut idle = disks.into_iter().filter(|disk| self.locks.steps_on(*disk) < STEPS_MAX);
         let next = idle.find_map(|disk| self.next_on(&mut ripe, disk))?;
         self.last_disk.set(next.disk);
         let wanted = ripe.remove(&next)?;
@@ -266,8 +129,7 @@ impl Order {
             (true, false) => self.side_by_side(&mut ripe, (next, wanted)),
             (false, _) => vec![(next, wanted)],
         };
-        let is_taken = |claimed: &Claimed| extents.iter().any(|(extent, _)| *extent == claimed.extent);
-        self.claimed.borrow_mut().retain(|claimed| !(claimed.is_of_sweep && is_taken(claimed)));
+        self.locks.claims_served(|claimed| extents.iter().any(|(extent, _)| extent == claimed));
         let last = extents.last().map_or(next, |(extent, _)| *extent);
         self.at.borrow_mut().insert(next.disk, last);
         self.begun.borrow_mut().insert(next.disk);
@@ -282,7 +144,7 @@ impl Order {
             (false, true) => Lock::Shared,
             (false, false) => Lock::Read,
         };
-        let inside = self.enter(whole, lock, true);
+        let inside = self.locks.enter(whole, lock, true);
         Some(Taken { extents, inside })
     }
 
@@ -293,10 +155,9 @@ impl Order {
             let mut are_read = true;
             for (extent, wanted) in of_disk(ripe, disk) {
                 let is_written = !wanted.writers.is_empty();
-                are_read &= !is_written && self.is_being_read(extent);
-                if is_written && self.claim_of(extent) == NO_CLAIM {
-                    let claimed = Claimed { key: self.key(), extent: *extent, is_of_sweep: true };
-                    self.claimed.borrow_mut().push(claimed);
+                are_read &= !is_written && self.locks.is_being_read(extent);
+                if is_written {
+                    self.locks.claim_for_sweep(*extent);
                 }
             }
             if !are_read || !self.begin_round(ripe, disk) {
@@ -310,7 +171,7 @@ impl Order {
         let first = first_of_disk(disk);
         let at = self.at.borrow().get(&disk).copied().unwrap_or(first);
         let is_free = |&(extent, wanted): &(&Extent, &Wanted)| {
-            self.is_free(extent, !wanted.writers.is_empty(), self.claim_of(extent))
+            self.locks.is_free(extent, !wanted.writers.is_empty(), self.locks.claim_of(extent))
         };
         let after = ripe.range((Bound::Excluded(at), Bound::Unbounded));
         let after = after.take_while(|(extent, _)| extent.disk == disk).find(is_free);
@@ -330,24 +191,6 @@ impl Order {
         !next.is_empty()
     }
 
-    /// The key of the claim that an extent of the sweep has.
-    fn claim_of(&self, extent: &Extent) -> u64 {
-        let claimed = self.claimed.borrow();
-        let own = claimed.iter().find(|claimed| claimed.is_of_sweep && claimed.extent == *extent);
-        own.map_or(NO_CLAIM, |claimed| claimed.key)
-    }
-
-    /// Whether the block is read by a step, whose bytes are for those that wait at it, too.
-    fn is_being_read(&self, extent: &Extent) -> bool {
-        let inside = self.inside.borrow();
-        inside.iter().any(|other| other.lock == Lock::Shared && other.extent.meets(extent))
-    }
-
-    fn steps_on(&self, disk: u16) -> usize {
-        let inside = self.inside.borrow();
-        inside.iter().filter(|locked| locked.is_step && locked.extent.disk == disk).count()
-    }
-
     /// A block, and those that follow it and are wanted likewise.
     fn side_by_side(&self, ripe: &mut Ripe, first: (Extent, Wanted)) -> Vec<(Extent, Wanted)> {
         let (is_write, is_read) = (!first.1.writers.is_empty(), !first.1.readers.is_empty());
@@ -357,7 +200,7 @@ impl Order {
             let fits = ripe.get(&following).is_some_and(|wanted| {
                 wanted.writers.is_empty() != is_write
                     && wanted.readers.is_empty() != is_read
-                    && self.is_free(&following, is_write, self.claim_of(&following))
+                    && self.locks.is_free(&following, is_write, self.locks.claim_of(&following))
             });
             let Some(wanted) = fits.then(|| ripe.remove(&following)).flatten() else { break };
             extents.push((following, wanted));
@@ -373,7 +216,7 @@ impl Order {
             extent.is_block()
                 && Extent { from: first.0.from, ..**extent } == first.0
                 && wanted.is_sparse()
-                && self.is_free(extent, false, NO_CLAIM)
+                && self.locks.is_free(extent, false, NO_CLAIM)
         };
         let more = following.take_while(is_like).take(STEP_SPARSE_MAX - 1).map(|(extent, _)| *extent);
         let more: Vec<Extent> = more.collect();
@@ -391,77 +234,9 @@ impl Order {
         if readers.is_empty() { readers_of(&mut self.later.borrow_mut(), extent) } else { readers }
     }
 
-    /// Whether no lock hinders a visitor, and no claim that is older than its own.
-    fn is_free(&self, extent: &Extent, writes: bool, claim: u64) -> bool {
-        let hinders = |Locked { extent: other, lock, .. }: &Locked| match lock {
-            Lock::Written => other.meets(extent),
-            _ if writes => other.meets(extent),
-            Lock::Shared if extent.is_block() => other.meets(extent),
-            Lock::Shared => other == extent,
-            Lock::Read => false,
-        };
-        let is_claimed = |claimed: &Claimed| claimed.key < claim && claimed.extent.meets(extent);
-        !self.claimed.borrow().iter().any(is_claimed) && !self.inside.borrow().iter().any(hinders)
-    }
-
-    fn key(&self) -> u64 {
-        let key = self.next_key.get();
-        self.next_key.set(key + 1);
-        key
-    }
-
-    fn enter(self: &Rc<Order>, extent: Extent, lock: Lock, is_step: bool) -> Inside {
-        let key = self.key();
-        self.inside.borrow_mut().push(Locked { key, extent, lock, is_step });
-        Inside { order: self.clone(), key }
-    }
-
-    /// Claim an extent, until the claim is dropped.
-    fn claim(&self, extent: Extent) -> Claim<'_> {
-        let key = self.key();
-        self.claimed.borrow_mut().push(Claimed { key, extent, is_of_sweep: false });
-        Claim(self, key)
-    }
-
-    /// Lock an extent, between two steps of the sweep.
-    pub async fn lock(self: &Rc<Order>, extent: Extent, writes: bool) -> Inside {
-        if self.is_free(&extent, writes, NO_CLAIM) {
-            return self.enter(extent, if writes { Lock::Written } else { Lock::Read }, false);
-        }
-        let claim = writes.then(|| self.claim(extent));
-        let key = claim.as_ref().map_or(NO_CLAIM, |claim| claim.1);
-        loop {
-            let changed = self.changed.wait();
-            if self.is_free(&extent, writes, key) {
-                return self.enter(extent, if writes { Lock::Written } else { Lock::Read }, false);
-            }
-            changed.await;
-        }
-    }
-
-    /// Lock a whole stream; nothing new begins in it meanwhile.
-    pub async fn lock_stream(self: &Rc<Order>, stream: Handle) -> Inside {
-        let whole = Extent { len: u64::MAX, ..Extent::first_of(stream) };
-        let claim = self.claim(whole);
-        loop {
-            let changed = self.changed.wait();
-            if !self.inside.borrow().iter().any(|locked| locked.extent.meets(&whole)) {
-                let inside = self.enter(whole, Lock::Written, false);
-                drop(claim);
-                return inside;
-            }
-            changed.await;
-        }
-    }
-
-    /// Until a lock is free again.
-    pub fn changed(&self) -> shoal_env::local::NotifyWait {
-        self.changed.wait()
-    }
-
     /// Nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.ripe.borrow().is_empty() && self.later.borrow().is_empty() && self.young.borrow().is_empty()
+        self.ripe.borrow().is_empty() && self.later.borrow().is_empty() && self.young.is_empty()
     }
 }
 
@@ -499,6 +274,7 @@ fn disks_of(ripe: &Ripe) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::super::extent::BLOCK_BYTES;
+    use super::young::PATIENCE_MAX;
     use super::*;
 
     fn block(at: u64) -> Extent {
@@ -627,7 +403,7 @@ mod tests {
             read(0);
             let mut under_way = order.take();
             let written = Extent { len: 100, ..block(5) };
-            let small = order.lock(written, true);
+            let small = order.locks.lock(written, true);
             let mut small = std::pin::pin!(small);
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             if is_small {

@@ -1,0 +1,7 @@
+//! Simulated clusters. One program: a build of it is one link.
+
+mod clocks;
+mod conformance;
+mod galley;
+mod patterns;
+mod runs;
