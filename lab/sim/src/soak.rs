@@ -13,17 +13,40 @@ pub fn soak(
     seeds: Range<u64>,
     jobs: usize,
     config: &RunConfig,
-    mut each: impl FnMut(RunReport) -> ControlFlow<()>,
+    each: impl FnMut(RunReport) -> ControlFlow<()>,
 ) {
-    let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    in_threads(seeds, jobs, |seed| guarded(seed, config), each);
+}
+
+/// The same of given runs: each report comes with the run's place among them, in any order.
+pub fn repeat(
+    runs: &[(u64, RunConfig)],
+    jobs: usize,
+    each: impl FnMut((usize, RunReport)) -> ControlFlow<()>,
+) {
+    let run = |place: u64| {
+        let (seed, config) = &runs[place as usize];
+        (place as usize, guarded(*seed, config))
+    };
+    in_threads(0..runs.len() as u64, jobs, run, each);
+}
+
+fn in_threads<T: Send>(
+    numbers: Range<u64>,
+    jobs: usize,
+    run: impl Fn(u64) -> T + Sync,
+    mut each: impl FnMut(T) -> ControlFlow<()>,
+) {
+    let (next, stop) = (AtomicU64::new(numbers.start), AtomicBool::new(false));
+    let run = &run;
     let (send, receive) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             let (send, next, stop) = (send.clone(), &next, &stop);
             scope.spawn(move || {
                 while !stop.load(Relaxed) {
-                    let seed = next.fetch_add(1, Relaxed);
-                    if seed >= seeds.end || send.send(guarded(seed, config)).is_err() {
+                    let number = next.fetch_add(1, Relaxed);
+                    if number >= numbers.end || send.send(run(number)).is_err() {
                         break;
                     }
                 }

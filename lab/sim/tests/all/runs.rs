@@ -90,28 +90,6 @@ fn some_seeds_are_stood() {
 }
 
 #[test]
-fn seeds_that_once_broke_a_promise_are_stood() {
-    // They were found before seeds drew forked files.
-    let without_forks = RunConfig { forks: Some(false), ..RunConfig::default() };
-    [126, 541, 1024, 1280, 20_043, 40_008].into_iter().for_each(|seed| {
-        let as_it_was = RunConfig { switches: Some(Switches::OURS), ..without_forks.clone() };
-        good(&run_with(seed, &as_it_was));
-    });
-    [
-        130, 141, 445, 475, 482, 684, 1883, 3140, 20_000_290, 20_002_874, 30_000_683, 20_000_693, 20_000_830,
-        20_001_113, 40_006_207, 40_008_550, 50_001_082, 50_002_383, 50_008_015, 50_006_068, 50_006_303,
-        70_005_466, 70_008_453, 70_009_860, 50_003_188, 70_008_060, 357, 27, 92_002_222, 93_000_166,
-        93_001_168, 94_002_508, 94_003_672, 94_005_286, 95_000_951, 96_000_382,
-    ]
-    .into_iter()
-    .for_each(|seed| good(&run_with(seed, &without_forks)));
-    let baseline = RunConfig { switches: Some(Switches::BASELINE), ..without_forks };
-    good(&run_with(1036, &baseline));
-    // With forked files.
-    [96_002_684, 98_004_799].into_iter().for_each(|seed| good(&run(seed)));
-}
-
-#[test]
 fn forked_files_are_made_used_and_removed_by_all_clients_over_crashes() {
     let mut made = 0;
     for seed in [2, 8] {
@@ -162,11 +140,4 @@ fn servers_are_added_while_clients_work_and_hold_what_is_made_from_then_on() {
         used += report.outcomes[&Outcome::AddedServerUsed];
     }
     assert!(used > 20, "{used} objects are on servers that were added");
-}
-
-#[test]
-fn each_kind_of_fault_is_stood() {
-    for fault in Fault::ALL {
-        good(&run_with(5, &with(&[(fault, 2)])));
-    }
 }

@@ -32,6 +32,18 @@ A table shows for each step that must survive a stop how many stops fell just af
 targets: a start refused with an older copy of its folder, an object made on a server that was added.
 Exit status: 0 every promise was kept, 1 one was broken (or, with --covered, something of the table was not met).")]
     Soak(SimSoak),
+    /// The runs that once broke a promise, and one with each kind of fault.
+    #[command(after_help = "\
+Example:  shoal sim known
+Exit status: 0 every promise was kept, 1 one was broken.")]
+    Known {
+        /// Threads [default: one for each processor].
+        #[arg(long)]
+        jobs: Option<usize>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Bugs planted on purpose: how many seeds it takes until each is caught.
     #[cfg(feature = "mutants")]
     Mutants(SimMutants),

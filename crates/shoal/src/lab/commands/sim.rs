@@ -29,6 +29,7 @@ pub fn run(args: Sim) -> Result<ExitCode> {
     let kept = match args {
         Sim::Run { seed, setup, json } => one(seed, &setup, json)?,
         Sim::Soak(args) => many(&args)?,
+        Sim::Known { jobs, json } => known(jobs, json)?,
         Sim::Switches { covering, json } => combinations(covering, json)?,
         #[cfg(feature = "mutants")]
         Sim::Mutants(args) => mutants::run(&args)?,
@@ -278,8 +279,41 @@ fn unmet(total: &Total) -> Vec<CrashPoint> {
     steps(total).into_iter().filter(|(_, met)| met.stops == 0).map(|(point, _)| point).collect()
 }
 
+/// Threads: as wanted, or one for each processor.
+fn jobs(wanted: Option<usize>) -> usize {
+    wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Repeat the runs that are known; whether every promise was kept.
+fn known(wanted: Option<usize>, as_json: bool) -> Result<bool> {
+    let (runs, began) = (shoal_sim::known::runs(), Instant::now());
+    let mut broken = Vec::new();
+    shoal_sim::repeat(&runs, jobs(wanted), |(place, report)| {
+        if !report.violations.is_empty() {
+            broken.push((place, report));
+        }
+        ControlFlow::Continue(())
+    });
+    broken.sort_by_key(|(place, _)| *place);
+    if as_json {
+        let report = |(_, report): &(usize, RunReport)| json!({ "seed": report.seed, "mix": mix_json(&report.mix), "violations": report.violations });
+        let all: Vec<Value> = broken.iter().map(report).collect();
+        out::json(&json!({ "runs": runs.len(), "broken": all }))?;
+        return Ok(broken.is_empty());
+    }
+    for (_, report) in &broken {
+        out::line(summary(report))?;
+        report.violations.iter().try_for_each(|violation| out::line(format!("  VIOLATION {violation}")))?;
+    }
+    let took = began.elapsed().as_secs_f64();
+    let kept = words::many((runs.len() - broken.len()) as u64, "run");
+    let end = if broken.is_empty() { "ok" } else { "FAILED" };
+    out::line(format!("sim known: {kept} of {} kept every promise, in {took:.0} s {end}", runs.len()))?;
+    Ok(broken.is_empty())
+}
+
 fn many(args: &SimSoak) -> Result<bool> {
-    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let jobs = jobs(args.jobs);
     let (began, bar) = (Instant::now(), progress(args));
     let mut total = Total::default();
     shoal_sim::soak(args.seeds.clone(), jobs, &args.setup.config(), |report| {
