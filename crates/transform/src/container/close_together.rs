@@ -6,9 +6,10 @@
 //!   one    makes the flattened index                      broadcast of the answer
 //! ```
 //!
-//! From PLFS (its index flatten). Without a group the last writer that closes reads the index logs of all, N opens of
-//! one process after the other; here each member opens one, at the same time, and readers open one file. A log is
-//! covered only if its writer has not gone on since, so a flattened index says nothing that is not so.
+//! From PLFS (its index flatten). Without a group the last writer that closes opens and reads all N index
+//! logs in one process. Here each member opens and reads its own, at the same time. Readers then open one
+//! file. A reader uses the flattened index for a log only while the log has the length that it had then
+//! ([`flat`]): if a writer continues, its log is read.
 
 use super::load::{self, Known};
 use super::names::Contents;
