@@ -1,4 +1,4 @@
-//! The wire's unit: a compound (design §4.2).
+//! The wire's unit: a compound.
 //!
 //! A request holds groups of operations, run in order on one server. **Each group is one atomic transaction
 //! with a status of its own**: one `Exists` does not undo the others. If a group changes something, it

@@ -5,7 +5,7 @@
 //!
 //! The metafile's own stream becomes datafile 0 with its contents, so nothing is copied. The generation
 //! advances: a client that still takes the file for stuffed learns of it with the next data request.
-//! Idempotent: a laid-out file's layout is the answer. Source: PVFS small files, section III-B; design §4.5.
+//! Idempotent: a laid-out file's layout is the answer. Source: PVFS small files, section III-B.
 
 use crate::data::pools;
 use crate::ops::make;

@@ -22,6 +22,7 @@ pub fn run(shard: &Rc<Shard>, tx: TxId) -> Result<Answer, Status> {
         return Err(Status::WrongServer);
     }
     let decision = shard.book.outcome(tx).filter(|decision| {
+        // Another server may have carried it out.
         *decision != Decision::Abort || !stores::is_of_lost_store(&shard.identity(), tx)
     });
     Ok(Answer::Decided { decision })
