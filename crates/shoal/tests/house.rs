@@ -87,6 +87,8 @@ const PLAIN: &[&str] = &[
     "server",
     "vfs",
     "client",
+    "transform",
+    "galley",
     "fuse",
     "config",
     "world",

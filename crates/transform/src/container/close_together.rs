@@ -27,12 +27,13 @@ use shoal_vfs::{Error, Result, Vfs, VfsFile as _};
 const NEVER: u64 = u64::MAX;
 
 impl<B: Vfs> Container<B> {
-    /// Close a file by all members of a group, each its own, and flatten the index if each member's index log has at
-    /// most 64 KiB. How many logs the flattened index covers; 0: none was made, which costs readers time.
+    /// Close a file by all members of a group, each its own, and flatten the index if each member's index log
+    /// has at most 64 KiB. Returns how many logs the flattened index covers. 0: none was made, so readers
+    /// need longer.
     ///
     /// # Errors
-    /// Those of a close, of any member, in all of them; `TimedOut`, `Io`: a member ended, or was silent. What a
-    /// member's own close published stays.
+    /// Those of a close, of any member, in all of them; `TimedOut`, `Io`: a member ended, or was silent. All
+    /// that a member's own close published stays.
     pub async fn close_together<G: Group>(&self, file: ContainerFile<B>, group: &G) -> Result<usize> {
         let (state, writer) = (file.state(), file.writer_id());
         let closed = state.without_merging(file.close()).await;
