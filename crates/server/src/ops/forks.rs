@@ -15,7 +15,7 @@
 //! An empty subfile can be removed, because programs remove trees from their leaves (`rm -r`). The forked
 //! file is incomplete then: it can be removed, or checked and repaired.
 //!
-//! Source: Galley's three-dimensional files (Nieuwejaar and Kotz, 1996).
+//! Source: Galley's three-dimensional files.
 
 use crate::meta::rows::Inode;
 use crate::request::ctx::{Ctx, Stopped};
