@@ -1,4 +1,5 @@
-//! The name by which programs ask for the library: its number changes when a program has to be built anew.
+//! The soname of the library. Its number grows with each incompatible change of the interface: programs must
+//! then be built again.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,7 +1,7 @@
-//! In and out of a call: its error, its deadline, its signals.
+//! The beginning and end of a call: its error, its deadline, its signals.
 //!
-//! A call that fails returns `-1`, sets `errno`, and keeps number and words for its thread. A panic is `EIO`.
-//! A handler of a signal that calls into the library while its own thread is inside receives `EDEADLK`.
+//! A call that fails returns `-1`, sets `errno`, and keeps number and words for its thread. A panic becomes
+//! `EIO`. A signal handler that calls the library while its own thread is inside it gets `EDEADLK`. The
 //! `SIGPIPE` of a lost connection never reaches the program.
 
 use crate::session::Session;

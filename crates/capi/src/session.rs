@@ -1,6 +1,6 @@
 //! The state of a connection: the file system, its open files and listings.
 //!
-//! Fields end in this order: files and listings before the tree, the tree before its runtime.
+//! The fields are dropped in this order: files and listings before the tree, the tree before its runtime.
 
 use crate::call::{Res, failure};
 use crate::table;

@@ -1,11 +1,16 @@
-//! The driver over `env`: one task for the alarm, one for each server that is talked to.
+//! The driver over `env`: one task for the alarm, and one task for each server in use.
 //!
-//! A server's task waits until a request is queued, connects, shakes hands, and then reads and writes
-//! concurrently: the writer takes everything queued and writes it by one vectored write; the reader reads a
-//! whole buffer and completes every reply in it (batching messages per system call is worth a factor of ten;
-//! design §4). When the connection is lost, it connects again, with growing pauses, as long as a caller
-//! waits; the core resends the requests that were under way. It also reconnects while the server keeps a
-//! removed file only because it is open here: the file would be removed with the session.
+//! A server's task waits until a request is queued, then connects and shakes hands. After that it reads and
+//! writes concurrently. The writer sends all that is queued (up to the limits of a batch) by one vectored
+//! write. The reader reads a whole buffer and completes every reply in it: many messages per system call are
+//! worth a factor of ten.
+//!
+//! When the connection is lost, the task connects again, with growing pauses, while one of these holds:
+//!
+//! - a caller waits for an answer (the core sends the requests under way again);
+//! - the server is silent: the task tries until it answers;
+//! - a file of the server is open here: without a session the server would remove such a file once its last
+//!   name is gone.
 
 mod handshake;
 mod link;

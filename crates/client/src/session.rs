@@ -5,8 +5,8 @@
 //!              (changes)    (with data)      ▲          │
 //!                                            └── lost ──┘   same tag, same slot, same sequence
 //! ```
-//! **Invariant: a change is executed exactly once.** A slot holds one change at a time; its sequence grows
-//! when the change is first sent, never before, so that one that was taken back unsent leaves no gap.
+//! **Invariant: a change is executed exactly once.** A slot holds one change at a time. Its sequence grows
+//! when the change is first sent, never before, so a change that was taken back unsent leaves no gap.
 //! Requests that were sent and not answered are sent again, unchanged, on the next connection. A change whose
 //! caller stopped waiting keeps its slot until the answer comes.
 //!
@@ -17,8 +17,8 @@
 //! **Invariant: a session that the server no longer knows takes its changes with it**: those sent fail with
 //! `NoSession` (their outcome is unknown), the others go to the next session.
 //!
-//! The queues are in order of asking: a large transfer at the head of its queue is not overtaken by small
-//! ones.
+//! The queues keep the order of the requests: small requests do not overtake a large transfer at the head of
+//! its queue.
 
 mod long_read;
 mod long_write;

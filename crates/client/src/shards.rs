@@ -1,13 +1,13 @@
-//! Directories known to be split: which server is asked about a name of theirs.
+//! Split directories: which server has a name.
 //!
-//! A client learns of a split when a server redirects it ([`Status::Split`](shoal_proto::Status::Split)), or
-//! by the directory's attributes. A directory splits once and stays split, so the known split is right for as
-//! long as the directory exists; its own server reports when it is gone.
+//! A client learns of a split by a redirection ([`Status::Split`](shoal_proto::Status::Split)) or by the
+//! directory's attributes. A directory splits once and stays split, so a known split is valid as long as the
+//! directory exists; the directory's own server reports its removal.
 //!
-//! **The attributes of a split directory are merged here**: mode, owner, times set and parent are its own
-//! server's, counts are added, of the times of change the latest counts. For the mount each shard's are
-//! remembered as long as attributes are cached, so that the answer to a change in one shard tells the whole
-//! directory's.
+//! **The attributes of a split directory are merged here**: mode, owner, explicit times and parent come from
+//! its own server; counts are sums; the time of change is the latest of all shards. For the mount, the
+//! attributes of each shard are kept for the attribute cache time, so the answer of one shard is enough to
+//! compute the directory's.
 
 use lru::LruCache;
 use shoal_env::Instant;

@@ -1,8 +1,8 @@
-//! The core's interface to its driver: the time, random numbers, and three signals. The core itself does no
-//! I/O.
+//! The core's interface to its driver: clocks, random numbers, accounting of work, and three signals
+//! (`outgoing`, `silent`, `wake_at`). The core itself does no I/O.
 //!
-//! A driver answers the signals in its own way: over `env` with tasks ([`crate::driver`]), by hand in the
-//! tests.
+//! Each driver implements the signals in its own way: [`crate::driver`] by tasks over `env`, the tests by
+//! direct calls.
 
 use shoal_env::{Instant, WallTime, Work};
 use shoal_proto::ServerId;

@@ -1,10 +1,10 @@
 //! The cause of damage: a store that was given up leaves very many problems, which have one cause.
 //!
-//! Each store of a server gives handles of a range of its own, so a handle tells its store. A problem that
-//! names an object of a store that was given up is caused by the loss. Where an older copy was accepted, its
+//! Each store of a server gives handles of a range of its own, so a handle shows its store. A problem that
+//! names an object of a store that was given up is caused by that loss. If an older copy was accepted, its
 //! objects belong to the store that was given up, and a problem that names one of them has the same cause.
-//! **Such problems are repaired only when the operator says so**: the repair removes names whose objects a
-//! disk may still hold.
+//! **Such problems are repaired only with the operator's permission**: the repair removes names whose objects
+//! may still be on a disk.
 
 use super::problem::Problem;
 use shoal_proto::{ClusterMap, Handle, ServerId};

@@ -6,10 +6,10 @@
 //!   shoal-forget     tells the kernel which pages of a file are no longer true, one thread a file that it waits for
 //! ```
 //!
-//! A start connects first and mounts then, so a mount that is there answers. An end may come from anywhere:
-//! our own [`MountHandle::stop`], an `umount`, an abort. It always comes through the kernel: the event loops
-//! end, then requests under way get a moment, open files are closed and the sessions ended. **If the client
-//! dies, the mount is removed**: programs get an error instead of waiting for ever.
+//! A start connects first and then mounts, so a mount that exists answers. Our own [`MountHandle::stop`], an
+//! `umount` or an abort may end it. Each of them comes through the kernel: the event loops end, then requests
+//! under way get a moment, open files are closed and the sessions ended. **If the client dies, the mount is
+//! removed**: programs get an error instead of waiting for ever.
 
 use crate::adapter::{Adapter, Message, Queue, queue};
 use crate::attach::Attached;

@@ -53,7 +53,7 @@ impl<V: Vfs> Galley<V> {
     }
 
     /// Delete a file, with all its subfiles and forks. Its forks are deleted first; the file and its subfiles
-    /// then go in one change. What a failure leaves is a whole file with fewer forks.
+    /// then go in one change. A failure leaves a whole file with fewer forks.
     ///
     /// # Errors
     /// `NoEntry`, also where another deletion is first; `Invalid`: it is no forked file, or a symbolic link;

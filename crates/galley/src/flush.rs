@@ -1,9 +1,10 @@
-//! `gfs_flush_fork`, `gfs_flush_subfile`, `gfs_flush_disk`: all that was written is durable when they return, and
-//! the servers hold none of it in memory: the next read comes from the disk. So tests begin cold.
+//! `gfs_flush_fork`, `gfs_flush_subfile`, `gfs_flush_disk`: when they return, all that was written is
+//! durable, and the servers hold none of it in memory. The next read comes from the disk, so tests begin
+//! cold.
 //!
-//! A server's engine drops its blocks of a fork, and its kernel the pages of the fork's file. A fork that is so
-//! small that its server keeps it among its rows stays there. A file system that cannot drop what it holds
-//! (`NotSupported`), or a server of an older version, keeps it: then they make durable only.
+//! A server's engine drops its blocks of a fork, and its kernel the pages of the fork's file. A fork that is
+//! so small that its server keeps it among its rows stays there. A file system that cannot drop its caches
+//! (`NotSupported`), or a server of an older version, keeps them: then the calls only make durable.
 
 use crate::{FileId, ForkId, Galley, Result};
 use shoal_proto::{Handle, Rights, Status};
@@ -30,9 +31,9 @@ impl<V: Vfs> Galley<V> {
         self.kept(flushed)
     }
 
-    /// Everything that was written through this file system is durable then; of the files and forks that this
-    /// application has open the servers hold nothing in memory. What it does not have open stays there, as
-    /// other applications may be reading it. Files and forks that were deleted are passed over.
+    /// Everything that was written through this file system is durable then. The servers hold in memory
+    /// nothing of the files and forks that this application has open. Other files and forks stay in memory,
+    /// as other applications may be reading them. Files and forks that were deleted are passed over.
     ///
     /// # Errors
     /// `Io`.

@@ -20,8 +20,8 @@
 //! from a point in the buffer ([`Memory::at`]), so that a negative memory stride stays inside it. Values of
 //! the error codes are those of the host's `errno`.
 //!
-//! Source: the seed, section 3; the manual pages and web pages of Galley (facts 1.1 and 1.2). The texts of
-//! ICS'96 and of Parallel Computing 1997 were not at hand.
+//! Source: the manual pages and web pages of Galley. The texts of ICS'96 and of Parallel Computing 1997 were
+//! not at hand.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::too_many_arguments, reason = "the argument lists are Galley's")]

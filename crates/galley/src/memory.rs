@@ -10,8 +10,8 @@ pub struct Memory<T> {
 }
 
 impl<T> Memory<T> {
-    /// Offsets count from `origin`, a place in the buffer: with a negative memory stride the first record
-    /// lies behind the others.
+    /// Offsets count from `origin`, a place in the buffer: with a negative memory stride the first record has
+    /// the highest offset.
     pub fn at(bytes: T, origin: usize) -> Memory<T> {
         Memory { bytes, origin }
     }

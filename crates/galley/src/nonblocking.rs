@@ -312,8 +312,8 @@ impl<V: Vfs> Galley<V> {
         }
     }
 
-    /// Begin an operation of a caller that keeps its memory by itself ([`Galley::read_runs`]). What can be
-    /// refused at once is.
+    /// Begin an operation of a caller that keeps its memory by itself ([`Galley::read_runs`]). Errors that
+    /// are known at once are returned at once.
     ///
     /// # Errors
     /// `Busy`, `BadFile`, `Invalid`.

@@ -1,9 +1,9 @@
-//! How many bytes of a pattern lie in an object, by arithmetic.
+//! The number of a pattern's bytes in one object, by arithmetic.
 //!
-//! An object of a round robin has the bytes of a [`Cycle`], and with `H(y)` of them below `y` a record of `r`
-//! bytes at `x` has `H(x + r) - H(x)` of them. Over a stride this is a sum of `H` along an arithmetic
-//! progression; `H` is made of floors, and [their sums](crate::floor_sum) take O(log period), whatever the
-//! number of records.
+//! The object of a round robin holds the bytes of a [`Cycle`]. Let `H(y)` be the number of them below `y`.
+//! Then a record of `r` bytes at `x` has `H(x + r) - H(x)` of them. Over a stride this is a sum of `H` along
+//! an arithmetic progression. `H` is made of floors, and [their sums](crate::floor_sum) take O(log period),
+//! whatever the number of records.
 //!
 //! ```text
 //!   object     ....####........####........####....      period 12, start 4, len 4
@@ -12,9 +12,9 @@
 //!   H(y) = S(y - start) - S(y - start - len)    with S(t) = sum of floor(x / period) for x below t
 //! ```
 //!
-//! A nest is one such sum for each turn of its other levels, where only places modulo the period count: a
-//! level that comes back to its first place after *T* turns is tried *T* times at most. If that is more
-//! than [`COUNT_SUMS_MAX`] sums, the answer is `None`, and a walk counts ([`View::len`](crate::View::len)).
+//! A nest needs one such sum for each turn of its other levels. Only places modulo the period count, so a
+//! level that returns to its first place after *T* turns needs *T* of its turns at most. If that is more than
+//! [`COUNT_SUMS_MAX`] sums, the answer is `None`, and a walk counts ([`View::len`](crate::View::len)).
 
 use crate::distribution::{Cycle, Distribution};
 use crate::floor_sum::{Residue, floor_sums};

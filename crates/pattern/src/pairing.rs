@@ -1,7 +1,7 @@
 //! A pairing: a pattern of a file and a pattern of memory of equal length.
 //!
 //! From Galley (Nieuwejaar and Kotz, IOPADS'96): every transfer has a stride in the file and one in memory,
-//! so that a gather or scatter needs no buffer between. Byte *p* of the one in packed order goes to byte
+//! so a gather or scatter needs no buffer in between. Byte *p* of one pattern, in packed order, goes to byte
 //! *p* of the other. A **run** is contiguous on both sides.
 //!
 //! ```text
@@ -10,10 +10,10 @@
 //!   runs      (0, 0, 7) (7, 10, 3)   (16, 13, 4) (20, 20, 6)
 //! ```
 //!
-//! Runs come in packed order, or in order of file offsets, so that a server meets each block once. Both
-//! orders have the same runs; a run ends where a record of either side does, and runs that touch are not
-//! joined: coalesce both patterns first. **Where the file's records overlap and it is written, only the
-//! packed order leaves the last writer's bytes.**
+//! Runs come in packed order, or in order of file offsets, so that a server uses each block once. Both orders
+//! have the same runs. A run ends where a record of either side ends; runs that touch are not joined:
+//! coalesce both patterns first. **A write to overlapping records of a file must use packed order: only that
+//! leaves the last record's bytes.**
 //!
 //! Cost: packed order takes O(depth) memory and constant time a run; order of offsets is that of
 //! [`Pattern::by_offset`], with a seek into the memory pattern for each run.

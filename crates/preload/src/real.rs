@@ -1,7 +1,7 @@
 //! The C library's own functions, found once each.
 //!
-//! `dlsym(RTLD_NEXT)` gives the next library's function, so another preloaded library keeps its turn. A
-//! function that this C library does not have answers `ENOSYS`.
+//! `dlsym(RTLD_NEXT)` returns the next library's function, so another preloaded library is still called. A
+//! function that this C library does not have fails with `ENOSYS`.
 
 use libc::{
     DIR, FILE, c_char, c_int, c_uint, c_void, dev_t, gid_t, glob_t, iovec, mode_t, off_t, size_t, ssize_t,

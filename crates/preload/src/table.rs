@@ -1,9 +1,9 @@
-//! Which descriptors are virtual.
+//! The table of virtual descriptors.
 //!
 //! One word for each number, without a lock: a call on a descriptor of the kernel costs one load.
 //!
 //! ```text
-//!   0  not known: inherited, or received. The descriptor itself is asked, once
+//!   0  not known: inherited, or received. The descriptor itself is looked at, once
 //!   1  the kernel's
 //!   n  virtual: the open file description n - 2 of this process
 //! ```

@@ -1,4 +1,4 @@
-//! Capabilities: data servers check one at every access (design §8).
+//! Capabilities: data servers check one at every access (decision 0025).
 //!
 //! A metadata server that opens or creates a file for a client gives it a capability: the object, the
 //! rights, the expiry, and a keyed hash (BLAKE3, key derived from the file system's) over them and the

@@ -1,4 +1,4 @@
-//! The keys of a file system, by role (design §8). **The key that lets a client in signs nothing.**
+//! The keys of a file system, by role (decision 0025). **The key that lets a client in signs nothing.**
 //!
 //! | key | holders | use |
 //! |---|---|---|

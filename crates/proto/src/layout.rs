@@ -8,7 +8,7 @@
 //!                                      server   0    1    2    0    1    2
 //!                                    physical   0    0    0    4    4    4
 //! ```
-//! Source: PVFS distributions (facts 4f): `simple_stripe` round robin over strips; `basic` one datafile.
+//! Source: PVFS distributions: `simple_stripe` round robin over strips; `basic` one datafile.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::{Many, wire_struct};

@@ -1,4 +1,4 @@
-//! The wire's unit: a compound (design §4.2).
+//! The wire's unit: a compound.
 //!
 //! A request holds groups of operations, run in order on one server. **Each group is one atomic transaction
 //! with a status of its own**: one `Exists` does not undo the others. If a group changes something, it
@@ -291,18 +291,21 @@ pub const VERSION_OF_CACHES_AND_FILES: u16 = 6;
 /// The lowest version that has `rmforked`.
 pub const VERSION_OF_WHOLE_REMOVALS: u16 = 6;
 
-/// The lowest and highest version of the protocol of this program. In version 2 a server names its store, a
-/// slot's sequence has 64 bits, and an fsync carries the generation that its client knows. In version 3 an
-/// append says whether its client knows the file's layout, and servers prove themselves by a key of their
-/// own; it has forked files and
-/// locks of files. In version 4 a long read is one request, answered by pieces, and
-/// the data of a long write is pulled by grants. In version 5 a map may list mount keys, and the tag of a
-/// [`Hello`] is the id of the key by which both sides prove themselves. In version 6 a client can have a
-/// stream's caches dropped, its file looked for, and a forked file removed with its subfiles at once.
+/// The lowest and highest version of the protocol of this program.
+///
+/// - version 2: a server names its store; a slot's sequence has 64 bits; an fsync carries the generation that
+///   its client knows.
+/// - version 3: an append says whether its client knows the file's layout; servers prove themselves by a key
+///   of their own; forked files; locks of files.
+/// - version 4: a long read is one request, answered by pieces; the data of a long write is pulled by grants.
+/// - version 5: a map may list mount keys; the tag of a [`Hello`] is the id of the key by which both sides
+///   prove themselves.
+/// - version 6: a client can have a stream's caches dropped, its file looked for, and a forked file removed
+///   with its subfiles in one transaction.
 pub const VERSIONS: (u16, u16) = (4, 6);
 
-/// Both nonces and all fields of both messages stand under each proof, so no proof can be used again, turned
-/// back, or given to other words.
+/// Each proof covers both nonces and all fields of both messages, so no proof can be replayed, reflected or
+/// used for other words.
 impl Challenge {
     /// Prove it with the mount key that the client named, and with the servers' key.
     pub fn prove(&mut self, mount: &SecretKey, server: &SecretKey, hello: &Hello) {

@@ -1,4 +1,4 @@
-//! Directories that split (design §4.2): the shards of a large directory, one on each metadata server.
+//! Directories that split (decision 0009): the shards of a large directory, one on each metadata server.
 //!
 //! ```text
 //!   place of a name:  0 ──────────────┬──────────────┬──────────────┬────────────── 2^63

@@ -15,8 +15,7 @@
 //! | `split` | off | off | 4096 entries |
 //!
 //! As text: the name of a set, and the differences from it: `paper,eager=off`, `baseline,stuffing=on`,
-//! `split=off`. Source: PVFS small files, sections III and IV; the design's table of messages
-//! (docs/lab/COUNTS.md).
+//! `split=off`. Source: PVFS small files, sections III and IV; the table of messages in docs/lab/COUNTS.md.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::limits;

@@ -1,4 +1,4 @@
-//! Transactions over several servers (design §4.3): the actions of a participant.
+//! Transactions over several servers (the server's `txn`): the actions of a participant.
 //!
 //! A coordinator plans a transaction as lists of *actions*, one list a server. *Prepare* validates each
 //! action against the participant's present state and durably locks the keys it touches; *finish* carries

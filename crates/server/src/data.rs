@@ -1,8 +1,8 @@
 //! The data engine: one path for all data.
 //!
-//! Contiguous I/O is a pattern of one region; eager and flow are two ways to carry the same request (design
-//! §4.6). A transfer names a pattern, a packed window of it, and which share of the distribution this stream
-//! holds; both sides iterate the same view. On the wire a share's bytes lie densely, in packed order
+//! Contiguous I/O is a pattern of one region; eager and flow are two ways to carry the same request. A
+//! transfer names a pattern, a packed window of it, and the share of the distribution that this stream holds;
+//! both sides iterate the same view. On the wire a share's bytes lie densely, in packed order
 //! ([`StreamPart`]).
 //!
 //! ```text

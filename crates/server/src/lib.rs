@@ -4,7 +4,7 @@
 //!   connection ─▶ session ─▶ executor ─▶ handler (ops/*, a plain function over Ctx) ─▶ changes ─▶ store ─▶ journal
 //!                               │  ▲                                                                  │
 //!                               │  └── loads, facts of other servers, locks: the handler runs again   │
-//!                               └──── transactions over servers (tx) ◀── actions                      ▼
+//!                               └──── transactions over servers (txn) ◀── actions                     ▼
 //!   reply ◀──────────────────────────────────────── gate: not before what it depends on is durable ◀──┘
 //! ```
 //!

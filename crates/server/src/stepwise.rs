@@ -1,4 +1,5 @@
-//! Operations that clients have begun step by step (`compound = off`): found in durable rows, and ended.
+//! Operations that clients began step by step (`compound = off`). Durable rows show them, and this task ends
+//! them.
 //!
 //! ```text
 //!   create                                             remove
@@ -7,20 +8,20 @@
 //!   A  layout                                          j  datafiles gone
 //!   B  entry
 //! ```
-//! No step tells the servers of the steps before: that would be messages that PVFS does not send. So each
-//! server asks now and then, many questions by one message, and a row goes when the question is answered:
-//! *the entry stands* (A asks B), *the metafile lists the datafile* (j asks A), *the object is gone* (B asks
-//! A).
+//! No step informs the servers of earlier steps: that would take messages that PVFS does not send. So each
+//! server asks now and then, with many questions in one message, and removes a row when its question is
+//! answered: *the entry exists* (A asks B), *the metafile lists the datafile* (j asks A), *the object is
+//! gone* (B asks A).
 //!
 //! **A row whose client has no session here any more is decided.** An object that is not entered is removed,
-//! but only when the server of the directory has promised, durably (row Void), never to enter it: its client
-//! may live on elsewhere. Likewise a metafile that lists nothing yet is removed before its datafiles are. A
-//! link that was taken and not counted is counted by a transaction that also ends the ticket. So a file is
-//! there whole or not at all, and each link counts once.
+//! but only when the directory's server has promised, durably (row Void), never to enter it: its client may
+//! still be alive elsewhere. In the same way a metafile without a layout is removed before its datafiles are.
+//! A link whose name was taken away and that is still counted is subtracted by a transaction that also ends
+//! the ticket. So a file exists whole or not at all, and each link counts once.
 //!
-//! A request that renames or links an object has found it by a name: that ends its row New too
-//! ([`crate::txn::actions`]), under the lock of its inode; so a name that changed while the server of the old
-//! one was asked is no reason to take the object back.
+//! A request that renames or links an object has found it by a name. So it ends the object's row New too
+//! ([`crate::txn::actions`]), under the lock of its inode. A name that changes while the server of the old
+//! name is asked is therefore no reason to remove the object.
 
 use crate::data::status_of;
 use crate::meta::keys::{self, Table};

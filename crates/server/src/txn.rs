@@ -1,5 +1,4 @@
-//! Transactions over servers: presumed abort, any number of participants (design §4.3; Mohan, Lindsay and
-//! Obermarck 1986).
+//! Transactions over servers: presumed abort, any number of participants (Mohan, Lindsay and Obermarck 1986).
 //!
 //! ```text
 //!  coordinator                                             participant

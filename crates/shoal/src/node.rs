@@ -1,8 +1,9 @@
-//! Servers within this process: a world each, with a thread of its own, polled also by the thread that wakes
-//! it.
+//! Servers within this process: each has a world and a thread of its own. A thread that wakes a world also
+//! polls it.
 //!
-//! All begin at once and each says when it serves; if one does not begin, the others are stopped and its
-//! reason is the error. At the stop all end at once, each with everything durable.
+//! All servers begin at once. If one fails to begin, the others are stopped and its error is returned. A
+//! server without its store is no failure while another serves: it refuses every connection and is reported
+//! as [`Missing`]. At the stop all servers end at once, each after everything is durable.
 
 use crate::cluster_file::{ClusterFile, CollectionEntry};
 use crate::panics;

@@ -1,5 +1,5 @@
-//! `shoal bounds` from outside: machines as files, the thesis's numbers, the curves; measuring, as short as
-//! it can be.
+//! `shoal bounds` as a program: machines as files, the thesis's numbers, the curves, and measurements that
+//! are as short as possible.
 
 use serde_json::Value;
 use std::path::Path;

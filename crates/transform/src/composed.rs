@@ -20,13 +20,13 @@
 //! - [`Composed`]: a [`Vfs`] over another one. The paper is silent about the format, discovery of names,
 //!   other numbers of processes, removal and crashes: those are designed here.
 //!
-//! **Publication.** What was closed is in the physical file when the close returns; with `buffer=block`, when
-//! its block is full, at an fsync, at the end, or after 5 s. Others find it at their next open, and before
-//! they are told that a name is missing.
+//! **Publication.** When a close returns, the file is in the physical file; with `buffer=block`, when its
+//! block is full, at an fsync, at the end, or after 5 s. Other processes find it at their next open, and
+//! before they return that a name is missing.
 //!
 //! **Names that must be new** (`O_EXCL`, `mkdir`, `RENAME_NOREPLACE`) are made under a marker of the name,
-//! which is given back once the name is published. With `names=own` there are none: then names that several
-//! processes make at the same time are not told apart, and the newest wins.
+//! which is removed once the name is published. With `names=own` there are none: if several processes make
+//! one name at the same time, each succeeds, and the newest wins.
 
 mod blocks;
 mod change;
@@ -86,7 +86,7 @@ const LEFT_AT_OPEN_MIN: u64 = 20_000;
 #[derive(Clone)]
 pub struct Composed<B: Vfs>(pub(crate) Rc<Shared<B>>);
 
-/// What the clones share.
+/// The state that the clones share.
 pub(crate) struct Shared<B: Vfs> {
     env: Env,
     over: B,
@@ -197,7 +197,7 @@ async fn compose<B: Vfs>(env: &Env, over: &B, owner: Owner, wishes: &Wishes) -> 
     recorded(over).await?.ok_or_else(missing)
 }
 
-/// Whether this process may write the first physical file. What else is wrong with it is said later.
+/// Whether this process may write the first physical file. Other errors of that file are reported later.
 async fn may_write<B: Vfs>(over: &B) -> Result<bool> {
     match over.open_name(Handle::ROOT, &names_of::blocks(0)?, Rights::READ | Rights::WRITE).await {
         Ok(file) => file.close().await.map(|()| true),
@@ -211,7 +211,8 @@ impl<B: Vfs> Composed<B> {
     /// The composed directory at the root of `over`, made if it is empty.
     ///
     /// # Errors
-    /// It is not empty and not composed, or damaged, or of a newer format; the wishes differ from its settings.
+    /// It is not empty and not composed, or damaged, or of a newer format; or the wishes differ from its
+    /// settings.
     pub async fn open(env: Env, over: B, wishes: &Wishes) -> Result<Composed<B>> {
         let root = over.getattr(Handle::ROOT).await?;
         let owner = Owner { mode: root.mode & 0o666 | 0o600, uid: root.uid, gid: root.gid };
@@ -301,7 +302,7 @@ impl<B: Vfs> Composed<B> {
         &self.0.over
     }
 
-    /// What it was made with.
+    /// The settings that it was made with.
     pub fn settings(&self) -> Settings {
         self.0.settings
     }

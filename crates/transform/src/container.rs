@@ -135,7 +135,7 @@ pub struct IndexReads {
 #[derive(Clone)]
 pub struct Container<B: Vfs>(pub(crate) Rc<Shared<B>>);
 
-/// What the clones share.
+/// The state that the clones share.
 pub(crate) struct Shared<B: Vfs> {
     pub(crate) env: Env,
     pub(crate) over: B,

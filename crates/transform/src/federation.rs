@@ -13,9 +13,9 @@
 //!   DIR/x/name                        containers whose place is here
 //! ```
 //!
-//! - **Directories** are those of the first backend. Where one has entries elsewhere it has an ID, and a
-//!   folder of that name there: a renamed directory keeps it, so its rename is one rename of the first backend.
-//!   On the backend of its name's hash a directory has an empty folder that keeps the name.
+//! - **Directories** are those of the first backend. A directory with entries elsewhere has an ID, and there
+//!   a folder of that name. A renamed directory keeps its ID, so its rename is one rename of the first
+//!   backend. On the backend of its name's hash a directory has an empty folder that keeps the name.
 //! - **Items** are directories made in the bin (`.shoal`): containers. One lies whole on one backend, but for
 //!   its folders of logs, which are spread.
 //! - **The place** of a name is its hash modulo the length of the newest list. A look-up tries it, then the

@@ -6,8 +6,8 @@
 //! [`Group`] has the calls of such an open, and no more, so an MPI program can bring its own. [`Members`] are
 //! threads or processes that meet at an address, which one of them keeps in a file of the container.
 //!
-//! **Calls are made by all members, in the same order.** One that fails, ends or is silent ends the call for all
-//! of them, with words that name it.
+//! **All members make the same calls, in the same order.** If one fails, ends or is silent, the call fails
+//! for all of them, with words that name it.
 
 mod environment;
 mod frames;

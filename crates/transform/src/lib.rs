@@ -2,9 +2,8 @@
 //!
 //! From PLFS (Bent et al., "PLFS: A Checkpoint Filesystem for Parallel Applications", SC'09): a checkpoint
 //! that many processes write into one file is slow on every parallel file system, and the same bytes in a
-//! file for each process are fast. So the one file becomes a directory, a **container**, in which each
-//! writer appends to a log of its own, whatever the offset; an index says which bytes of the file lie
-//! where.
+//! file for each process are fast. So the file becomes a directory, a **container**. Each writer appends to a
+//! log of its own, whatever the offset; an index says where the bytes of the file are.
 //!
 //! ```text
 //!   the file      0         1         2         3         4         5       three writers, strided
@@ -22,9 +21,9 @@
 //! - [`Index`]: the reading half, a [`Placement`](shoal_pattern::Placement): the newest write wins;
 //! - [`Container`]: a [`Vfs`](shoal_vfs::Vfs) over another one.
 //!
-//! **Publication.** A log says only what is true: an entry is in the index log before the bytes that it names
-//! are appended, and a reader believes it only as far as the data log reaches. So what `write` returned
-//! outlives its process, and a torn tail is no entry.
+//! **Publication.** An index log contains nothing false: an entry is in it before the bytes that it names are
+//! appended, and a reader uses the entry only as far as the data log reaches. So bytes for which `write`
+//! returned outlive their process, and a torn tail is no entry.
 //!
 //! **Order.** Entries carry stamps of a hybrid clock. Of two writes of one byte the newer is read.
 

@@ -91,7 +91,7 @@ fn a_create_or_write_without_descriptors_leaves_nothing_half_made() {
             }
         }
         assert!(failed > 3, "{failed}");
-        // What is cleaned in the background.
+        // The close waits for the removals in the background.
         one.close().await;
         assert_eq!(names(&dir.join(".shoal")), Vec::<String>::new());
         for f in names(dir).into_iter().filter(|f| f != ".shoal") {

@@ -6,16 +6,17 @@
 //!  preload, C, … ──┘  read/write(Pattern)  └ Container(over)  N logs for N writers
 //! ```
 //!
-//! A [`Vfs`] has objects with handles, and names that lead to them; a [`VfsFile`] is a file that is open. An
-//! interface knows these and no layout: where the bytes of a file lie is the matter of the file system.
+//! A [`Vfs`] has objects with handles, and names that lead to them; a [`VfsFile`] is an open file. An
+//! interface knows these and no layout: only the file system knows where the bytes of a file lie.
 //!
 //! **One thread.** A file system belongs to one world of [`shoal_env`], and its futures never leave it. A
-//! call that waits gives the thread away.
+//! call that waits lets other tasks run.
 //!
-//! **One error** ([`Error`]): a status, the object, and words that say what to do.
+//! **One error** ([`Error`]): a status, the object, and words with the remedy.
 //!
-//! Methods with a default are what only some file systems have: reports of what others changed, pages that a
-//! kernel may keep, interrupts. A file system without them is served as if everything may change at any time.
+//! Methods with a default are for features that only some file systems have: reports of changes by others,
+//! pages that a kernel may keep, interrupts. A file system without them is served as if everything may change
+//! at any time.
 
 #![forbid(unsafe_code)]
 

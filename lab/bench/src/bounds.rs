@@ -16,7 +16,7 @@
 //! anything is run on it (docs/lab/BOUNDS.md), with processor time, links and the cost of bytes; here it is a
 //! few medians, taken with each repetition with the run's own clients, sizes and groups, so that a machine
 //! that is slow at the moment is compared with itself. Source: the thesis's chapter 4 ("estimated upper
-//! bound"), and the design's section 6.
+//! bound").
 
 use serde::{Deserialize, Serialize};
 use shoal_model::{Part, short, waiting};

@@ -1,16 +1,20 @@
-//! The story of two moves of directories that would form a loop together, while the coordinator of the first
-//! is cut off or dead.
+//! Two moves of directories that would form a loop together, while the coordinator of the first is cut off or
+//! dead.
 //!
 //! ```text
 //!   /a (server 2)   /a/a1 (server 3)        first:  /a into /b/b1, coordinated by server 1
 //!   /b (server 3)   /b/b1 (server 1)        second: /b into /a/a1, coordinated by server 3
 //! ```
-//! Of three seeds, in one server 1 cannot reach server 2, where the first move has its directory, for a
-//! while; in one it can reach neither that one nor server 0, once it holds the rename lock there and has
-//! walked; in one it is killed at some step of the move and starts again much later. Meanwhile the second
-//! move is requested, and where the first one's coordinator is dead, a move that has nothing to do with them.
-//! **That one is done while the coordinator is dead; and whatever became of the two, every directory hangs on
-//! the root**, and nothing is left over.
+//! Meanwhile one of three faults happens, by the seed:
+//!
+//! - server 1 cannot reach server 2, which has the directory of the first move, for up to six seconds;
+//! - server 1 can reach neither server 2 nor server 0 from the moment at which it has walked and holds the
+//!   rename lock of server 0;
+//! - server 1 is killed at some moment of the first move and starts again 45 s later. Another client then
+//!   requests a move that has nothing to do with the two.
+//!
+//! **The unrelated move ends while server 1 is dead.** Whether the two moves succeeded or not, every
+//! directory hangs on the root, and nothing is left over.
 
 use crate::check;
 use crate::cluster::{Cluster, ClusterConfig, connect};

@@ -1,9 +1,9 @@
-//! The possible losses by faults, by server.
+//! The losses that faults may cause, by server.
 //!
-//! Each server has two counts: of the moments at which it lost its memory (a kill), and of those at which it
-//! also lost unsynced changes (a power cut, a failed sync). A [`Stamp`] is all counts at one moment. An
-//! acknowledged change is *held* somewhere ([`Held`]): **a loss is excused only if the server that held the
-//! change had, since its request, a fault that takes changes held so**.
+//! Each server has two counts: how often it lost its memory (a kill), and how often it also lost unsynced
+//! changes (a power cut, a failed sync). A [`Stamp`] is all counts at one moment. An acknowledged change is
+//! *held* somewhere ([`Held`]). **A loss is excused only if, since the request, the server that held the
+//! change had a fault that loses changes held there.**
 //!
 //! Where a change is held follows from the sync modes of the file system and from its request's durability
 //! (SEMANTICS §1):
@@ -12,11 +12,11 @@
 //!   metadata     at reply   at fsync   never         data         at reply   at fsync   at fsync, metadata never
 //!   is held on   the disk   kernel     memory        is held on   the disk   kernel     memory
 //! ```
-//! A change of attributes alone is held by the kernel also where metadata is durable at reply, until a client
+//! A change of attributes alone is held by the kernel even if metadata is durable at reply, until a client
 //! reads it or makes a later change.
 //!
-//! While the modes are being changed, a request's changes are held as under the weakest of the modes that may
-//! be in force.
+//! While the modes change, a request's changes are held as under the weakest of the modes that may be in
+//! force.
 
 use shoal_proto::Durability;
 use shoal_store::{DataSync, MetadataSync, SyncModes};

@@ -1,11 +1,11 @@
 //! Attributes, merged over a file's datafiles.
 //!
-//! The metadata server knows its own stream only; of a file over several datafiles the client asks the others
-//! for their facts, all at once (PVFS does the same; a stuffed file needs none of it). Facts of a newer
-//! generation than the attributes' tell that the file was truncated or unstuffed in between: both are asked
+//! The metadata server knows its own stream only. For a file over several datafiles the client asks the other
+//! servers for their facts, all at once (as PVFS does; a stuffed file needs none of it). If facts have a
+//! newer generation than the attributes, the file was truncated or unstuffed in between: both are requested
 //! again.
 //!
-//! A directory that is split is asked of all its shards, at once where they are known.
+//! The attributes of a split directory are requested from all its shards, at once if they are known.
 
 use super::{attr_among, count_among};
 use crate::core::{Core, Operation};

@@ -15,7 +15,7 @@
 //! bounded by the progress of the servers and not by one number; a server that is lost costs its items only,
 //! and each of their errors names the item.
 //!
-//! Source: the one step past the paper (design §4.2): its augmented create is one file in one message.
+//! This is one step more than the small-file paper: its augmented create is one file in one message.
 
 use crate::core::{Core, HOPS_MAX, Operation, ToldGroup};
 use crate::{Client, Error};

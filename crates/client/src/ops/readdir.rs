@@ -1,20 +1,20 @@
 //! Listing a directory, in batches.
 //!
-//! With `readdirplus = off` the attributes are requested one by one, as a program does that lists and then
-//! stats. With `compound = off` a batch's entries come without any, and then one request a server asks for
+//! With `readdirplus = off` attributes are requested one by one, as by a program that lists and then stats.
+//! With `compound = off` a batch's entries come without attributes; then one request to each server asks for
 //! those of many objects: the paper's *listattr*.
 //!
-//! Else readdirplus costs one message a batch for the entries whose objects live beside them, one a server
-//! and batch for the others, and one a data server and batch for the facts of striped files: never one an
-//! entry (design §4.2). Contents of small files come in the same reply, if they are requested; those that
-//! live elsewhere by one more message a server and batch.
+//! Else readdirplus costs one message a batch for the entries whose objects are on the same server, one a
+//! server and batch for the others, and one a data server and batch for the facts of striped files: never one
+//! an entry. Contents of small files, if they are requested, come in the same reply; those on other servers
+//! by one more message a server and batch.
 //!
-//! **A split directory's shards are listed one after the other**, in the order of their ranges: that is the
+//! **A split directory's shards are listed one after the other**, in the order of their ranges. That is the
 //! order of a whole directory, so a listing that began before the split continues after the place that it had
 //! reached.
 //!
-//! **A caller that continues to read gets read-ahead.** From the second batch on, the next one is requested
-//! as soon as one has arrived, so that the server makes it while this one is used:
+//! **A caller that continues to read gets read-ahead** (decision 0001). From the second batch on, the next
+//! one is requested as soon as one has arrived: the server makes it while the caller uses this one:
 //!
 //! ```text
 //!   client   ask 1 ░░░ use 1, ask 2 ░░░ ask 3, use 2 ── ask 4, use 3 ── ask 5, use 4 ──

@@ -1,4 +1,4 @@
-//! The driver against a fake server with a real listener.
+//! The driver's connections, against a fake server that listens at a socket within the process.
 
 use crate::fake::{COLLECTION, FS_ID, FakeCluster, Fault, KEY, OWNER, name, serve};
 use crate::{Client, Error, Options};

@@ -1,5 +1,5 @@
-//! Listings with read-ahead: order, each entry once, their cost, and the end of the batch ahead. The fake
-//! servers give three entries a batch.
+//! Listings with read-ahead: the order of entries, that each comes once, the cost in messages, and the end of
+//! the batch ahead. The fake servers return three entries a batch.
 
 use crate::DirStream;
 use crate::fake::{FakeCluster, Hand, name};

@@ -1,4 +1,4 @@
-//! Appending: the server gives the place (design §4.5).
+//! Appending: the server gives the place (the server's `data::append`).
 //!
 //! In a file laid out over servers the metafile's server writes the data to the others, whose loss ids its
 //! answer does not hold. So they are known before the append is sent, kept while it is under way, and noted

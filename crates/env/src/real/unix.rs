@@ -1,13 +1,13 @@
 //! Unix sockets.
 //!
-//! Reading at one end of a Unix socket makes room at the other, and the kernel wakes every waiter there
-//! that registered for room, even if it had room. A runtime's own stream registers for reading *and*
-//! writing, so each message wakes it twice: when it is taken, and when the reply comes. So a stream here
-//! registers for reading only. A write that finds no room registers for it once, by a second descriptor of
-//! the same socket, and deregisters afterwards.
+//! A read at one end of a Unix socket frees room at the other end. The kernel then wakes every task there
+//! that is registered for room, even a task that did not lack room. A runtime's own stream is always
+//! registered for reading *and* writing. So each message wakes it twice: when the peer reads it, and when the
+//! reply arrives. A stream here is registered for reading only. A write that finds no room registers once, by
+//! a duplicate descriptor of the same socket, and deregisters afterwards.
 //!
-//! A stale socket file (its server was killed) is removed and made again; one with a listener is left
-//! alone.
+//! If a killed server left its socket file, `listen` removes the file and binds again. A socket file with a
+//! live listener is left alone.
 
 use super::Meter;
 use super::send::send;

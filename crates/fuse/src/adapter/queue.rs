@@ -1,9 +1,9 @@
-//! The way from the event loops to the client.
+//! The queue from the event loops to the client.
 //!
-//! A queue without locks; a burst of requests wakes a busy client not at all and an idle one once. It needs
-//! no bound of its own because it has one from outside: each program waits for its request, and of requests
-//! without a waiting program the kernel sends at most [`BACKGROUND_MAX`](crate::options::BACKGROUND_MAX).
-//! An object is forgotten at most as often as it was an answer.
+//! It has no lock. A burst of requests does not wake a client that runs, and wakes one that sleeps once. The
+//! queue needs no bound of its own, because the kernel bounds it: each program waits for its request, and
+//! without a waiting program the kernel has at most [`BACKGROUND_MAX`](crate::options::BACKGROUND_MAX)
+//! requests under way. There are at most as many `Forget` messages as answers that named an object.
 
 use crate::fs::Fs;
 use futures_channel::mpsc;

@@ -1,4 +1,4 @@
-//! Views by example: the design's own, the errors, and the cost, counted in calls of the distribution.
+//! Views by example, their errors, and their cost, counted in calls of the distribution.
 
 use crate::model;
 use std::cell::Cell;

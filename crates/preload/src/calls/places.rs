@@ -1,7 +1,9 @@
-//! The process's directory, canonical paths, and the file mode mask.
+//! The working directory, canonical paths, and the umask.
 //!
-//! In a directory of ours the kernel's directory of the process is the host's directory of that name, so a
-//! child that is not ours begins there too; where the host has none (on a ShoalFS), it is the root's.
+//! While the program's working directory lies in a file system of ours, the kernel's working directory of the
+//! process is the host directory of the same path. A child process without this library then starts there. If
+//! the host has no such directory (under the mount point of a ShoalFS it has none), the kernel's working
+//! directory is the host directory of the file system's root.
 
 use crate::config;
 use crate::guard::{Res, answer, call, errno, is_inside, set_errno};

@@ -1,4 +1,4 @@
-//! Appends: a server's operation, so that two writers never get the same bytes (design §4.5).
+//! Appends: a server's operation, so that two writers never get the same bytes.
 //!
 //! In a stuffed file the end is the stream's own and the append is the store's. In a laid-out file the
 //! metafile's server takes appends one at a time: it asks the datafiles for their facts, takes the end they

@@ -21,8 +21,8 @@
 //!   the batch stored last; so a lost answer is requested again and returns the same batch, and nothing
 //!   leaks. A pool that begins draws an id, durably, before it asks, so that no batch of a pool that was lost
 //!   is taken for one of its own.
-//! * Each pool is filled by a task of its own: where one server is away the others continue, and its own
-//!   continues when it is back. A server that is added gets a pool when the map contains it.
+//! * Each pool has a fill task of its own: other pools are filled while one server does not answer, and its
+//!   pool is filled when it answers again. A new server gets a pool when the map contains it.
 //! * If a pool is empty, callers wait until their deadline, then fail with the refill error (`Unavailable`,
 //!   …) or `Busy`.
 //!

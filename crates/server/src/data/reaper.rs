@@ -1,6 +1,6 @@
-//! The reaper: datafiles of removed files on other servers. A removal leaves durable rows that name them;
-//! this task asks their servers to remove them, many by one message, and removes the rows when they did.
-//! Asking twice does no harm.
+//! The reaper: datafiles of removed files on other servers. A removal leaves durable rows that name them.
+//! This task sends requests to remove them, many in one message, and removes a row when the reply arrives. A
+//! repeated request does no harm.
 
 use crate::counters::add;
 use crate::data::status_of;

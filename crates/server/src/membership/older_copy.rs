@@ -1,15 +1,15 @@
 //! An older copy of a server's folder that an operator accepts, as a new store.
 //!
-//! Changes acknowledged after the copy are lost, but others remember them: a client a reply, another server a
-//! datafile that it took. So no promise that the copy made to others continues. The operator's command gives
-//! the store of the copy up, on all other servers first; then the identity file of the folder names the
-//! successor, and the next start finds rows of a store that was given up ([`is_accepted`]). Before anything
-//! is served it removes
+//! Changes acknowledged after the copy was made are lost, but others remember them: a client has the reply to
+//! one, another server has taken a datafile. So no promise of the copy to others continues. The operator's
+//! command first gives the store of the copy up on all other servers. Then the identity file of the folder
+//! names the successor, and the next start finds rows of a store that was given up ([`is_accepted`]). Before
+//! anything is served it removes
 //!
 //! * the pools: files that are lost may have taken these datafiles since, and a pool that is used again gives
 //!   one datafile to two files;
-//! * the batches that were made last, so that no other server is answered with one of before;
-//! * the sessions and their kept replies: a client that continues would be answered for changes that are not
+//! * the newest batches, so that no other server gets one of the lost time as an answer;
+//! * the sessions and their kept replies: a client that continued would get replies for changes that are not
 //!   there.
 //!
 //! The successor gives handles of a range of its own ([`shoal_proto::ServerInfo::handles_from`]), reports no

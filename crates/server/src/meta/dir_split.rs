@@ -1,4 +1,4 @@
-//! Directories that split: when, and how (design §4.2).
+//! Directories that split: when, and how (decision 0009).
 //!
 //! ```text
 //!   home (server 1)                          after the split, one shard a metadata server

@@ -1,4 +1,4 @@
-//! Handles of this server: a counter that only grows, never used twice (design §4).
+//! Handles of this server: a counter that only grows, never used twice.
 //!
 //! ```text
 //!    used          ready in memory        reserved durably, not yet handed out

@@ -6,13 +6,14 @@
 //!   hold ────────────▶ that client has it open, still                           o file client
 //!   a lease later ───▶ o file anyone, z time file go; with the last row of `o`, the file
 //! ```
-//! So those that have a file open can use it for a lease after its removal, and those that have said within
-//! that time that they have it open for as long as they hold it. All of that is rows, so it outlives a
-//! restart; a lease then begins anew. Time is the monotonic clock's: the wall clock only orders the rows.
+//! So a client can use an open file for a lease after its removal. If it reports within that time that it
+//! holds the file open, it can use the file as long as it holds it. All of that is rows, so it survives a
+//! restart; a lease then begins again. Time is that of the monotonic clock: the wall clock only orders the
+//! rows.
 //!
-//! **Lingering objects never cause a lack of space**: where a request would be refused for lack of space,
-//! lingering objects on any server are removed first, the oldest first ([`Lingering::make_room`]), and
-//! `statfs` counts it as free.
+//! **Lingering objects never cause a lack of space**: before a request is refused for lack of space,
+//! lingering objects on any server are removed, the oldest first ([`Lingering::make_room`]), and `statfs`
+//! counts their space as free.
 
 use crate::meta::keys::{self, Table};
 use crate::meta::rows::{self, RowValue};

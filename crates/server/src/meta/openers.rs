@@ -1,17 +1,17 @@
-//! Which clients may have which files open, roughly: enough to decide, when a file loses its last name,
-//! whether another client than the one that removes it may still use it.
+//! The clients that may have a file open, roughly. When a file loses its last name, this decides whether a
+//! client other than the remover may still use it.
 //!
-//! Clients send no message when they close a file. So an open counts for a short while only ([`OPEN_SHARE`]
-//! of a lease), and a client that has a file open for longer says so several times a lease ([`crate::ops`]'
+//! Clients send no message when they close a file. So an open counts for a short time only ([`OPEN_SHARE`] of
+//! a lease). A client that has a file open for longer reports it several times a lease ([`crate::ops`]'
 //! `hold`), which counts for a lease.
 //!
 //! ```text
 //!   open ──▶ slot[hash(file)] = (client, until now + lease/6)      hold ──▶ (client, until now + lease)
 //!   another client's, before the first has run out ──▶ (several, the later of both)
 //! ```
-//! **Invariant: an error is only ever on one side.** Files share slots, and closes are not known: so a file
-//! may be kept without need. A file that a client has open, and that it opened or held within those times, is
-//! never taken for unused. Files that were open before this start of the server are not known: for a lease,
+//! **Invariant: the table errs on one side only.** Files share slots, and closes are not known, so a file may
+//! be kept without need. But a file that a client opened or held within those times, and still has open,
+//! never counts as unused. Files that were open before this start of the server are not known: for a lease,
 //! every client that had a session then may have any file open.
 //!
 //! The memory is fixed: [`SLOTS`] times 8 bytes, whatever is open.

@@ -1,9 +1,9 @@
-//! How many connections a server has at once.
+//! The number of connections of a server.
 //!
-//! Each takes a descriptor and some memory, whether it ever authenticates or not. So there is a bound, below
-//! the process's limit of open files, that leaves descriptors for the files of the store. Connections beyond
-//! it get that error. Half of the places are for connections in their handshake: **they cannot keep others
-//! out by their number**, because the oldest of them makes way for a new one.
+//! Each connection takes a descriptor and some memory, even if it never authenticates. So there is a bound,
+//! below the process's limit of open files, that leaves descriptors for the files of the store. Connections
+//! beyond it are refused with that error. Half of the places are for connections in their handshake: **a
+//! large number of them cannot keep others out**, because the oldest makes way for a new one.
 
 use shoal_env::local::Notify;
 use std::cell::{Cell, RefCell};

@@ -1,9 +1,18 @@
-//! The end of sessions: when the lease has passed without a message, the objects that the client held open
-//! are removed, then its kept replies, then the session itself, each in bounded batches, so that a crash in
-//! between only makes it begin again.
+//! The end of sessions. A session ends when:
 //!
-//! Orphans name clients, not sessions: they are removed when the client's last session here ends, and those
-//! of clients that have no session here at all when they were seen so twice, a lease apart.
+//! - its client was silent for a lease and no request of it runs ([`run`]; for clients with locks also
+//!   [`crate::file_locks`], which looks more often);
+//! - its client had locks before a restart of this server and did not claim them within a lease;
+//! - its mount key was revoked ([`crate::net::revoked`]);
+//! - its client begins a further session and has too many.
+//!
+//! If the client has no other session here, its file locks end, and the removed files that it held open are
+//! removed, in bounded batches. Then the session's kept replies are removed, in bounded batches, then its
+//! row. So a start after a crash only begins again.
+//!
+//! An orphan names a client, not a session. The orphans of a client without any session here are removed when
+//! two consecutive looks found it so ([`run`] looks every half lease). The same task ends the stepwise
+//! changes of absent clients ([`stepwise::sweep`]).
 
 use crate::counters::add;
 use crate::data::status_of;

@@ -1,9 +1,9 @@
 //! The end of a revoked mount key's sessions.
 //!
-//! From the moment at which this server's map says that a key is revoked, no request of it begins and no
-//! connection with it is let in. Each of its connections receives the refusal in words and reads nothing
-//! more. A moment later the connection ends with whatever still waits on it, as if it had been lost, and then
-//! the session: its locks, and the removed files that it had open.
+//! As soon as this server's map says that a key is revoked, no request with it begins and no connection with
+//! it is accepted. Each of its connections gets the refusal in words, and this server reads nothing more from
+//! it. A moment later the connection ends, with all that still waits on it, as if it had been lost. Then the
+//! session ends, with its locks and the removed files that it had open.
 
 use crate::net::connection::Refused;
 use crate::net::lease::end_session;

@@ -1,4 +1,4 @@
-//! Sessions: every change exactly once (design §4.4).
+//! Sessions: every change exactly once.
 //!
 //! A change carries (session, slot, sequence). **The slot is looked up before anything else.** The reply of
 //! each group that changed something is kept in a row of the same batch as the change, so both are there or

@@ -1,5 +1,5 @@
-//! The gate: no reply leaves before the records it depends on are as durable as the sync mode says (design
-//! §4.1).
+//! The gate: no reply leaves before the records it depends on are as durable as the sync mode says (SEMANTICS
+//! §1).
 //!
 //! A reply depends on the newest change its handlers saw and on the change they made. Its [`Target`] says
 //! how:

@@ -1,8 +1,7 @@
-//! `shoal up`: servers, their data in a folder, and a mount, in this process.
+//! `shoal up`: servers with their data in a folder, and a mount, in this process.
 //!
 //! The folder holds `cluster.toml`, `key`, `key.admin`, `key.server`, `lock` (held while it is up) and
-//! `server-N/`.
-//! Addresses and ports are chosen when a server is made and kept, because clients know them.
+//! `server-N/`. Addresses and ports are chosen when a server is made, and kept: clients know them.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::Up;

@@ -1,8 +1,9 @@
-//! The design's table of messages: for the baseline, the paper's set and ours, over 1, 4 and 8 data servers,
-//! exactly; and in addition the costs of our way where a file is not a small one on the server of its name.
+//! The table of messages in `docs/lab/COUNTS.md`, exactly: for the baseline, the paper's set and ours, over
+//! 1, 4 and 8 data servers. In addition the costs of our set for a file that is not a small one on the server
+//! of its name.
 //!
-//! *n* is the number of data servers; a request and its reply are one message; messages between servers are
-//! not the client's. The directory's handle is known, and so are the properties that new files take from it.
+//! *n* is the number of data servers. A request and its reply are one message. Messages between servers are
+//! not the client's. The client knows the directory's handle, and the properties that new files take from it.
 
 use crate::cluster::Cluster;
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! The table of the allowed costs of operations. `docs/lab/COUNTS.md` has the measured figures, the design's,
-//! and the reasons.
+//! The table of the allowed costs of operations. `docs/lab/COUNTS.md` has the measured figures, the planned
+//! ones, and the reasons.
 //!
 //! The bounds are close: an extra message, sync or system call breaks them, and so does another copy of the
 //! data.

@@ -1,4 +1,7 @@
-//! Keys by role, on real servers: separated and replaced, and no name moves.
+//! The key commands on real servers: `key split`, `rotate`, `add` and `revoke`.
+//!
+//! No name changes its place by them. Commands that manage need the administrators' key. Servers refuse a
+//! revoked key within ten seconds, and hold a key to its limits (`read_only`, `squash_root`).
 
 use crate::program::*;
 use futures_util::future::join;

@@ -1,7 +1,7 @@
-//! Changes of names and attributes, and what is looked at before them.
+//! Changes of names and attributes, and the checks before them.
 //!
-//! One call changes names at a time in this process. What others published is read first, so a change is newer
-//! than all that it is based on.
+//! One call changes names at a time in this process. It first reads the records that others published, so a
+//! change is newer than all that it is based on.
 
 use super::format::{Bind, Changed, Made, Op};
 use super::marks::Claimed;
@@ -14,7 +14,8 @@ use std::time::Duration;
 
 const SET_GROUP_ID: u32 = 0o2000;
 const MODE_BITS: u32 = 0o7777;
-/// What is known may be so old when attributes are asked for, and where word of changes comes.
+/// The known state may be this old when attributes are requested, and where processes exchange word of
+/// changes.
 pub(super) const FRESH: Duration = Duration::from_millis(100);
 /// With names of this process's own, what is known may be so old.
 const FRESH_OWN: Duration = Duration::from_secs(1);
@@ -48,8 +49,8 @@ impl<B: Vfs> Shared<B> {
         kind.filter(|_| is_alive).ok_or_else(|| fails(Status::Stale, op, object))
     }
 
-    /// The kind of an object that is to be opened. One without a name may be open in the process that this one
-    /// comes of, where processes share their open files.
+    /// The kind of an object to open. Where processes share their open files, an object without a name may be
+    /// open in the parent of this process.
     pub(super) fn openable(&self, object: Handle) -> Result<Kind> {
         if !self.publishes_writes {
             return self.alive(object, "open");

@@ -1,9 +1,9 @@
 //! Word of changes between the processes of a machine: `changes`, a file of eight bytes.
 //!
-//! A process that published records writes a number drawn at random there, and each reads it before it
-//! believes a name: eight bytes, where a look at all claims is a call for each. So a process sees at once what
-//! another one did before, as a shell sees the removal by its child. The file is made by the first process
-//! that publishes each write (`shoal run`); without it names may be old by the time that mounts allow.
+//! A process that published records writes a random number there. Each process reads the number before it
+//! uses a known name: eight bytes, where a look at all claims is a call for each. So a process sees at once
+//! the changes that another one made before, as a shell sees the removal by its child. The first process that
+//! publishes each write (`shoal run`) makes the file; without it names may be as old as mounts allow.
 //!
 //! ```text
 //!   one      records into its block ─▶ changes := 0x7f31…

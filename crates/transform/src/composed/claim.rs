@@ -1,7 +1,8 @@
 //! Claims of extents, and the writer's lock.
 //!
-//! A claim is a symbolic link, made exclusively, whose name says which blocks it claims ([`lanes`](super::lanes)) and
-//! whose target is its writer: so what it says is there from the moment that it is.
+//! A claim is a symbolic link, made exclusively. Its name says which blocks it claims
+//! ([`lanes`](super::lanes)), and its target is its writer. Both are there at the moment at which the claim
+//! is.
 
 use super::lanes::{Extent, LANES};
 use super::{Shared, names_of};

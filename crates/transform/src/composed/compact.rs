@@ -48,7 +48,7 @@ pub async fn compact<B: Vfs>(composed: &Composed<B>, mut each: impl FnMut(u64, u
 impl<B: Vfs> Shared<B> {
     async fn compact(self: &Rc<Self>, each: &mut impl FnMut(u64, u64)) -> Result<Compacted> {
         let mut done = Compacted::default();
-        // What a killed one left is given back first.
+        // First the extents that a killed compaction left are given back.
         let claims = self.claims().await?;
         let left: Vec<(Extent, WriterId)> = self.retired(claims.epoch).await?.into_iter().collect();
         self.give_back_extents(&left, &mut done).await?;
@@ -202,7 +202,8 @@ impl<B: Vfs> Shared<B> {
                 name: name.clone(),
                 target: origin.target.clone(),
             };
-            // Of one object, the oldest creation counts, and for the name the newest: this is no newer than both.
+            // Of one object the oldest creation counts, and of its name the newest record: this is no newer
+            // than both.
             self.replay(Record { stamp: origin.stamp, object: number, op: Op::Create(made) }).await?;
         }
         for (stamp, size) in &object.cuts {

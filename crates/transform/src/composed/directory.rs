@@ -46,8 +46,8 @@ impl<B: Vfs> Shared<B> {
         Ok(is_present.then_some((merged.names, merged.extents)))
     }
 
-    /// Leave a merged directory, unless another writer runs, or hardly anything is new: less than an eighth, or
-    /// than `least` records. It waits until the blocks are durable.
+    /// Write a merged directory, unless another writer runs or little is new: fewer records than an eighth of
+    /// the objects, or than `least`. It waits until the blocks are durable.
     pub(super) async fn leave_directory(self: &Rc<Self>, least: u64) {
         let left = async {
             self.refresh().await?;
@@ -69,7 +69,7 @@ impl<B: Vfs> Shared<B> {
         }
     }
 
-    /// Write the merged directory. What it covers is durable.
+    /// Write the merged directory. All records that it covers are durable.
     pub(super) async fn write_directory(self: &Rc<Self>) -> Result<()> {
         let bytes = {
             let mut extents = self.known.borrow().clone();

@@ -15,7 +15,7 @@
 //! All numbers are little endian. A check sum covers all after itself, up to the end of its header or record.
 //! A place is a block: its physical file in the upper bits, its number there in the lower 40.
 //!
-//! **A record whose sum or form is wrong ends its block**; bytes of zero are what nobody has written yet.
+//! **A record whose sum or form is wrong ends its block**; bytes of zero are not written yet.
 
 use crate::writer_id::WriterId;
 use bytes::Bytes;
@@ -206,7 +206,7 @@ pub struct Made {
     pub target: Bytes,
 }
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
     /// Bytes of a file: so many, at this offset. They follow the head of the record.
@@ -246,7 +246,7 @@ pub struct Record {
     pub stamp: Stamp,
     /// Of which object; 0 where the record names its objects itself.
     pub object: u64,
-    /// What.
+    /// The change.
     pub op: Op,
 }
 

@@ -63,7 +63,7 @@ impl Names {
         self.objects.get(&object).filter(|found| found.origin.is_some())
     }
 
-    /// What a name leads to.
+    /// The object that a name leads to.
     pub fn find(&self, dir: u64, name: &Name) -> Option<u64> {
         let leads = self.dirs.get(&dir)?.names.get(name)?;
         (leads.object != 0 && self.object(leads.object).is_some()).then_some(leads.object)

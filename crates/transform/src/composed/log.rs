@@ -9,8 +9,8 @@
 //! reader beside the writer finds whole records, or none. A write that fails (a full disk) leaves the tail in
 //! the buffer: the next one tries it again, and nothing that was acknowledged is lost.
 //!
-//! **A writer holds a lock** on its file `w.ID` among the claims, from before its first claim until its end. A
-//! compaction takes no blocks of a writer whose lock is held.
+//! **A writer holds a lock** on its file `w.ID` among the claims, from before its first claim until its end.
+//! A compaction takes no blocks of a writer that holds its lock.
 
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, RESERVE, Record, Records, Stamp, stamp};
 use super::lanes::{Extent, split};

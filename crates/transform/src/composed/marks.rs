@@ -19,7 +19,7 @@ use std::rc::Rc;
 /// Tries to make a marker that others make and give back.
 const TRIES_MAX: u32 = 100;
 
-/// What was found when a name was to be made.
+/// The state of a name that is to be made.
 pub(super) enum Claimed {
     /// The name is free, and this process's until it is published; `None`: nothing holds it.
     Own(Option<Marked>),

@@ -1,8 +1,9 @@
-//! One object: registers that the newest stamp wins, whatever order records are found in.
+//! One object of a composed directory: registers with stamps. The newest stamp wins.
 //!
-//! Records of several writers are found in any order. So each fact is a register with a stamp, and to apply
-//! a record twice, or late, changes nothing. Bytes: an extent wins over those with older stamps. A size is a
-//! **cut**: it takes bytes with older stamps beyond it away; newer ones stay.
+//! Records of several writers are found in any order. So each fact of an object is a register with the stamp
+//! of its newest change: a record that is applied twice or late changes nothing. Each range of bytes has a
+//! stamp as well; newer bytes replace older ones. A change of size is a **cut**: it removes the bytes beyond
+//! it that have older stamps; newer bytes stay.
 
 use super::format::{Changed, Made, Stamp, clock_of};
 use bytes::Bytes;

@@ -9,7 +9,7 @@ use shoal_vfs::{Connect, Error, Result, Vfs};
 /// Bytes of a block, where the file system below does not say its stripe.
 const BLOCK_USUAL: u32 = 1 << 20;
 
-/// What a user wishes of a composed directory.
+/// A user's wishes for a composed directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wishes {
     /// Bytes of a block; `None`: as it was made, or what is found.
@@ -20,8 +20,8 @@ pub struct Wishes {
     pub buffers_blocks: bool,
     /// No other process makes the same names at the same time.
     pub own_names: bool,
-    /// Each write is in the physical file when it returns, and the directory is left at an open: for processes
-    /// that end without closing anything.
+    /// Each write is in the physical file when it returns, and an open writes the merged directory: for
+    /// processes that end without closing anything.
     pub publishes_writes: bool,
     /// Change nothing.
     pub read_only: bool,
@@ -119,7 +119,7 @@ pub(super) fn stripe_of(bytes: &[u8]) -> Option<u32> {
 pub struct ComposedOptions<C> {
     /// The file system below.
     pub over: C,
-    /// What is wished.
+    /// The user's wishes.
     pub wishes: Wishes,
 }
 
@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn the_stripe_is_found_in_recorded_bytes_of_lustre() {
-        // A file of one stripe of 1 MiB on object storage target 3, as `getfattr -n lustre.lov -e hex` says it.
+        // A file of one stripe of 1 MiB on object storage target 3, as `getfattr -n lustre.lov -e hex` prints
+        // it.
         let mut recorded = Vec::new();
         for word in [0x0BD1_0BD0u32, 1, 0x1a2b, 0, 0, 0, 1 << 20, 1, 0x77, 0, 0, 0, 0, 3] {
             recorded.extend(word.to_le_bytes());

@@ -1,13 +1,13 @@
-//! Finding what all writers published: claims, blocks, records.
+//! Finding all that writers published: claims, blocks, records.
 //!
-//! A **refresh** lists the claims once and reads on in the extents of writers that have not ended: one small
-//! read each where nothing new is there. It is made before a name is said to be missing, before a name is
-//! changed, and at an open. A **reading anew** begins with the merged directory, if that is the present one,
-//! and scans the rest: at the start, and after another process's compaction.
+//! A **refresh** lists the claims once, and reads on in the extents of writers that have not ended: one small
+//! read for each extent without news. It runs before a name is reported as missing, before a name is changed,
+//! and at an open. A **reading anew** begins with the merged directory, if it is current, and scans the rest:
+//! at the start, and after another process's compaction.
 //!
-//! A writer without a file `w.ID` has ended; at the start the lock of each file is tried, and one that can be
-//! had is a dead writer's, so it is taken away. What a dead writer left is read to the last whole record of
-//! each of its blocks.
+//! A writer without a file `w.ID` has ended. At the start the lock of each such file is tried: if it is free,
+//! its writer is dead, and the file is removed. The records of a dead writer count up to the last whole one
+//! of each of its blocks.
 
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, Records};
 use super::index::Names;
@@ -241,8 +241,8 @@ impl<B: Vfs> Shared<B> {
         self.blocks.header(place, &bytes)
     }
 
-    /// Whether a later block of an extent is the same writer's: then this one is damaged, and costs what is in
-    /// it only.
+    /// Whether a later block of an extent belongs to the same writer. Then this block is damaged, and only
+    /// its own records are lost.
     async fn continues(&self, extent: Extent, known: &Known) -> Result<bool> {
         for block in known.done + 1..extent.blocks() {
             let header = self.header_at(extent.place(block)).await?;

@@ -5,7 +5,7 @@ use shoal_pattern::codec::Writer;
 
 const SETTINGS_MAGIC: &[u8; 8] = b"shoalcmp";
 
-/// What a directory was made with.
+/// The settings that a directory was made with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// The directory's own bits.

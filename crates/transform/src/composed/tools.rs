@@ -32,7 +32,7 @@ pub struct Block {
     pub live: u64,
 }
 
-/// What is in a directory.
+/// The contents of a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
     /// Files with a name.
@@ -49,7 +49,7 @@ pub struct Facts {
     pub writers: u64,
 }
 
-/// What a compaction did.
+/// The results of a compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Compacted {
     /// Extents that were given back.
@@ -94,7 +94,7 @@ pub async fn map<B: Vfs>(composed: &Composed<B>, mut each: impl FnMut(u64, u64))
     Ok(blocks)
 }
 
-/// What is in a directory. Each block is looked at.
+/// The contents of a directory. Each block is read.
 ///
 /// # Errors
 /// Errors of the file system below.

@@ -9,7 +9,7 @@ use shoal_proto::{Attr, Handle, Kind, Owner, SetAttr, Status};
 use shoal_vfs::{Result, Vfs};
 use std::rc::Rc;
 
-/// The mode of a folder of a file with this mode: whoever may use the file may use its folders.
+/// The mode of a folder of a file with this mode: each user that may use the file may use its folders.
 pub(super) fn folder_mode(mode: u32) -> u32 {
     let class = |shift: u32| {
         let bits = mode >> shift & 0o7;

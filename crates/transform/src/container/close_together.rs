@@ -6,9 +6,10 @@
 //!   one    makes the flattened index                      broadcast of the answer
 //! ```
 //!
-//! From PLFS (its index flatten). Without a group the last writer that closes reads the index logs of all, N opens of
-//! one process after the other; here each member opens one, at the same time, and readers open one file. A log is
-//! covered only if its writer has not gone on since, so a flattened index says nothing that is not so.
+//! From PLFS (its index flatten). Without a group the last writer that closes opens and reads all N index
+//! logs in one process. Here each member opens and reads its own, at the same time. Readers then open one
+//! file. A reader uses the flattened index for a log only while the log has the length that it had then
+//! ([`flat`]): if a writer continues, its log is read.
 
 use super::load::{self, Known};
 use super::names::Contents;
@@ -26,12 +27,13 @@ use shoal_vfs::{Error, Result, Vfs, VfsFile as _};
 const NEVER: u64 = u64::MAX;
 
 impl<B: Vfs> Container<B> {
-    /// Close a file by all members of a group, each its own, and flatten the index if each member's index log has at
-    /// most 64 KiB. How many logs the flattened index covers; 0: none was made, which costs readers time.
+    /// Close a file by all members of a group, each its own, and flatten the index if each member's index log
+    /// has at most 64 KiB. Returns how many logs the flattened index covers. 0: none was made, so readers
+    /// need longer.
     ///
     /// # Errors
-    /// Those of a close, of any member, in all of them; `TimedOut`, `Io`: a member ended, or was silent. What a
-    /// member's own close published stays.
+    /// Those of a close, of any member, in all of them; `TimedOut`, `Io`: a member ended, or was silent. All
+    /// that a member's own close published stays.
     pub async fn close_together<G: Group>(&self, file: ContainerFile<B>, group: &G) -> Result<usize> {
         let (state, writer) = (file.state(), file.writer_id());
         let closed = state.without_merging(file.close()).await;

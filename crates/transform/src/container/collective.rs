@@ -7,9 +7,10 @@
 //!   all    build the index                                                   all-gather of answers
 //! ```
 //!
-//! So N readers of N writers cost N² opens of index logs alone, N together, and one after a flatten. Shares are
-//! neighbours by folder, so that a member looks at few folders. A round carries [`ROUND_BYTES_MAX`], however large
-//! the indexes are: beside the records themselves an open takes a known amount of memory.
+//! N readers of N writers that open alone open N² index logs, together N, and after a flatten one. A member's
+//! share is logs of neighbouring folders, so it opens few folders. A round carries at most
+//! [`ROUND_BYTES_MAX`] bytes, however large the indexes are: beside the records themselves an open takes a
+//! known amount of memory.
 //!
 //! **All succeed, or all fail with the words of the first that failed.**
 
@@ -53,7 +54,8 @@ impl<B: Vfs> Container<B> {
     /// Open a container by all members of a group: all call it for the same container.
     ///
     /// # Errors
-    /// Those of [`Vfs::open`], of any member, in all of them; `TimedOut`, `Io`: a member ended, or was silent.
+    /// Those of [`Vfs::open`], of any member, in all of them; `TimedOut`, `Io`: a member ended, or was
+    /// silent.
     pub async fn open_together<G: Group>(
         &self,
         object: Handle,
@@ -78,8 +80,8 @@ impl<B: Vfs> Container<B> {
         Ok(file)
     }
 
-    /// An open for reading by the group of this process, if it has one. A group that fails costs its members the
-    /// time of one wait: from then on each reads alone.
+    /// An open for reading by the group of this process, if it has one. If the group fails, its members lose
+    /// the time of one wait; from then on each reads alone.
     pub(super) async fn opened_by_group(&self, object: Handle, rights: Rights) -> Option<ContainerFile<B>> {
         let group = self.0.group.borrow().clone();
         let OpenGroup { meeting, says } = group.filter(|_| !rights.contains(Rights::WRITE))?;

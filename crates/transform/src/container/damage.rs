@@ -1,9 +1,9 @@
-//! What is wrong with a container's logs, in words.
+//! The damage of a container's logs, in words.
 //!
 //! A kill in the middle of a write leaves the beginning of a record at the end of an index log, and no byte
 //! of data that belongs to it. A power cut takes bytes that were not synced, and may leave any bytes in their
-//! place. All else is **damage**: bytes that are gone were acknowledged, by `write` where the machine runs
-//! since, by `fsync` where it does not.
+//! place. Every other difference is **damage**: acknowledged bytes are gone. (`write` acknowledges bytes for
+//! as long as the machine runs, `fsync` for longer.)
 //!
 //! ```text
 //!   shorter      than a record of the log, its closed writer, a cut or the name's text says
@@ -191,7 +191,7 @@ fn named_by_cuts(all: &mut [Assessed]) {
     }
 }
 
-/// What the text of a writer's name says was durable.
+/// The lengths that were durable, by the text of a writer's name.
 async fn synced<B: Vfs>(over: &B, object: Handle, id: WriterId) -> Result<Option<(u64, u64)>> {
     let text = async {
         let named = over.lookup(object, &names::writer(id)?).await?;

@@ -7,9 +7,9 @@
 //!   f.ID     "shoalflt" | crc32c u32 of the rest | count, then each: id 16, data u64, index u64, the log's bytes
 //! ```
 //!
-//! **It says nothing by itself**: it names each log that it covers, and how long that was. A log that has
-//! grown since, or is not named, is read; so one that is missing, made twice, stale or damaged costs time
-//! and never a byte. It is written aside and renamed into place.
+//! **It is only a copy**: it names each log that it covers, and the length of that log. A log that has grown
+//! since, or is not named, is read itself. So a flattened index that is missing, made twice, stale or damaged
+//! costs time, and never a byte. It is written aside and renamed into place.
 
 use super::names::{self, Contents, Dropping};
 use super::state::State;

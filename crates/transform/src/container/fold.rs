@@ -2,7 +2,7 @@
 //! read, and begin to write.
 //!
 //! ```text
-//!   d.ID… -> e.ID…    each closed writer is sealed: nobody continues its logs
+//!   d.ID… -> e.ID…    each closed writer is sealed: no process continues its logs
 //!   x.NEW.PROCESS     names the logs that the new one replaces; and its logs are made
 //!   m.NEW…            the new one's dropping: from here on it counts, and those that it names do not
 //!                     a pause, longer than a listing takes; then the old logs are deleted
@@ -37,12 +37,12 @@ use std::time::Duration;
 const MAGIC: &[u8; 8] = b"shoalfld";
 /// Bytes copied at once.
 const COPY_BYTES: u64 = 1 << 20;
-/// From the new log's publication to the deletion of the old ones. A listing that takes longer than half of it
-/// is not believed (see [`load::contents`]).
+/// From the new log's publication to the deletion of the old ones. A listing that takes longer than half of
+/// it is repeated (see [`load::contents`]).
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 const RIGHTS: Rights = Rights::READ.union(Rights::WRITE);
 
-/// What became of a fold.
+/// The result of a fold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Folded {
     /// So many bytes fewer are stored.
@@ -352,7 +352,7 @@ async fn delete<B: Vfs>(over: &B, object: Handle, id: WriterId) -> Result<()> {
         let kind = name.as_bytes().first().copied().unwrap_or(0);
         let mut parts = name.as_bytes().split(|byte| *byte == b'.').skip(1);
         let is_its = parts.next().and_then(|part| std::str::from_utf8(part).ok()).and_then(WriterId::parse);
-        // What was given up is said for ever, and a flattened index is not its own.
+        // Names that report lost bytes stay for ever, and a flattened index is not the writer's own.
         let order = b"cwxedm".iter().position(|known| *known == kind);
         if let Some(order) = order.filter(|_| is_its == Some(id)) {
             found.push((order, name));

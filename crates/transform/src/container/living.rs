@@ -31,7 +31,7 @@ type Host = Option<u32>;
 pub(crate) enum Life {
     Runs,
     Ended,
-    /// It cannot be told here: why.
+    /// It is not known here: the reason.
     Unknown(&'static str),
 }
 
@@ -160,7 +160,7 @@ mod tests {
         let process = Process { pid: child.id(), start, ..own() };
         assert_eq!(process.life(&own()), Life::Runs);
         child.kill().unwrap();
-        // A process that nobody waited for yet has ended too.
+        // A process for which its parent has not waited yet has ended too.
         let ended = (0..200).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             process.life(&own()) == Life::Ended

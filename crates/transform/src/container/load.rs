@@ -19,8 +19,8 @@ const LISTINGS_MAX: usize = 10;
 
 /// The names of a container, without those that were replaced.
 ///
-/// A listing that meets a fold may show neither the old logs nor the new one. The old ones are deleted a pause
-/// after the new one is there, so a listing that took less than that is whole; a slow one is made again.
+/// A listing that meets a fold may show neither the old logs nor the new one. The old ones are deleted a
+/// pause after the new one is there, so a listing that took less time is whole; a slower one is repeated.
 pub(super) async fn contents<B: Vfs>(shared: &Shared<B>, container: Handle) -> Result<Contents> {
     let names = names_of(shared, container).await?;
     contents_of(shared, container, &names).await
@@ -207,7 +207,7 @@ pub(super) struct Read {
     pub(super) index: u64,
     /// Bytes of good records.
     pub(super) end: u64,
-    /// What follows them is not the beginning of a record.
+    /// The bytes after them are not the beginning of a record.
     pub(super) is_broken: bool,
     /// Its machine has not started anew since it was made.
     pub(super) is_own: bool,
@@ -260,7 +260,7 @@ impl Read {
     }
 }
 
-/// Longer than mounts cache names and attributes, unless they were told otherwise.
+/// Longer than mounts cache names and attributes, unless their options say otherwise.
 pub(super) const CACHED_MAX: Duration = Duration::from_secs(1);
 
 /// One writer's logs. `dropping`: if it is closed.

@@ -139,14 +139,14 @@ pub(super) struct Contents {
     cut_by: BTreeSet<(WriterId, u64)>,
     /// Writers whose logs were folded of others'.
     pub(super) folded: BTreeSet<WriterId>,
-    /// What those replace, and the names of the files that say so.
+    /// The logs that those replace, and the names of the files that list them.
     pub(super) replaced: BTreeMap<WriterId, Replaced>,
     pub(super) lists: BTreeSet<(WriterId, Name)>,
     /// Writers that were replaced, and have names still: they do not count.
     pub(super) left_out: BTreeSet<WriterId>,
     /// Flattened indexes, by the writer that made them.
     pub(super) flat: Vec<WriterId>,
-    /// What was given up.
+    /// The bytes that were given up.
     pub(super) lost: Vec<Lost>,
 }
 

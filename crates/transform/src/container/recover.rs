@@ -18,7 +18,7 @@ use shoal_proto::{Handle, Kind, Rights, Status};
 use shoal_vfs::{Error, Listing, Result, Vfs, VfsFile};
 use std::time::Duration;
 
-/// What the operator allows.
+/// The permissions that the operator gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Allowed {
     /// Give up what is lost or not proven.
@@ -27,7 +27,7 @@ pub struct Allowed {
     pub ended: bool,
 }
 
-/// What was put in order.
+/// The repairs that were made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Recovered {
     /// Writers that had ended without closing, and are closed.
@@ -36,7 +36,7 @@ pub struct Recovered {
     pub deleted: u64,
     /// Those that were left, as their process runs or may run.
     pub kept: u64,
-    /// What was given up, in words.
+    /// The losses, in words.
     pub lost: Vec<String>,
     /// Files that had no name on any of several backends, and have one in the root now.
     pub named: u64,
@@ -45,8 +45,8 @@ pub struct Recovered {
 /// Close the writers of a container that were killed.
 ///
 /// # Errors
-/// `Busy`: a writer runs, or may run and `ended` is not said. `Io`: it would give up bytes, and `lossy` is not
-/// said. `Invalid`: it is no container; errors of the file system below.
+/// `Busy`: a writer runs, or may run and `ended` is not set. `Io`: it would give up bytes, and `lossy` is not
+/// set. `Invalid`: it is no container; errors of the file system below.
 pub async fn recover<B: Vfs>(
     container: &Container<B>,
     object: Handle,
@@ -106,7 +106,7 @@ fn has_ended(assessed: &Assessed, here: Option<&Process>, allowed: Allowed) -> R
     Err(Error::new(Status::Busy, "recover").because(words))
 }
 
-/// What closing a writer would give up.
+/// The losses that closing a writer would accept.
 fn losses(assessed: &Assessed) -> Vec<String> {
     let mut lost = assessed.damage.clone();
     let id = assessed.read.facts.id;

@@ -134,8 +134,8 @@ impl<B: Vfs> Shared<B> {
         .await;
     }
 
-    /// Remove what is half made; in the background and again where this process has no descriptors left, which
-    /// may be why it was not made. `words`: what stays if that fails.
+    /// Remove an object that is half made. If this process has no descriptors left (which may be why it was
+    /// not made), try again in the background. `words`: the object that stays if that fails.
     pub(super) async fn clean(
         self: &Rc<Self>,
         words: &'static str,

@@ -55,8 +55,8 @@ impl ContainerSettings {
         Ok(settings)
     }
 
-    /// The design, and the group of this process. A group that a user named, and not the launcher alone, reads in
-    /// parallel where no design is named.
+    /// The design, and the group of this process. If no design is named, a group that the user named (and not
+    /// the launcher alone) reads in parallel.
     pub fn design(&self, group: Option<&Named>) -> (IndexDesign, Option<Meeting>) {
         let index = match (self.index, group) {
             (None, Some(named)) if named.is_users => IndexDesign::Parallel,

@@ -141,8 +141,9 @@ impl<B: Vfs> State<B> {
         (self.begun.get(), self.reads.get())
     }
 
-    /// Use the logs that the members of a group read together, unless this process wrote or read them meanwhile:
-    /// what it writes, or has shown, it sees from then on, so it reads them itself then. `seen`: as of before.
+    /// Use the logs that the members of a group read together. If this process wrote or read them meanwhile
+    /// (`seen`: its counts before), it reads them itself: it must continue to see all that it wrote or
+    /// returned.
     pub(super) async fn refresh_with(
         &self,
         contents: Contents,
@@ -163,7 +164,7 @@ impl<B: Vfs> State<B> {
         self.clock.found(index.newest());
         self.index.replace(index);
         self.reserved.set(0);
-        // What is written from now on is newer than all that was found.
+        // Bytes written from now on are newer than all that was found.
         self.writers.borrow().iter().for_each(|writer| writer.end_entry());
         if self.flattened.get() == 0 && !contents.flat.is_empty() {
             self.flattened.set(contents.writers.len());

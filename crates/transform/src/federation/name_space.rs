@@ -1,4 +1,4 @@
-//! Names: [`Vfs`] over the backends.
+//! Operations on names and attributes: [`Vfs`] over the backends.
 
 use super::handles::{Object, Shape};
 use super::{Federated, FederatedFile, FederatedListing};

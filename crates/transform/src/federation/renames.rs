@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Metalinks are durable before the entry goes for which they are made, and an exchange is so before one of
-//! the two is removed: a power cut leaves one of the two states, whichever backends it cuts.
+//! the two is removed: a power cut of any of the backends leaves one of the two states.
 //!
 //! A process that is killed between the steps leaves both names as they were, and small files that lead
 //! nowhere. After each step the moved object is looked at: another process may have put a different one

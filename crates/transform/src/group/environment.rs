@@ -1,15 +1,16 @@
-//! How a process learns its group: from variables of the environment.
+//! A process reads its group from environment variables.
 //!
 //! ```text
-//!   SHOAL_GROUP_RANK, SHOAL_GROUP_SIZE     its number, and how many there are
+//!   SHOAL_GROUP_RANK, SHOAL_GROUP_SIZE     its number, and the number of members
 //!   SHOAL_GROUP_JOB                        the job's name          without it: the launcher's, or `job`
 //!   SHOAL_GROUP_LISTEN                     where member 0 listens  tcp:127.0.0.1:0, or a port of its host
-//!   SHOAL_GROUP_SECONDS                    patience of each wait   10
+//!   SHOAL_GROUP_SECONDS                    limit of each wait      10
 //! ```
 //!
-//! Without rank and size they are the launcher's: `PMI_RANK`, `PMI_SIZE` (MPICH, Intel MPI), `OMPI_COMM_WORLD_RANK`,
-//! `OMPI_COMM_WORLD_SIZE` (Open MPI), `SLURM_PROCID`, `SLURM_NTASKS` (srun). A launcher that says so of one machine
-//! has its members meet at the loopback.
+//! Without `SHOAL_GROUP_RANK` and `SHOAL_GROUP_SIZE` the launcher's variables are used: `PMI_RANK`,
+//! `PMI_SIZE` (MPICH, Intel MPI), `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` (Open MPI), `SLURM_PROCID`,
+//! `SLURM_NTASKS` (srun). If the launcher says that all members are on one machine, member 0 listens at the
+//! loopback address; else at a port of its host.
 
 use super::Meeting;
 use shoal_env::Address;

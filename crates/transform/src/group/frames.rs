@@ -4,8 +4,8 @@
 //!   kind u8 | len u64 | crc32c u32 of the bytes | bytes        kind 0: bytes; 1: the call failed, with words
 //! ```
 //!
-//! The reader states how many bytes it takes, so a connection of an unknown program costs a known amount. A message
-//! that was sent in part leaves no place for another one: its link sends no more.
+//! The reader states how many bytes it takes, so a connection of an unknown program costs a known amount.
+//! After a message that was sent in part the other side could not find the next one: that link sends no more.
 
 use super::payload;
 use bytes::{Bytes, BytesMut};
@@ -106,8 +106,8 @@ impl MemberLink {
         Ok(())
     }
 
-    /// Send a failure, and wait until the other member has closed: bytes that are not read would take the failure
-    /// away from it.
+    /// Send a failure, and wait until the other member has closed: if this side closed with unread bytes, the
+    /// other member might not receive the failure.
     pub(super) async fn farewell(&mut self, failure: &Said) {
         let sent = async {
             self.send(failure).await?;

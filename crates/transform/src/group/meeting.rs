@@ -16,9 +16,9 @@
 //! of it, in constant time. Messages after that are neither encrypted nor signed: a network that forges
 //! packets is not kept out.
 //!
-//! A file that a killed job left is replaced by member 0, and members that connect in vain read it again. Of a
-//! member that comes twice, the last connection counts: the first may be dead; and one that is dead when all have
-//! come is waited for again. **Each wait has a deadline.**
+//! Member 0 replaces a file that a killed job left; members that connect in vain read the file again. If a
+//! member connects twice, its last connection counts, because the first may be dead. If a connection is dead
+//! when all have come, its member is waited for again. **Each wait has a deadline.**
 
 use super::frames::{MemberLink, Said};
 use super::payload;
@@ -316,7 +316,7 @@ async fn take_all(
     }
 }
 
-/// Hear a new connection out, within a deadline. `None`: it is no member's.
+/// The handshake of a new connection, within a deadline. `None`: it is no member's.
 async fn greet(env: &Env, meeting: &Meeting, secret: &SecretKey, stream: Stream) -> Option<MemberLink> {
     let mut link = MemberLink::new(0, stream);
     let until = env.now() + HELLO_MAX;
@@ -413,8 +413,8 @@ async fn try_to_join<V: Vfs>(
     }
 }
 
-/// Wait until all have come, as long as member 0 does, which may have begun later. The outer error: it is gone,
-/// and another one may come.
+/// Wait until all have come, as long as member 0 waits; it may have begun later. The outer error: member 0 is
+/// gone, and another one may come.
 async fn welcomed(env: &Env, meeting: &Meeting, link: &mut MemberLink) -> Result<Result<()>> {
     let until = env.now() + meeting.patience + FAREWELL_MAX;
     let failed = |error: io::Error| of_socket("member 0 ended before all had come", &error);

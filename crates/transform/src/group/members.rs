@@ -1,8 +1,8 @@
 //! Members that met: each call goes over member 0.
 //!
-//! **Each wait has a deadline**, and member 0 reports each failure to all others, so all know within two deadlines
-//! that the call has failed, and why: member 0 waits for one deadline, and the others for two, as it may still wait
-//! for a silent one and name it.
+//! **Each wait has a deadline**, and member 0 reports each failure to all others. Member 0 waits for one
+//! deadline. The others wait for two, because member 0 may still wait for a silent member before it names it.
+//! So all members know within two deadlines that a call has failed, and why.
 
 use super::Group;
 use super::frames::{MESSAGE_BYTES_MAX, MemberLink, Said, check_len};
@@ -22,8 +22,8 @@ pub struct Members {
     rank: usize,
     size: usize,
     patience: Duration,
-    /// Of member 0: to all others, by rank; of the others: to it. Gone while a call is under way, and after one
-    /// that failed.
+    /// Of member 0: links to all others, by rank; of the others: to member 0. `None` while a call is under
+    /// way, and after one that failed.
     links: RefCell<Option<Vec<MemberLink>>>,
 }
 

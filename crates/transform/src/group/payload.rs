@@ -83,8 +83,8 @@ fn decode(rank: usize, size: usize, bytes: &Bytes) -> Result<Bytes> {
     }
 }
 
-/// The bytes of all members; or the first one's failure (the inner error), at all of them. The outer error: the
-/// group itself failed.
+/// The bytes of all members; or the failure of the first that failed (the inner error), at all of them. The
+/// outer error: the group itself failed.
 pub(crate) async fn share<G: Group>(group: &G, own: Result<Bytes>) -> Result<Result<Vec<Bytes>>> {
     let all = group.all_gather(encode(&own)).await?;
     if all.len() != group.size() {

@@ -28,7 +28,7 @@ pub enum IndexError {
     Damaged {
         /// Whose log.
         id: WriterId,
-        /// What is wrong.
+        /// The error.
         words: &'static str,
     },
     /// There is more than can be kept.

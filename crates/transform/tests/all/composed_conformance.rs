@@ -1,4 +1,4 @@
-//! Composed directories pass the suite that all file systems pass: over a directory, and over a simulated one.
+//! Composed directories pass the suite of all file systems: over a directory, and over a simulated one.
 
 use shoal_env::sim::{Config, World};
 use shoal_env::{Env, real};

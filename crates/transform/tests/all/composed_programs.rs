@@ -187,8 +187,8 @@ fn processes_that_take_turns_see_one_tree_as_a_plain_directory_has_it() {
     }
 }
 
-/// What a run was promised: the tree after the last change that returned, after the one that was under way,
-/// and at the last sync.
+/// The promises to a run: the tree after the last change that returned, after the one that was under way, and
+/// at the last sync.
 #[derive(Default)]
 struct Promised {
     acknowledged: Tree,

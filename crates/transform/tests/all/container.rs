@@ -288,7 +288,7 @@ fn a_truncation_cuts_what_it_found_and_no_byte_that_another_writes_later() {
         let second = two.open(there, BOTH).await.unwrap();
         second.write(100, Bytes::from_static(&[2; 100])).await.unwrap();
         two.truncate(there, 0, false).await.unwrap();
-        // The first process has not heard of it, and its clock may be late.
+        // The first process does not know of it, and its clock may be late.
         first.write(50, Bytes::from_static(&[3; 10])).await.unwrap();
         first.close().await.unwrap();
         second.close().await.unwrap();

@@ -1,7 +1,8 @@
 //! Groups: threads and processes that meet in a container, and open it together.
 //!
-//! A *member* is one function, [`member`], of a role: a thread runs it with streams of this process, and a process
-//! (this program anew, for the test [`a_member_of_a_group_of_processes`]) with sockets. So both pass one suite.
+//! A *member* is one function, [`member`], of a role. A thread runs it with streams of this process; a
+//! process (this program anew, for the test [`a_member_of_a_group_of_processes`]) runs it with sockets. Both
+//! pass one suite.
 
 mod calls;
 mod closes;

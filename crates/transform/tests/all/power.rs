@@ -16,8 +16,8 @@ const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const SIZE: u64 = 400;
 
-/// What the file is to hold: bytes as they were last written, and as they were last synced; a byte that was
-/// written after the sync may be either.
+/// The bytes that the file must hold: as they were last written, and as they were last synced; a byte that
+/// was written after the sync may be either.
 #[derive(Clone, Default)]
 struct Model {
     now: Vec<u8>,
@@ -208,7 +208,7 @@ fn a_fold_that_is_killed_or_loses_its_power_changes_no_byte() {
             tools::facts(&vfs, object).await.unwrap().writers.len() == 1
         });
         folded += u64::from(is_folded);
-        // What a power cut took of droppings is put in order, and the fold is done again.
+        // Droppings that a power cut took are repaired, and the fold is done again.
         world.complete(process, async |env: Env| {
             let vfs = mount(&env).await;
             let object = vfs.lookup(Handle::ROOT, &name()).await.unwrap().handle;

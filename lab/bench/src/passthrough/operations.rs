@@ -1,4 +1,5 @@
-//! The effect of each request on the source. The kernel's words and answers are [`super::protocol`]'s.
+//! Carries out each FUSE request on the source directory. [`super::protocol`] receives the requests and sends
+//! the answers.
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Workers as threads of this process, in step by one barrier.
+//! Workers as threads of this process. A barrier keeps them in the same phase.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;

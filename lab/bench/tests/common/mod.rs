@@ -1,4 +1,4 @@
-//! A target that looks: it forwards every call to a directory and, where a phase first does something, checks
+//! A target for tests: it forwards every call to a directory. Before the first call of each kind it records
 //! the disk's contents at that moment.
 
 use std::collections::BTreeMap;

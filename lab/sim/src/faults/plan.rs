@@ -1,11 +1,12 @@
-//! The acts of each fault, their targets and times: planned before the run as events of the world, reported
-//! before they are done.
+//! The actions, targets and times of all faults of a run, drawn before the run and entered as events of the
+//! simulated world.
 //!
 //! ```text
 //!   a fault:  moment ──▶ tell the checks ──▶ do it ── lasts ──▶ undo it (start the server, heal the way, free the disk)
 //! ```
-//! **Invariant: possible losses are reported to the checks before they can happen.** Otherwise the judgement
-//! of a run would be too strict; with reports of more than was done it would be too lax.
+//! **Invariant: a fault reports possible losses to the checks before they can happen** ([`Told`]). Without a
+//! report the checks would take a permitted loss for a broken promise; a report of more than can be lost
+//! would hide broken promises.
 
 use super::{Fault, Faults, Operators};
 use crate::cluster::{Cluster, Server};

@@ -1,9 +1,9 @@
-//! A file that its client holds open and another client removes, or replaces: it can be used by its holder
-//! all the same, and is gone for everybody with the holder's last close.
+//! A file that one client holds open and another client removes or replaces: its holder can still use it, and
+//! it is gone for all with the holder's last close.
 //!
-//! The holder *offers* the name: it has no owner until another client takes the offer and changes the name,
-//! or the holder takes the offer back. So one client alone changes a name at any time, as the ledger requires
-//! it.
+//! The holder *offers* the name. The name then has no owner until another client takes the offer and changes
+//! it, or the holder takes the offer back. So at any time only one client changes a name, as the ledger
+//! requires.
 
 use super::{End, Worker};
 use crate::ledger::{NOBODY, Object, ObjectId, Slot};

@@ -1,4 +1,4 @@
-//! By path: several components in one message, and through symbolic links.
+//! Operations by path. One message carries several components; the path may lead through symbolic links.
 
 use super::{End, Worker};
 use crate::ledger::Slot;

@@ -1,9 +1,9 @@
-//! How much a connection may hold for its long reads.
+//! The bytes that a connection may hold for its long reads.
 //!
 //! A piece is read only when its connection holds less than its credit: bytes that wait to be written, and
-//! pieces that are being read. **So a client that reads nothing costs a bounded amount, and nothing of it is
-//! another client's wait.** All connections share one budget: each may take a part of what the others left,
-//! and always one piece, so that none of them can keep a further one from going on.
+//! pieces that are being read. **So a client that reads nothing costs a bounded amount, and delays no other
+//! client.** All connections share one budget: each may take a part of the remaining budget, and always one
+//! piece, so none of them can stop a further one.
 
 use super::Line;
 use shoal_env::local::{Permit, Semaphore};

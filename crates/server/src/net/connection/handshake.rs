@@ -1,18 +1,23 @@
-//! The handshake: both sides identify themselves before anything else (design §8).
+//! The handshake: both sides identify themselves before anything else.
 //!
 //! ```text
 //!   client                                     server
 //!   Hello(versions, fs, nonce)      ─────▶     version? file system?    (its tag: the mount key's id)
-//!              ◀─────   Challenge(version, nonce, id, proof that the server has the key)
+//!              ◀─────   Challenge(version, nonce, store, map epoch, proofs by the mount and the servers' key)
 //!   Attach(proof, collection, client, session) ─────▶  key? collection? session: old connection discarded
 //!              ◀─────   Attached(session, slots, lease, credit)
 //! ```
-//! Each proof is a keyed hash over all that both sides said, so none can be replayed, reflected or given to
-//! other words. **A client proves itself by the mount key or the admin key, a server by the servers' key**: a
-//! client cannot say that it is a server, and only one that proved the admin key may manage. A client that
-//! proved a mount key which is unknown or revoked learns that in words, others do not. Until it has
-//! attached, a connection may send small frames only, for a bounded time. A refusal gives the error and the
-//! remedy.
+//! Each proof is a keyed hash over all that both sides said, so no proof can be replayed, reflected or used
+//! for other words. **A client proves itself by a mount key or the admin key, a server by the servers' key**:
+//! a client cannot pass for a server. A server proves itself to a client by the client's mount key, and to a
+//! server by the servers' key.
+//!
+//! The admin key gives the right to manage; if the file system has no admin key, its first mount key gives
+//! it. A client that proves a key which is unknown here or revoked is refused with words that say so; a
+//! client that proves no key gets a general refusal. Until it has attached, a connection may send small
+//! frames only, for a bounded time. A refusal gives the error and the remedy.
+//!
+//! The keys: decisions 0025 and 0028 (`docs/decisions`).
 
 use super::{Frames, Line, flush};
 use crate::counters::add;

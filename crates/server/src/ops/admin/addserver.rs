@@ -1,7 +1,8 @@
-//! addserver: one more server for a running file system.
+//! addserver: add a server to a running file system.
 //!
-//! Server 0 alone gives ids. The new map is a row, durable with the reply; then it is pushed to all servers,
-//! and clients see from the epoch in any reply that they should fetch it.
+//! Only server 0 assigns server ids. It stores the new map as a row, durable before the reply leaves (as the
+//! sync mode says), and sends the map to all servers. Every reply carries the map's epoch; a client that sees
+//! a newer epoch fetches the map.
 
 use crate::meta::keys;
 use crate::ops::{OpFacts, handler};

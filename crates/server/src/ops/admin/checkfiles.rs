@@ -1,7 +1,8 @@
-//! checkfiles: which streams have lost the file that holds their bytes, for fsck.
+//! checkfiles: report the streams whose file is missing, for fsck.
 //!
-//! Rows say where a stream's bytes are. They do not show that a disk was given up, or that an operator
-//! removed a file: reads of such a stream fail. Each file is opened, and nothing is read.
+//! A row says where the bytes of a stream are. It does not show that the file is gone, because a disk was
+//! given up or an operator removed the file: then reads of the stream fail. The operation opens each file and
+//! reads nothing.
 
 use crate::data::status_of;
 use crate::ops::{OpFacts, direct};
@@ -17,7 +18,7 @@ pub const FACTS: OpFacts =
 /// Files that are looked for at once.
 const AT_ONCE: usize = 16;
 
-/// Those of the streams whose file is not there. A stream that is not there either is none of them.
+/// Those of the streams whose file is missing. A handle without a stream is not among them.
 ///
 /// # Errors
 /// As the store answers.

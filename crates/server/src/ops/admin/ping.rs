@@ -1,4 +1,4 @@
-//! ping: nothing; measures the way, and keeps a session's lease.
+//! ping: do nothing. The reply shows the time of a round trip, and the request keeps the session's lease.
 
 use crate::ops::{OpFacts, handler};
 use crate::request::ctx::Stopped;

@@ -1,12 +1,12 @@
 //! fsync: make a stream, its size and all metadata before it durable.
 //!
-//! The client syncs each datafile that it knows of. Of a metafile it says which generation it knows: where
-//! another client has laid the file out since, the answer is `StaleLayout`, and the client learns of the
-//! other datafiles.
+//! The client syncs each datafile that it knows. For a metafile it sends the generation that it knows: if
+//! another client has laid the file out since, the reply is `StaleLayout`, and the client fetches the layout
+//! with the other datafiles.
 //!
-//! **A metafile that is gone cannot be synced**: the bytes that were written to it went with it, and the
-//! answer says so (`Stale`). A datafile of a file that is there is gone only if its server lost it: the
-//! reply's loss id says that, once to each open file.
+//! **The fsync of a removed metafile fails** (`Stale`): the bytes that were written to it are gone with it. A
+//! datafile of an existing file is gone only if its server lost it: the reply's loss id shows that, once to
+//! each open file.
 
 use crate::data::{Bulk, Work};
 use crate::ops::{OpFacts, handler};

@@ -1,11 +1,12 @@
 //! unstuff: lay a file out over its datafiles.
 //!
-//! They lie ready in the pools ([`crate::data::pools`]), so it is one local transaction. With the switch
-//! `precreate` off they are created by it, on all their servers.
+//! The pools hold these datafiles ready ([`crate::data::pools`]), so it is one local transaction. With the
+//! switch `precreate` off the transaction creates them, on all their servers.
 //!
 //! The metafile's own stream becomes datafile 0 with its contents, so nothing is copied. The generation
-//! advances: a client that still takes the file for stuffed learns of it with the next data request.
-//! Idempotent: a laid-out file's layout is the answer. Source: PVFS small files, section III-B; design §4.5.
+//! advances: a client that still takes the file for stuffed is refused at its next data request, and fetches
+//! the layout. Idempotent: for a laid-out file the reply is its layout. Source: PVFS small files, section
+//! III-B.
 
 use crate::data::pools;
 use crate::ops::make;

@@ -1,8 +1,8 @@
 //! fence: a file over several servers begins a generation, because an exclusive lock of it was lost.
 //!
-//! A write that was sent under the lock states the generation before, and is refused from then on on every
-//! server, also where the session that sent it goes on. It counts as a write at this moment, as a truncation
-//! does: what the streams say of their newest write belongs to the generation before.
+//! A write that was sent under the lock states the generation before. From then on every server refuses it,
+//! even if the session that sent it continues. The fence counts as a write at this moment, as a truncation
+//! does: the streams' times of their newest write belong to the generation before.
 
 use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};

@@ -1,9 +1,9 @@
-//! create: a regular file, made and opened in one.
+//! create: make and open a regular file in one operation.
 //!
-//! As `open(O_CREAT)`: without `exclusive` a name that exists is opened; a symbolic link is answered as it
-//! is, for the client to follow. Where the object is on another server the answer says where, and the client
-//! opens it there: only its own server can know that it is open. The paper's augmented create (metafile,
-//! stuffed first strip and entry at once) is the way of every create here.
+//! As `open(O_CREAT)`: without `exclusive` an existing name is opened. For a symbolic link the reply has the
+//! link itself, and the client follows it. If the object is on another server, the reply names it and the
+//! client opens it there: only its own server can know that it is open. Every create here is the paper's
+//! augmented create (metafile, stuffed first strip and entry at once).
 
 use super::open;
 use crate::meta::inode::made_in;

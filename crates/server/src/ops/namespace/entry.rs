@@ -1,5 +1,6 @@
-//! entry: one entry of a directory: a fact for a peer's plan. Of a split directory the server that holds the
-//! name's place is to be asked; another tells which it is.
+//! entry: one entry of a directory, as a fact for a peer's plan. A split directory's entry is requested from
+//! the server of the shard that has the name's place; any other shard's server replies with the list of the
+//! shards.
 
 use crate::ops::{OpFacts, forks, handler};
 use crate::request::ctx::{Ctx, Stopped};

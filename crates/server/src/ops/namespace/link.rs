@@ -1,4 +1,4 @@
-//! link: a further name for a file, link or special file, on whatever server it is.
+//! link: add a name for a file, symbolic link or special file. The object may be on another server.
 
 use crate::ops::make;
 use crate::ops::{OpFacts, handler};

@@ -6,9 +6,9 @@
 //!   to_dir/to_name     ─▶ T    ─▶ S                to_dir/to_name     ─▶ S
 //!   T loses a name, or is removed if it is an empty directory
 //! ```
-//! Up to five servers take part: those of both directories (of split ones, of the shards that hold the
-//! names), of S, of T, and server 0; all servers of its shards where T is a directory that is split. It is
-//! one plan of actions, each of which says what it expects, so facts of other servers may be old.
+//! Up to five servers take part: those of both directories (of split ones, of the shards that have the
+//! names), of S, of T, and server 0; if T is a split directory, also the servers of its shards. The operation
+//! is one plan of actions. Each action states its expectation, so facts of other servers may be old.
 //!
 //! **Invariant: the namespace is a tree.** A directory that gets another parent must not be an ancestor of
 //! it. The plan holds the collection's one rename lock while the handler walks the stored parents up to the

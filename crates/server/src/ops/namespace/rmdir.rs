@@ -1,4 +1,5 @@
-//! rmdir: remove an empty directory. It vanishes: clients that still hold it find it gone.
+//! rmdir: remove an empty directory. Unlike a file, it does not stay for clients that hold it open: their
+//! next request fails with `Stale`.
 
 use crate::ops::facts::Cost;
 use crate::ops::{OpFacts, handler};

@@ -5,9 +5,10 @@
 //!   entry name ─▶ file       entries 0, 1, … ─▶ subfiles            subfile, empty
 //!        removed                  removed with the file                  removed
 //! ```
-//! The file's own server carries it out, because it has the list of the subfiles; of the entry that leads to
-//! the file it asks. A fork that is made meanwhile either is refused with its subfile gone, or has all of the
-//! removal refused: no file is left without some of its subfiles, as it is by single removals (`rm -r`).
+//! The file's own server carries it out, because it has the list of the subfiles. It requests the entry that
+//! leads to the file from the directory's server. If a fork is made meanwhile, either its subfile is gone and
+//! the fork is refused, or the whole removal is refused. So no file loses some of its subfiles, as it can by
+//! single removals (`rm -r`).
 
 use crate::meta::keys;
 use crate::ops::facts::Cost;

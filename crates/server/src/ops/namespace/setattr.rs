@@ -1,12 +1,13 @@
 //! setattr: mode, owner, times.
 //!
-//! An explicit mtime must win over the newest write, and lose to the next one: so it begins a new generation
-//! of the file's streams, which forget when they were written (design §4.5). On a stuffed file that is one
-//! change with its row; on a laid-out one a transaction over its datafiles, whose generations always go
-//! together with the metafile's.
+//! An explicit mtime replaces the time of the newest write, and the next write replaces it. So the operation
+//! begins a new generation of the file's streams, which clears their write times. For a stuffed file the new
+//! generation is part of the batch that changes its row. For a laid-out file it is a transaction over its
+//! datafiles: metafile and datafiles always have the same generation. Any change of a split directory is a
+//! transaction over its shards.
 //!
-//! A single change on this server is deferred: its own answer does not wait for the disk
-//! ([`crate::request::reply_gate`]).
+//! A change of one row on this server is deferred: the reply to the client that made it waits until the
+//! change is written, and not until it is synced ([`crate::request::reply_gate`]).
 
 use crate::meta::inode::attr_of;
 use crate::meta::keys;

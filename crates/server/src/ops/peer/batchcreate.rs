@@ -1,8 +1,8 @@
-//! batchcreate: datafiles made ahead of need, for the pool of the server that asks.
+//! batchcreate: make datafiles ahead of need, for the pool of the server that asks.
 //!
-//! The batch made last for each server is kept, with its number in that server's pool. **The same number
-//! again is the same batch**: a server that did not receive the answer asks again and gets the same batch, so
-//! nothing is lost on the way. It is answered when it is durable, in every sync mode.
+//! For each server the newest batch is kept, with its number in that server's pool. **The same number again
+//! returns the same batch**: a server that did not receive the reply asks again, so no datafile is lost. The
+//! reply leaves when the batch is durable, in every sync mode.
 
 use crate::counters::add;
 use crate::data::precreated::BLOCK;

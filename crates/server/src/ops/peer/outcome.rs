@@ -9,8 +9,11 @@ use std::rc::Rc;
 /// Its facts.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Outcome { tx } => run(shard, tx)));
 
-/// The decision, if there is one that is durable. A transaction of a store that was given up is never said to
-/// be aborted.
+/// The decision, if it is durable; `None` while the transaction is being decided. A transaction that this
+/// coordinator does not know was aborted.
+///
+/// This server never answers `Abort` for a transaction of a store that was given up: it does not know whether
+/// other servers have carried it out. The answer is `None` then.
 ///
 /// # Errors
 /// `WrongServer`: another coordinates it.
@@ -19,7 +22,7 @@ pub fn run(shard: &Rc<Shard>, tx: TxId) -> Result<Answer, Status> {
         return Err(Status::WrongServer);
     }
     let decision = shard.book.outcome(tx).filter(|decision| {
-        // Of a store that was given up nothing is known: perhaps others have carried it out.
+        // Another server may have carried it out.
         *decision != Decision::Abort || !stores::is_of_lost_store(&shard.identity(), tx)
     });
     Ok(Answer::Decided { decision })

@@ -1,9 +1,9 @@
-//! split: a directory's entries go to its shards, one on each metadata server. See
+//! split: move a directory's entries to its shards, one on each metadata server. See
 //! [`crate::meta::dir_split`].
 //!
-//! The directory's own server coordinates. From the plan on its inode is locked exclusively, so nothing in it
-//! changes and no request reads it until the decision; the new shards are locked the same way from their
-//! prepare until they are made.
+//! The directory's own server coordinates. From the plan to the decision its inode is locked exclusively, so
+//! nothing in the directory changes and no request reads it. The new shards are locked in the same way from
+//! their prepare until they are made.
 
 use crate::meta::keys;
 use crate::ops::{OpFacts, handler, when};

@@ -1,5 +1,5 @@
-//! yield: another server is short of space. Lingering objects here are removed, the oldest first, because
-//! their data may be there.
+//! yield: another server is short of space. Remove lingering objects here, the oldest first, because their
+//! data may be on that server.
 
 use crate::meta::lingering;
 use crate::ops::{OpFacts, direct};
