@@ -97,8 +97,8 @@ impl OwnLocks {
         self.parked = self.parked.saturating_sub(1);
     }
 
-    /// A call through an open file asks for a lock, until [`OwnLocks::ends`]. The open file counts from now on:
-    /// the close of another one gives nothing back that this call is granted.
+    /// A call through an open file asks for a lock, until [`OwnLocks::ends`]. The open file counts from now
+    /// on: the close of another one gives nothing back that this call is granted.
     pub(crate) fn begins(&mut self, file: Handle, owner: LockOwner, via: u64) {
         self.asked.insert(file.server());
         let owned = self.files.entry(file).or_default().entry(owner).or_default();

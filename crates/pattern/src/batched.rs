@@ -97,8 +97,8 @@ impl Batched {
     /// The knots in one array; `None` if they have no byte.
     ///
     /// # Errors
-    /// [`PatternError::TooLong`], [`PatternError::OutOfRange`]; [`PatternError::TooManyRegions`] where it is no
-    /// list, and has more nodes than a request can carry.
+    /// [`PatternError::TooLong`], [`PatternError::OutOfRange`]; [`PatternError::TooManyRegions`] where it is
+    /// no list, and has more nodes than a request can carry.
     pub fn new(knots: &[Knot]) -> Result<Option<Self>, PatternError> {
         if knots.is_empty() {
             return Ok(None);

@@ -73,11 +73,11 @@
 //!   arrays              HPF, MPI and Vesta's parts of arrays
 //! ```
 //!
-//! The laws, held by property tests against naive expansion (`tests/all/laws.rs`; `tests/all/large.rs` at all sizes
-//! of numbers): each operation equals itself on the expanded list of bytes; a walk of a window equals the
-//! slice; the views over all servers partition the pattern; decoding what was encoded gives the same pattern;
-//! decoding anything else never panics, never overflows and never allocates more than in proportion to the
-//! input. `SHOAL_PATTERN_CASES=200000 cargo test --release -p shoal-pattern` is their long form.
+//! The laws, held by property tests against naive expansion (`tests/all/laws.rs`; `tests/all/large.rs` at all
+//! sizes of numbers): each operation equals itself on the expanded list of bytes; a walk of a window equals
+//! the slice; the views over all servers partition the pattern; decoding what was encoded gives the same
+//! pattern; decoding anything else never panics, never overflows and never allocates more than in proportion
+//! to the input. `SHOAL_PATTERN_CASES=200000 cargo test --release -p shoal-pattern` is their long form.
 
 #![forbid(unsafe_code)]
 

@@ -20,7 +20,8 @@ pub const REQUEST_REGIONS_MAX: usize = 4096;
 pub const BATCH_DEPTH_MAX: usize = 16;
 
 /// Streams of ascending offsets that a walk in order of offsets may merge
-/// ([`Pattern::by_offset`](crate::Pattern::by_offset)): as many as a request's list has regions. 1.3 MiB at most.
+/// ([`Pattern::by_offset`](crate::Pattern::by_offset)): as many as a request's list has regions. 1.3 MiB at
+/// most.
 pub const ORDER_STREAMS_MAX: usize = REQUEST_REGIONS_MAX;
 
 /// Nodes that a [`Compressor`](crate::Compressor) keeps: less than 200 KiB.

@@ -42,8 +42,8 @@ pub enum PatternError {
         /// Levels with more than one repetition.
         levels: usize,
     },
-    /// More regions in a list, or runs in a compressed one, than [`limits::LIST_REGIONS_MAX`]; more nodes in a
-    /// batched tree than [`limits::REQUEST_REGIONS_MAX`].
+    /// More regions in a list, or runs in a compressed one, than [`limits::LIST_REGIONS_MAX`]; more nodes in
+    /// a batched tree than [`limits::REQUEST_REGIONS_MAX`].
     #[error("the pattern has {regions} regions or nodes, above the limit of {limit}")]
     TooManyRegions {
         /// Regions, runs or nodes that are not empty.

@@ -229,7 +229,7 @@ impl<'a> Taking<'a> {
         let wait_ms = u32::try_from(kept.as_millis()).unwrap_or(limits::LOCK_WAIT_MS_MAX);
         let op = Op::Lock { object, owner, range, kind, pid, call: self.number, wait, wait_ms };
         let before = self.basis();
-        // Each has the time of a call of its own, and a signal ends it here alone: the server must hear of it.
+        // Each has the time of a call of its own. A signal ends it here alone: the server is informed then.
         let asking = core.until_unheard(core.world.now() + core.options.timeout, async {
             let o = core.begin("lock", Some(object));
             let told = core.ask(&o, object.server(), vec![op]).await?;

@@ -1,4 +1,5 @@
-//! Servers in the simulated world, asked by hand-made messages ([`raw`]). One program: a build of it is one link.
+//! Servers in the simulated world, asked by hand-made messages ([`raw`]). One program: a build of it is one
+//! link.
 
 mod appends;
 mod bytes;

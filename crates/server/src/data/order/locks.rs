@@ -6,8 +6,8 @@
 //!             Read       with other readers
 //!   claimed   a hindered writer's extent: a visitor that comes later does not enter it
 //! ```
-//! **Invariant: while an extent is locked to be written, no other lock meets it.** Claims are older or younger
-//! by their keys, so that of two claims that meet one goes first. Locks know nothing of disks.
+//! **Invariant: while an extent is locked to be written, no other lock meets it.** Claims are older or
+//! younger by their keys, so that of two claims that meet one goes first. Locks know nothing of disks.
 
 use super::super::extent::Extent;
 use shoal_env::local::{Notify, NotifyWait};
