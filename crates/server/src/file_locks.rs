@@ -20,6 +20,7 @@
 //!
 //! [RFC 8881 §8.4.2]: https://www.rfc-editor.org/rfc/rfc8881#section-8.4.2
 
+pub mod calls;
 pub mod table;
 #[cfg(test)]
 mod tests;
@@ -31,12 +32,13 @@ use crate::net::lease;
 use crate::request::executor::{Asker, run_own};
 use crate::shard::{Shard, apply_own};
 use bytes::Bytes;
+use calls::Calls;
 use shoal_env::Instant;
 use shoal_env::local::{Notify, Semaphore, Sender, oneshot};
 use shoal_proto::{ClientId, Group, Handle, Kind, LockClaim, LockHolder, LockState, Op, Status, limits};
 use shoal_store::{Changes, StoreError, Strength, look, settle};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use table::{LockTable, Outcome, Wanted};
@@ -47,8 +49,6 @@ const BATCH: usize = 256;
 const FENCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two tries.
 const FENCE_PAUSE: Duration = Duration::from_secs(1);
-/// Calls that are remembered as taken back when no request of them is here any more.
-const TAKEN_BACK_MAX: usize = 64;
 /// How often per lease it is looked for clients with locks that are silent.
 const LOOKS_A_LEASE: u32 = 12;
 /// Files of which it is remembered that they have begun a generation since a restart.
@@ -79,10 +79,7 @@ pub struct FileLocks {
     /// One file begins a generation at a time.
     fencing: Semaphore,
     stopping: Cell<bool>,
-    /// Calls with requests here, and whether they were taken back.
-    calls: RefCell<BTreeMap<(ClientId, u64), CallHere>>,
-    /// Calls that were taken back, the last ones: a request of one of them that comes late takes nothing.
-    taken_back: RefCell<VecDeque<(ClientId, u64)>>,
+    calls: Calls,
 }
 
 impl Default for FileLocks {
@@ -98,48 +95,7 @@ impl Default for FileLocks {
             fenced: RefCell::default(),
             fencing: Semaphore::new(1),
             stopping: Cell::default(),
-            calls: RefCell::default(),
-            taken_back: RefCell::default(),
-        }
-    }
-}
-
-/// A call that asks for a lock.
-#[derive(Default)]
-struct CallHere {
-    requests: u32,
-    is_taken_back: bool,
-}
-
-/// A request of a call, until this is dropped.
-struct RequestHere<'a> {
-    locks: &'a FileLocks,
-    call: (ClientId, u64),
-}
-
-impl<'a> RequestHere<'a> {
-    fn begin(locks: &'a FileLocks, wanted: &Wanted) -> RequestHere<'a> {
-        let call = (wanted.by.client, wanted.call);
-        let mut calls = locks.calls.borrow_mut();
-        let here = calls.entry(call).or_default();
-        here.requests += 1;
-        here.is_taken_back |= locks.taken_back.borrow().contains(&call);
-        RequestHere { locks, call }
-    }
-
-    fn is_taken_back(&self) -> bool {
-        self.locks.calls.borrow().get(&self.call).is_some_and(|here| here.is_taken_back)
-    }
-}
-
-impl Drop for RequestHere<'_> {
-    fn drop(&mut self) {
-        let mut calls = self.locks.calls.borrow_mut();
-        if let Some(here) = calls.get_mut(&self.call) {
-            here.requests -= 1;
-            if here.requests == 0 {
-                calls.remove(&self.call);
-            }
+            calls: Calls::default(),
         }
     }
 }
@@ -210,7 +166,7 @@ pub(crate) async fn lock(
     deadline: Instant,
 ) -> Result<LockState, Status> {
     check(shard, &wanted)?;
-    let request = RequestHere::begin(&shard.file_locks, &wanted);
+    let request = shard.file_locks.calls.begin(&wanted);
     if let Err(status) = inode(shard, wanted.file).await {
         // A file that is gone: the place that the call had goes, too.
         let ticket = shard.file_locks.table.borrow().ticket(&wanted);
@@ -289,15 +245,7 @@ pub(crate) fn unwait(shard: &Shard, wanted: &Wanted) -> LockState {
     let parked = shard.file_locks.table.borrow().ticket(wanted);
     let holds = shard.file_locks.change(|table, granted| table.unwait(wanted, granted));
     parked.into_iter().for_each(|ticket| shard.file_locks.wake(ticket));
-    let call = (wanted.by.client, wanted.call);
-    if let Some(here) = shard.file_locks.calls.borrow_mut().get_mut(&call) {
-        here.is_taken_back = true;
-    }
-    let mut taken_back = shard.file_locks.taken_back.borrow_mut();
-    if taken_back.len() >= TAKEN_BACK_MAX {
-        taken_back.pop_front();
-    }
-    taken_back.push_back(call);
+    shard.file_locks.calls.take_back(wanted);
     if holds { LockState::Granted } else { LockState::Refused }
 }
 

@@ -1,7 +1,7 @@
 //! Runs that once broke a promise, and a run with each kind of fault: `shoal sim known` repeats them.
 //!
 //! A seed is kept with the choices that it was found with, so that later draws do not make it another run.
-//! Most of them are such runs no more, since the workload has grown; they are as good as any, and cost little.
+//! Most of them have become other runs all the same, since the workload has grown; they cost little.
 
 use crate::{Fault, Faults, RunConfig};
 use shoal_proto::Switches;

@@ -1,6 +1,7 @@
 //! Random programs of Galley's calls on simulated clusters of 1 to 16 servers, held against a model.
 //!
-//! 100,000 programs: `SHOAL_GALLEY_PROGRAMS=100000 cargo test --profile quick -p shoal-sim --test all galley`.
+//! 100,000 programs:
+//! `SHOAL_GALLEY_PROGRAMS=100000 cargo test --profile quick -p shoal-sim --test all galley`.
 
 #[path = "../../../../crates/shoal/tests/galley_programs/mod.rs"]
 mod galley_programs;
