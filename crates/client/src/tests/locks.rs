@@ -40,7 +40,7 @@ fn lock<'a>(hand: &Hand, file: &'a OpenFile, wait: bool) -> Locking<'a> {
     Box::pin(hand.client.call(7, lock))
 }
 
-/// What is sent now: a tag and an operation each.
+/// The requests that are sent now: a tag and an operation each.
 fn sent(hand: &Hand) -> Vec<(u64, Op)> {
     let requests = hand.take(FIRST).into_iter();
     requests.map(|(tag, request, _)| (tag, request.groups[0].ops[0].clone())).collect()
