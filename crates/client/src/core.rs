@@ -89,6 +89,12 @@ impl Operation {
         Operation { deadline, ..self.with(self.durability) }
     }
 
+    /// The same for a further part of a call of several: with as much time from now on as the call had.
+    pub(crate) fn for_part(&self, now: Instant) -> Operation {
+        let limit = self.deadline.since(self.began);
+        Operation { deadline: self.deadline.max(now + limit), ..self.with(self.durability) }
+    }
+
     /// The same, ending then.
     pub(crate) fn until(self, deadline: Instant) -> Operation {
         Operation { deadline, ..self }

@@ -97,13 +97,10 @@ impl OwnLocks {
         self.parked = self.parked.saturating_sub(1);
     }
 
-    /// A call through an open file asks for a lock, until [`OwnLocks::ends`]. The open file counts from now
-    /// on: the close of another one gives nothing back that this call is granted.
-    pub(crate) fn begins(&mut self, file: Handle, owner: LockOwner, via: u64) {
+    /// A call asks for a lock, until [`OwnLocks::ends`].
+    pub(crate) fn begins(&mut self, file: Handle, owner: LockOwner) {
         self.asked.insert(file.server());
-        let owned = self.files.entry(file).or_default().entry(owner).or_default();
-        owned.asking += 1;
-        owned.via.insert(via);
+        self.files.entry(file).or_default().entry(owner).or_default().asking += 1;
     }
 
     /// It has ended.
@@ -119,6 +116,22 @@ impl OwnLocks {
     pub(crate) fn given_back(&self, file: Handle, owner: LockOwner) -> Option<u32> {
         let owned = self.files.get(&file).and_then(|owners| owners.get(&owner));
         owned.map(|owned| owned.given_back)
+    }
+
+    /// All of a range is given back that the owner is not known to hold; those parts of it.
+    pub(crate) fn gives_back_rest(
+        &mut self,
+        file: Handle,
+        owner: LockOwner,
+        range: LockRange,
+    ) -> Vec<LockRange> {
+        let mut rest = LockRanges::default();
+        rest.set(range, LockKind::Exclusive, 0);
+        if let Some(owned) = self.owned(file, owner) {
+            owned.given_back = owned.given_back.wrapping_add(1);
+            owned.ranges.within(range).for_each(|(held, ..)| rest.clear(held));
+        }
+        rest.iter().map(|(part, ..)| part).collect()
     }
 
     fn owned(&mut self, file: Handle, owner: LockOwner) -> Option<&mut Owned> {
@@ -166,7 +179,14 @@ impl OwnLocks {
                 ended.push(*owner);
             }
         }
-        ended.iter().for_each(|owner| self.forget(file, *owner));
+        for owner in &ended {
+            let Some(owned) = self.owned(file, *owner) else { continue };
+            owned.given_back = owned.given_back.wrapping_add(1);
+            (owned.ranges, owned.is_unsure, owned.is_lost) = (LockRanges::default(), false, false);
+            if owned.asking == 0 {
+                self.forget(file, *owner);
+            }
+        }
         ended
     }
 
@@ -183,18 +203,6 @@ impl OwnLocks {
     pub(crate) fn has(&self, file: Handle, owner: LockOwner) -> bool {
         let owned = self.files.get(&file).and_then(|owners| owners.get(&owner));
         owned.is_some_and(Owned::has_something)
-    }
-
-    /// Whether a call under way asks for a lock of a file for an owner.
-    pub(crate) fn is_asking(&self, file: Handle, owner: LockOwner) -> bool {
-        let owned = self.files.get(&file).and_then(|owners| owners.get(&owner));
-        owned.is_some_and(|owned| owned.asking > 0)
-    }
-
-    /// Whether an owner has any bytes of a file.
-    pub(crate) fn holds(&self, file: Handle, owner: LockOwner) -> bool {
-        let owned = self.files.get(&file).and_then(|owners| owners.get(&owner));
-        owned.is_some_and(|owned| !owned.ranges.is_empty())
     }
 
     /// Whether an owner's locks of a file were lost.

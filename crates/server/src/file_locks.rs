@@ -168,10 +168,9 @@ pub(crate) async fn lock(
     check(shard, &wanted)?;
     let request = shard.file_locks.calls.begin(&wanted);
     if let Err(status) = inode(shard, wanted.file).await {
-        // A file that is gone: the place that the call had goes, too.
-        let ticket = shard.file_locks.table.borrow().ticket(&wanted);
-        if ticket.is_some() {
-            shard.file_locks.change(|table, granted| table.unwait(&wanted, granted));
+        if status == Status::Stale {
+            // The file is gone: the place that the call had goes, too.
+            unwait(shard, &wanted);
         }
         return Err(status);
     }

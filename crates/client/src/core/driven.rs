@@ -160,6 +160,11 @@ impl Core {
         self.with(server, |session| session.is_up().then_some(session.batches))
     }
 
+    /// Batches written to `server` so far: as long as it is the same, nothing was sent.
+    pub(crate) fn written_to(&self, server: ServerId) -> u64 {
+        self.with(server, |session| session.batches)
+    }
+
     /// Nothing more is asked; the drivers end.
     pub(crate) fn close(&self) {
         self.closed.set(true);

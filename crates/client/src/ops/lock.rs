@@ -46,12 +46,7 @@ impl OpenFile {
         }
         let mut taking = Taking::begin(&self.0, *call);
         let ended = taking.run().await;
-        taking.is_known = match &ended {
-            Ok(_) => true,
-            // Silent: it was not sent.
-            Err(error) if error.status == Status::Silent => !taking.has_place,
-            Err(error) => is_refusal(error.status),
-        };
+        taking.is_known = ended.as_ref().err().is_none_or(|error| is_refusal(error.status));
         match ended {
             Ok(Ended::Granted) => {
                 core.cache.borrow_mut().changed(object);
@@ -78,7 +73,7 @@ impl OpenFile {
         if !is_held {
             return Ok(());
         }
-        core.give_back(&o, object, owner, range).await?;
+        Giving { core, object, owner, range, is_answered: false }.run(&o).await?;
         match was_lost {
             true => Err(o.error(Status::NoLocks).because("the lock was lost before")),
             false => Ok(()),
@@ -130,9 +125,36 @@ struct Taking<'a> {
     call: LockCall,
     number: u64,
     via: u64,
-    /// A server has put it into the queue.
-    has_place: bool,
+    /// Batches that were written to the server before it.
+    written_before: u64,
     is_known: bool,
+}
+
+/// A range that is given back. Unless its server answers before this is dropped, it is given back by a
+/// request that no caller waits for.
+struct Giving<'a> {
+    core: &'a Rc<Core>,
+    object: Handle,
+    owner: LockOwner,
+    range: LockRange,
+    is_answered: bool,
+}
+
+impl Giving<'_> {
+    async fn run(mut self, o: &Operation) -> Result<(), Error> {
+        let op = Op::Unlock { object: self.object, owner: self.owner, range: self.range };
+        let told = self.core.ask(o, self.object.server(), vec![op]).await;
+        self.is_answered = told.is_ok();
+        told.map(drop)
+    }
+}
+
+impl Drop for Giving<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.core.post_unlock(self.object, self.owner, self.range);
+        }
+    }
 }
 
 /// A grant is sure only if this is the same after it.
@@ -164,28 +186,25 @@ impl Drop for Parked<'_> {
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
         let (core, object, owner) = (&self.opened.client.core, self.opened.handle, self.call.owner);
-        let mut locks = core.locks.borrow_mut();
-        locks.ends(object, owner);
-        if self.is_known || core.is_closed() {
+        core.locks.borrow_mut().ends(object, owner);
+        let was_sent = core.written_to(object.server()) != self.written_before;
+        if self.is_known || !was_sent || core.is_closed() {
             return;
         }
-        locks.unsure(object, owner, self.via);
-        let has_more = locks.holds(object, owner) || locks.is_asking(object, owner);
-        drop(locks);
+        core.locks.borrow_mut().unsure(object, owner, self.via);
         core.post_lock_op("unwait", self.unwait());
-        if !has_more {
-            core.post_lock_op("unlock", Op::Unlock { object, owner, range: self.call.range });
-        }
+        core.post_unlock(object, owner, self.call.range);
     }
 }
 
 impl<'a> Taking<'a> {
     fn begin(opened: &'a Opened, call: LockCall) -> Taking<'a> {
-        let via = opened.locker();
-        let mut locks = opened.client.core.locks.borrow_mut();
-        locks.begins(opened.handle, call.owner, via);
+        let (core, via) = (&opened.client.core, opened.locker());
+        let mut locks = core.locks.borrow_mut();
+        locks.begins(opened.handle, call.owner);
         let number = locks.next_call();
-        Taking { opened, call, number, via, has_place: false, is_known: false }
+        let written_before = core.written_to(opened.handle.server());
+        Taking { opened, call, number, via, written_before, is_known: false }
     }
 
     fn unwait(&self) -> Op {
@@ -197,7 +216,7 @@ impl<'a> Taking<'a> {
         Error::new(Status::Interrupted, "lock").of(self.opened.handle).because("while it waited for a lock")
     }
 
-    async fn run(&mut self) -> Result<Ended, Error> {
+    async fn run(&self) -> Result<Ended, Error> {
         let core = &self.opened.client.core;
         loop {
             let parked = Parked::begin(core);
@@ -210,7 +229,7 @@ impl<'a> Taking<'a> {
             match state {
                 LockState::Granted => return Ok(Ended::Granted),
                 LockState::Refused => return Ok(Ended::Refused),
-                LockState::Queued => self.has_place = true,
+                LockState::Queued => {}
             }
             if !may_park {
                 core.pause(GLANCE).await;
@@ -228,7 +247,7 @@ impl<'a> Taking<'a> {
         let kept = if may_park { KEPT_MAX.min(core.options.timeout / KEPT_PART) } else { Duration::ZERO };
         let wait_ms = u32::try_from(kept.as_millis()).unwrap_or(limits::LOCK_WAIT_MS_MAX);
         let op = Op::Lock { object, owner, range, kind, pid, call: self.number, wait, wait_ms };
-        let before = self.basis();
+        let (before, asked_at) = (self.basis(), core.world.now());
         // Each has the time of a call of its own. A signal ends it here alone: the server is informed then.
         let asking = core.until_unheard(core.world.now() + core.options.timeout, async {
             let o = core.begin("lock", Some(object));
@@ -247,7 +266,10 @@ impl<'a> Taking<'a> {
                 // Of a session that is over, or given back meanwhile: the same call asks again.
                 Either::Left((Ok(LockState::Granted), _)) => return Ok(Ok(LockState::Queued)),
                 Either::Left((state, _)) => return Ok(Ok(state?)),
-                Either::Right(_) if wait && core.was_interrupted() => {
+                // One that does not wait is answered at once by a server that answers.
+                Either::Right(_)
+                    if (wait || asked_at + QUIET <= core.world.now()) && core.was_interrupted() =>
+                {
                     return self.wait_no_longer(before).await.map(Err);
                 }
                 Either::Right(_) => {}
@@ -330,10 +352,13 @@ impl Opened {
         let (core, object) = (&self.client.core, self.handle);
         let via = self.locker.replace(0);
         let owners = if via == 0 { Vec::new() } else { core.locks.borrow_mut().closed(object, via) };
-        for owner in owners {
+        let giving = |owner| Giving { core, object, owner, range: LockRange::ALL, is_answered: false };
+        // All of them from now on: the caller may wait no longer at any moment.
+        let all: Vec<Giving<'_>> = owners.into_iter().map(giving).collect();
+        for giving in all {
             let o = core.begin("unlock", Some(object));
             // It is given back when its server answers.
-            let _ = core.give_back(&o, object, owner, LockRange::ALL).await;
+            let _ = giving.run(&o).await;
         }
     }
 
@@ -343,22 +368,21 @@ impl Opened {
         let via = self.locker.replace(0);
         let owners = if via == 0 { Vec::new() } else { core.locks.borrow_mut().closed(object, via) };
         for owner in owners.into_iter().filter(|_| !core.is_closed()) {
-            core.post_lock_op("unlock", Op::Unlock { object, owner, range: LockRange::ALL });
+            core.post_unlock(object, owner, LockRange::ALL);
         }
     }
 }
 
 impl Core {
-    async fn give_back(
-        self: &Rc<Core>,
-        o: &Operation,
-        object: Handle,
-        owner: LockOwner,
-        range: LockRange,
-    ) -> Result<(), Error> {
-        let op = Op::Unlock { object, owner, range };
-        let told = self.ask(o, object.server(), vec![op.clone()]).await;
-        told.map(drop).inspect_err(|_| self.post_lock_op("unlock", op))
+    /// Give back what an owner is not known to hold of a range, by requests that no caller waits for.
+    fn post_unlock(&self, object: Handle, owner: LockOwner, range: LockRange) {
+        if self.is_closed() {
+            return;
+        }
+        let rest = self.locks.borrow_mut().gives_back_rest(object, owner, range);
+        for range in rest {
+            self.post_lock_op("unlock", Op::Unlock { object, owner, range });
+        }
     }
 
     /// Files of `server` have lost locks: their pages are to be dropped.

@@ -31,13 +31,34 @@ fn client() -> (Hand, OpenFile, Rc<Cell<bool>>) {
     (hand, file, has_signal)
 }
 
-fn call(wait: bool) -> LockCall {
-    LockCall { owner: LockOwner(3), range: LockRange::ALL, kind: LockKind::Exclusive, pid: 9, wait }
-}
+const FIRST_TEN: LockRange = LockRange { first: 0, last: 9 };
+const NEXT_TEN: LockRange = LockRange { first: 10, last: 19 };
 
 fn lock<'a>(hand: &Hand, file: &'a OpenFile, wait: bool) -> Locking<'a> {
-    let lock: Locking<'a> = Box::pin(async move { file.lock(&call(wait)).await });
+    lock_range(hand, file, LockRange::ALL, wait)
+}
+
+fn lock_range<'a>(hand: &Hand, file: &'a OpenFile, range: LockRange, wait: bool) -> Locking<'a> {
+    let call = LockCall { owner: LockOwner(3), range, kind: LockKind::Exclusive, pid: 9, wait };
+    let lock: Locking<'a> = Box::pin(async move { file.lock(&call).await });
     Box::pin(hand.client.call(7, lock))
+}
+
+/// Have a range locked.
+fn locked(hand: &Hand, file: &OpenFile, range: LockRange) {
+    let mut locking = lock_range(hand, file, range, true);
+    assert!(hand.look(locking.as_mut()).is_pending());
+    answer(hand, only(hand).0, LockState::Granted);
+    assert_eq!(ended(hand, &mut locking), Ok(true));
+}
+
+/// The ranges that are given back now.
+fn given_back(hand: &Hand) -> Vec<LockRange> {
+    let range = |(_, op)| match op {
+        Op::Unlock { range, .. } => Some(range),
+        _ => None,
+    };
+    sent(hand).into_iter().filter_map(range).collect()
 }
 
 /// The requests that are sent now: a tag and an operation each.
@@ -212,4 +233,107 @@ fn a_grant_that_meets_a_return_of_the_same_owner_is_asked_for_again() {
     assert!(hand.look(second.as_mut()).is_pending(), "the server may have taken it with the unlock");
     answer(&hand, only(&hand).0, LockState::Granted);
     assert_eq!(ended(&hand, &mut second), Ok(true));
+}
+
+#[test]
+fn an_unlock_and_a_close_that_are_dropped_give_the_lock_back_all_the_same() {
+    let (hand, file, _) = client();
+    locked(&hand, &file, LockRange::ALL);
+    let mut unlocking = Box::pin(file.unlock(LockOwner(3), LockRange::ALL));
+    assert!(hand.look(unlocking.as_mut()).is_pending());
+    drop(unlocking);
+    assert_eq!(given_back(&hand), [LockRange::ALL]);
+
+    locked(&hand, &file, LockRange::ALL);
+    let mut closing = Box::pin(file.close());
+    assert!(hand.look(closing.as_mut()).is_pending());
+    drop(closing);
+    assert_eq!(given_back(&hand), [LockRange::ALL]);
+}
+
+#[test]
+fn a_late_unlock_takes_nothing_that_the_same_owner_was_granted_meanwhile() {
+    for is_granted_first in [true, false] {
+        let (hand, file, _) = client();
+        locked(&hand, &file, LockRange::ALL);
+        let mut unlocking = Box::pin(file.unlock(LockOwner(3), LockRange::ALL));
+        assert!(hand.look(unlocking.as_mut()).is_pending());
+        assert_eq!(given_back(&hand), [LockRange::ALL]);
+        let mut locking = lock(&hand, &file, true);
+        assert!(hand.look(locking.as_mut()).is_pending());
+        let (asked, _) = only(&hand);
+        if is_granted_first {
+            answer(&hand, asked, LockState::Granted);
+            assert_eq!(ended(&hand, &mut locking), Ok(true));
+        }
+        drop(unlocking);
+        match is_granted_first {
+            true => assert!(given_back(&hand).is_empty(), "it has the lock"),
+            false => {
+                assert_eq!(given_back(&hand), [LockRange::ALL]);
+                answer(&hand, asked, LockState::Granted);
+                assert!(hand.look(locking.as_mut()).is_pending());
+                assert_eq!(kinds(&sent(&hand)), ["lock"], "the server has taken it with the late unlock");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_that_ends_unknown_gives_back_its_own_bytes_and_none_that_the_owner_has() {
+    let (hand, file, _) = client();
+    locked(&hand, &file, FIRST_TEN);
+    let both = LockRange { first: 0, last: 19 };
+    let mut locking = lock_range(&hand, &file, both, true);
+    assert!(hand.look(locking.as_mut()).is_pending());
+    only(&hand);
+    drop(locking);
+    assert_eq!(given_back(&hand), [NEXT_TEN]);
+}
+
+#[test]
+fn a_call_that_does_not_wait_is_interrupted_at_a_server_that_does_not_answer() {
+    let (hand, file, has_signal) = client();
+    let mut locking = lock(&hand, &file, false);
+    assert!(hand.look(locking.as_mut()).is_pending());
+    only(&hand);
+    has_signal.set(true);
+    for _ in 0..9 {
+        hand.advance(GLANCE);
+        assert!(hand.look(locking.as_mut()).is_pending() && sent(&hand).is_empty());
+    }
+    hand.advance(GLANCE);
+    assert!(hand.look(locking.as_mut()).is_pending());
+    assert_eq!(kinds(&sent(&hand)), ["unwait"]);
+    hand.advance(Duration::from_secs(1));
+    assert_eq!(ended(&hand, &mut locking), Err(Status::Interrupted));
+}
+
+#[test]
+fn calls_that_were_never_sent_leave_nothing_to_send() {
+    let (hand, file, _) = client();
+    hand.core.lost(FIRST, "cut");
+    for _ in 0..100 {
+        let mut locking = lock(&hand, &file, true);
+        assert!(hand.look(locking.as_mut()).is_pending());
+    }
+    hand.attach(FIRST);
+    let left = kinds(&sent(&hand)).into_iter().filter(|kind| *kind != "another").count();
+    assert_eq!(left, 0);
+    assert!(!file.has_locks(LockOwner(3)));
+}
+
+#[test]
+fn an_open_file_through_which_a_lock_was_only_refused_keeps_none() {
+    let (hand, file, _) = client();
+    let other = hand.run(hand.client.open(file.handle(), Rights::READ | Rights::WRITE)).unwrap();
+    sent(&hand);
+    locked(&hand, &file, FIRST_TEN);
+    let mut refused = lock_range(&hand, &other, NEXT_TEN, false);
+    assert!(hand.look(refused.as_mut()).is_pending());
+    answer(&hand, only(&hand).0, LockState::Refused);
+    assert_eq!(ended(&hand, &mut refused), Ok(false));
+    let mut closing = Box::pin(file.close());
+    let _ = hand.look(closing.as_mut());
+    assert_eq!(given_back(&hand), [LockRange::ALL]);
 }

@@ -5,7 +5,7 @@ use crate::session::Outgoing;
 use crate::{Error, OpenFile};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::LocalBoxFuture;
-use shoal_pattern::Pattern;
+use shoal_pattern::{Pattern, Region};
 use shoal_proto::message::{GroupReply, Leave, Loss, Piece, Reply, Request};
 use shoal_proto::op::Answer;
 use shoal_proto::{Frame, FrameKind, Handle, Rights, ServerId, Status, StreamFacts, limits};
@@ -213,6 +213,23 @@ fn the_time_limit_counts_from_the_last_piece_that_brings_something_new() {
     hand.advance(limit / 2);
     let error = ended(&hand, reading).unwrap_err();
     assert_eq!(error.status, Status::TimedOut, "{error}");
+}
+
+#[test]
+fn each_part_of_a_long_list_has_the_time_of_a_call() {
+    let hand = Hand::new(cluster());
+    let (file, _) = file(&hand);
+    let regions = (0..10_000).map(|n| Region::new(n * 7919 % (LEN as i64 - 1), 1));
+    let list = Pattern::list(regions.collect()).unwrap();
+    let mut reading: Reading<'_> = Box::pin(file.read_pattern(&list));
+    for part in 0..3 {
+        assert!(hand.look(reading.as_mut()).is_pending(), "part {part}");
+        hand.advance(Duration::from_millis(29_500));
+        assert!(hand.look(reading.as_mut()).is_pending(), "part {part}");
+        assert!(hand.answer_all(FIRST), "part {part} is asked for when the one before has come");
+    }
+    let bytes = ended(&hand, reading).unwrap();
+    assert!(bytes.iter().zip(list.regions()).all(|(found, region)| *found == byte(region.offset as u64)));
 }
 
 /// The reads that are said to be left, of what is to be sent now.

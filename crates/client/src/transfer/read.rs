@@ -145,7 +145,10 @@ impl Opened {
     async fn fetch(&self, plan: &Plan<'_>, window: Window) -> Result<Vec<Fetched>, Error> {
         let mut fetched = Vec::new();
         for window in plan.pattern.requests(window) {
-            let o = &plan.o.renewed(self.client.core.world.now());
+            if !fetched.is_empty() {
+                self.may_use_locks(plan.o).await?;
+            }
+            let o = &plan.o.for_part(self.client.core.world.now());
             fetched.extend(self.fetch_request(&Plan { o, window, ..*plan }).await?);
         }
         Ok(fetched)

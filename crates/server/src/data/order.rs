@@ -213,10 +213,13 @@ impl Order {
     fn sparse(&self, ripe: &mut Ripe, first: (Extent, Wanted)) -> Vec<(Extent, Wanted)> {
         let following = ripe.range((Bound::Excluded(first.0), Bound::Unbounded));
         let is_like = |(extent, wanted): &(&Extent, &Wanted)| {
+            // The step locks all from the first to the last: nothing between is written, or claimed.
+            let span = Extent { len: extent.end().saturating_sub(first.0.from), ..first.0 };
             extent.is_block()
                 && Extent { from: first.0.from, ..**extent } == first.0
                 && wanted.is_sparse()
                 && self.locks.is_free(extent, false, NO_CLAIM)
+                && self.locks.is_free(&span, false, NO_CLAIM)
         };
         let more = following.take_while(is_like).take(STEP_SPARSE_MAX - 1).map(|(extent, _)| *extent);
         let more: Vec<Extent> = more.collect();
@@ -427,6 +430,37 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_step_of_sparse_blocks_ends_before_bytes_that_are_written_or_are_waited_for_to_be() {
+        let order = Rc::new(Order::default());
+        let read = |n| order.wait(block(n), wish(n, false, 8, 1), at(0));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let written = Extent { len: 100, ..block(5) };
+        let mut first = std::pin::pin!(order.locks.lock(written, true));
+        let std::task::Poll::Ready(inside) = first.as_mut().poll(&mut context) else { panic!("it is free") };
+        [1, 3, 9].into_iter().for_each(read);
+        let before = order.take().unwrap();
+        assert_eq!(froms(&before), [1, 3]);
+        let after = order.take().unwrap();
+        assert_eq!(froms(&after), [9]);
+        drop((inside, before, after));
+
+        // Readers at both sides come without end; a writer waits between them.
+        [1, 9].into_iter().for_each(read);
+        let mut under_way = order.take();
+        let mut second = std::pin::pin!(order.locks.lock(written, true));
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        for round in 2..10 {
+            [round, 9 + round].into_iter().filter(|n| *n != 5).for_each(read);
+            let next = order.take();
+            drop(std::mem::replace(&mut under_way, next));
+            if second.as_mut().poll(&mut context).is_ready() {
+                return;
+            }
+        }
+        panic!("the writer waits for ever");
     }
 
     #[test]

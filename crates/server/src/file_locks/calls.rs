@@ -1,8 +1,8 @@
 //! Calls for locks that have a request here, and those that were taken back.
 //!
 //! A request may wait in several places before it asks the table. **A call that was taken back takes nothing
-//! any more**: not by a request that was here then, and not by one that comes late, on a connection that its
-//! client has given up.
+//! any more** by a request that was here then. Nor does one that comes late, on a connection that its client
+//! has given up, if its call is among the last ones that were taken back.
 
 use super::table::Wanted;
 use shoal_proto::ClientId;
@@ -56,6 +56,9 @@ impl Calls {
             of_call.is_taken_back = true;
         }
         let mut taken_back = self.taken_back.borrow_mut();
+        if taken_back.contains(&call) {
+            return;
+        }
         if taken_back.len() >= TAKEN_BACK_MAX {
             taken_back.pop_front();
         }

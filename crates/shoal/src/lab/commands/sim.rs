@@ -301,15 +301,31 @@ fn known(wanted: Option<usize>, as_json: bool) -> Result<bool> {
         out::json(&json!({ "runs": runs.len(), "broken": all }))?;
         return Ok(broken.is_empty());
     }
-    for (_, report) in &broken {
+    for (place, report) in &broken {
         out::line(summary(report))?;
         report.violations.iter().try_for_each(|violation| out::line(format!("  VIOLATION {violation}")))?;
+        let (seed, config) = &runs[*place];
+        out::line(format!("  repeat it:  {}", as_command(*seed, config)))?;
     }
     let took = began.elapsed().as_secs_f64();
     let kept = words::many((runs.len() - broken.len()) as u64, "run");
     let end = if broken.is_empty() { "ok" } else { "FAILED" };
     out::line(format!("sim known: {kept} of {} kept every promise, in {took:.0} s {end}", runs.len()))?;
     Ok(broken.is_empty())
+}
+
+/// The command that repeats a run of choices of its own.
+fn as_command(seed: u64, config: &RunConfig) -> String {
+    let mut command = format!("shoal sim replay --seed {seed} --last 0");
+    let mut option = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            command.push_str(&format!(" --{name} {value}"));
+        }
+    };
+    option("switches", config.switches.map(|switches| switches.to_string()));
+    option("faults", config.faults.as_ref().map(|faults| faults.to_string()));
+    option("forks", config.forks.map(|forks| forks.to_string()));
+    command
 }
 
 fn many(args: &SimSoak) -> Result<bool> {
