@@ -70,8 +70,10 @@ impl Client {
         ClientCounters { messages, ..self.core.counters.borrow().clone() }
     }
 
-    /// Release the orphans still held, and end the connections. The sessions end with their leases.
+    /// Take waits for locks back, release the orphans still held, and end the connections. The sessions end
+    /// with their leases.
     pub async fn close(&self) {
+        self.core.take_waits_back().await;
         let orphans = self.core.held.borrow_mut().take_orphans();
         for object in orphans {
             let o = self.core.begin("release", Some(object));

@@ -14,7 +14,7 @@
 //! restarted does not give it again.
 
 use shoal_env::local::Notify;
-use shoal_proto::{Handle, LockClaim, LockKind, LockOwner, LockRange, LockRanges, ServerId, SessionId};
+use shoal_proto::{Handle, LockClaim, LockKind, LockOwner, LockRange, LockRanges, Op, ServerId, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Requests for locks that servers may keep at once; further ones ask now and then.
@@ -66,6 +66,8 @@ pub(crate) struct OwnLocks {
     /// Servers that were asked for a lock: one that is restarted may wait for this client's claims, also
     /// where it granted none.
     asked: BTreeSet<ServerId>,
+    /// Calls under way that ask for a lock, each with the request that takes it back.
+    under_way: BTreeMap<u64, Op>,
     calls: u64,
     open_files: u64,
     parked: u32,
@@ -98,13 +100,20 @@ impl OwnLocks {
     }
 
     /// A call asks for a lock, until [`OwnLocks::ends`].
-    pub(crate) fn begins(&mut self, file: Handle, owner: LockOwner) {
+    pub(crate) fn begins(&mut self, (number, unwait): (u64, Op), file: Handle, owner: LockOwner) {
         self.asked.insert(file.server());
+        self.under_way.insert(number, unwait);
         self.files.entry(file).or_default().entry(owner).or_default().asking += 1;
     }
 
+    /// The requests that take all calls under way back.
+    pub(crate) fn all_under_way(&self) -> Vec<Op> {
+        self.under_way.values().cloned().collect()
+    }
+
     /// It has ended.
-    pub(crate) fn ends(&mut self, file: Handle, owner: LockOwner) {
+    pub(crate) fn ends(&mut self, number: u64, file: Handle, owner: LockOwner) {
+        self.under_way.remove(&number);
         let Some(owned) = self.owned(file, owner) else { return };
         owned.asking = owned.asking.saturating_sub(1);
         if owned.asking == 0 && !owned.has_something() {

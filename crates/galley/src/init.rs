@@ -37,9 +37,10 @@ pub(crate) struct OpenedFork<V: Vfs> {
     pub file: V::File,
 }
 
-/// Ids, the lowest free one first, as descriptors are.
+/// Ids, each given once: one that is closed stays unknown.
 struct Table<T> {
     used: BTreeMap<u32, T>,
+    next: u32,
     most: usize,
 }
 
@@ -48,8 +49,9 @@ impl<T: Clone> Table<T> {
         if self.used.len() >= self.most {
             return Err(Errno::TooManyOpen);
         }
-        let free = (0..).zip(self.used.keys()).find(|(at, id)| at != *id).map(|(at, _)| at);
-        let id = free.unwrap_or(self.used.len() as u32);
+        // After 2^31 opens the ids end; C knows no larger ones.
+        let id = self.next;
+        self.next = id.checked_add(1).filter(|next| *next <= i32::MAX as u32).ok_or(Errno::TooManyOpen)?;
         self.used.insert(id, value);
         Ok(id)
     }
@@ -70,8 +72,8 @@ impl<V: Vfs> Galley<V> {
         Galley(Rc::new(State {
             env,
             vfs,
-            files: RefCell::new(Table { used: BTreeMap::new(), most: FILES_MAX }),
-            forks: RefCell::new(Table { used: BTreeMap::new(), most: FORKS_MAX }),
+            files: RefCell::new(Table { used: BTreeMap::new(), next: 0, most: FILES_MAX }),
+            forks: RefCell::new(Table { used: BTreeMap::new(), next: 0, most: FORKS_MAX }),
             last: RefCell::default(),
         }))
     }
@@ -160,5 +162,25 @@ impl<V: Vfs> Galley<V> {
             let words = format!("`{}` is no name of a fork", String::from_utf8_lossy(name));
             self.fail(Errno::of(status), words)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_is_closed_is_never_given_again() {
+        let mut table = Table { used: BTreeMap::new(), next: 0, most: 2 };
+        let (first, second) = (table.put('a').unwrap(), table.put('b').unwrap());
+        assert_eq!(table.put('c'), Err(Errno::TooManyOpen));
+        assert_eq!(table.take(first), Ok('a'));
+        let third = table.put('c').unwrap();
+        assert!(third != first && third != second);
+        assert_eq!(table.get(first), Err(Errno::BadFile));
+        assert_eq!(table.take(first), Err(Errno::BadFile));
+        table.next = i32::MAX as u32;
+        table.take(second).unwrap();
+        assert_eq!(table.put('d'), Err(Errno::TooManyOpen), "the ids have ended");
     }
 }

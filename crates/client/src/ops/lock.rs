@@ -12,7 +12,7 @@ use crate::file::Opened;
 use crate::locks::Standing;
 use crate::session::QUIET;
 use crate::{Error, OpenFile};
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use shoal_proto::op::Answer;
 use shoal_proto::{
     Handle, LockClaim, LockHolder, LockOwner, LockRange, LockState, Op, ServerId, SessionId, Status, limits,
@@ -186,7 +186,7 @@ impl Drop for Parked<'_> {
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
         let (core, object, owner) = (&self.opened.client.core, self.opened.handle, self.call.owner);
-        core.locks.borrow_mut().ends(object, owner);
+        core.locks.borrow_mut().ends(self.number, object, owner);
         let was_sent = core.written_to(object.server()) != self.written_before;
         if self.is_known || !was_sent || core.is_closed() {
             return;
@@ -199,12 +199,12 @@ impl Drop for Taking<'_> {
 
 impl<'a> Taking<'a> {
     fn begin(opened: &'a Opened, call: LockCall) -> Taking<'a> {
-        let (core, via) = (&opened.client.core, opened.locker());
-        let mut locks = core.locks.borrow_mut();
-        locks.begins(opened.handle, call.owner);
-        let number = locks.next_call();
-        let written_before = core.written_to(opened.handle.server());
-        Taking { opened, call, number, via, written_before, is_known: false }
+        let (core, via, object) = (&opened.client.core, opened.locker(), opened.handle);
+        let number = core.locks.borrow_mut().next_call();
+        let written_before = core.written_to(object.server());
+        let taking = Taking { opened, call, number, via, written_before, is_known: false };
+        core.locks.borrow_mut().begins((number, taking.unwait()), object, call.owner);
+        taking
     }
 
     fn unwait(&self) -> Op {
@@ -383,6 +383,25 @@ impl Core {
         for range in rest {
             self.post_lock_op("unlock", Op::Unlock { object, owner, range });
         }
+    }
+
+    /// The client ends: calls that wait for locks are taken back, so that none is granted later to nobody.
+    pub(crate) async fn take_waits_back(self: &Rc<Core>) {
+        let all = self.locks.borrow().all_under_way();
+        let taking = all.into_iter().map(async |op: Op| {
+            let Op::Unwait { object, owner, range, .. } = op else { return };
+            let o = self.begin("unwait", Some(object));
+            // Where its server does not answer it goes with the session's lease.
+            let Ok(told) = self.ask(&o, object.server(), vec![op]).await else { return };
+            if let Some(Answer::Locked { state: LockState::Granted }) = told.answers.first() {
+                let rest = self.locks.borrow_mut().gives_back_rest(object, owner, range);
+                let unlock = |range| Op::Unlock { object, owner, range };
+                for op in rest.into_iter().map(unlock) {
+                    drop(self.ask(&o, object.server(), vec![op]).await);
+                }
+            }
+        });
+        join_all(taking).await;
     }
 
     /// Files of `server` have lost locks: their pages are to be dropped.

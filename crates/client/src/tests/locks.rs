@@ -337,3 +337,21 @@ fn an_open_file_through_which_a_lock_was_only_refused_keeps_none() {
     let _ = hand.look(closing.as_mut());
     assert_eq!(given_back(&hand), [LockRange::ALL]);
 }
+
+#[test]
+fn a_client_that_ends_takes_its_waits_back_and_what_was_granted_meanwhile() {
+    for state in [LockState::Refused, LockState::Granted] {
+        let (hand, file, _) = client();
+        let mut locking = lock(&hand, &file, true);
+        assert!(hand.look(locking.as_mut()).is_pending());
+        only(&hand);
+        let mut closing = Box::pin(hand.client.close());
+        assert!(hand.look(closing.as_mut()).is_pending());
+        let (unwait, op) = only(&hand);
+        assert_eq!(kinds(&[(unwait, op)]), ["unwait"]);
+        answer(&hand, unwait, state);
+        let ended = hand.look(closing.as_mut()).is_ready();
+        assert_eq!(ended, state == LockState::Refused);
+        assert_eq!(given_back(&hand).len(), usize::from(!ended));
+    }
+}

@@ -14,7 +14,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use crate::skipped::skipped;
+#[path = "../../../tests/skipped.rs"]
+mod skipped;
+use skipped::skipped;
 
 type Mounted = Container<Federated<Local>>;
 
