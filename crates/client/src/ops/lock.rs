@@ -385,7 +385,7 @@ impl Core {
         }
     }
 
-    /// The client ends: calls that wait for locks are taken back, so that none is granted later to nobody.
+    /// The client ends: calls that wait for locks are taken back, so that none is granted after that.
     pub(crate) async fn take_waits_back(self: &Rc<Core>) {
         let all = self.locks.borrow().all_under_way();
         let taking = all.into_iter().map(async |op: Op| {
