@@ -29,6 +29,8 @@ const KEPT_PART: u32 = 3;
 /// How often a caller that waits is asked whether it was interrupted, and a request is repeated that no
 /// server keeps.
 const GLANCE: Duration = Duration::from_millis(100);
+/// How long a client that ends waits for the servers that are to take its waits back.
+const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(3);
 
 impl OpenFile {
     /// Lock a range of the file; see [`shoal_vfs::VfsFile::lock`]. `false`: another owner has it.
@@ -388,6 +390,7 @@ impl Core {
     /// The client ends: calls that wait for locks are taken back, so that none is granted after that.
     pub(crate) async fn take_waits_back(self: &Rc<Core>) {
         let all = self.locks.borrow().all_under_way();
+        let deadline = self.world.now() + TAKEN_BACK_WITHIN;
         let taking = all.into_iter().map(async |op: Op| {
             let Op::Unwait { object, owner, range, .. } = op else { return };
             let o = self.begin("unwait", Some(object));
@@ -401,7 +404,7 @@ impl Core {
                 }
             }
         });
-        join_all(taking).await;
+        self.until_unheard(deadline, join_all(taking)).await;
     }
 
     /// Files of `server` have lost locks: their pages are to be dropped.
