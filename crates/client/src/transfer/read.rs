@@ -145,10 +145,12 @@ impl Opened {
     async fn fetch(&self, plan: &Plan<'_>, window: Window) -> Result<Vec<Fetched>, Error> {
         let mut fetched = Vec::new();
         for window in plan.pattern.requests(window) {
-            if !fetched.is_empty() {
-                self.may_use_locks(plan.o).await?;
+            if fetched.is_empty() {
+                fetched = self.fetch_request(&Plan { window, ..*plan }).await?;
+                continue;
             }
             let o = &plan.o.for_part(self.client.core.world.now());
+            self.may_use_locks(o).await?;
             fetched.extend(self.fetch_request(&Plan { o, window, ..*plan }).await?);
         }
         Ok(fetched)

@@ -110,10 +110,12 @@ impl Opened {
         let whole = Plan::new(self, o, shape, pattern, Window::all(pattern));
         // A later byte of a list stays: the parts of one that is too long for a request go one after another.
         for window in pattern.requests(whole.window) {
-            let o = &o.for_part(self.client.core.world.now());
-            if window.from > 0 {
-                self.may_use_locks(o).await?;
+            if window.from == 0 {
+                self.write_request(&Plan { window, ..whole }, source, has_pages).await?;
+                continue;
             }
+            let o = &o.for_part(self.client.core.world.now());
+            self.may_use_locks(o).await?;
             self.write_request(&Plan { o, window, ..whole }, source, has_pages).await?;
         }
         self.inode.written_in(shape);
