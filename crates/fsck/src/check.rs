@@ -19,7 +19,7 @@ pub fn check(tables: &Tables) -> BTreeSet<Problem> {
     check_root(tables, &mut found);
     check_entries(tables, &names, &mut found);
     check_shards(tables, &mut found);
-    check_forked(tables, &mut found);
+    check_forked(tables, &names, &mut found);
     check_objects(tables, &names, &mut found);
     check_counts(tables, &names, &mut found);
     check_orphans(tables, &names, &mut found);
@@ -132,7 +132,7 @@ fn check_shards(tables: &Tables, found: &mut BTreeSet<Problem>) {
 }
 
 /// A forked file has all its subfiles, and nothing else.
-fn check_forked(tables: &Tables, found: &mut BTreeSet<Problem>) {
+fn check_forked(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Problem>) {
     let dist = |dir: &Handle| Some(tables.objects.get(dir)?.shard.as_ref()?.attr.template.dist);
     let mut there: BTreeMap<Handle, BTreeSet<u16>> = BTreeMap::new();
     for entry in &tables.entries {
@@ -152,8 +152,9 @@ fn check_forked(tables: &Tables, found: &mut BTreeSet<Problem>) {
     for &file in tables.objects.keys() {
         let Some(Dist::Forked { subfiles }) = dist(&file) else { continue };
         let has = |subfile: &u16| there.get(&file).is_some_and(|there| there.contains(subfile));
-        let missing = (0..subfiles).filter(|subfile| !has(subfile));
-        found.extend(missing.map(|subfile| Problem::SubfileMissing { file, subfile }));
+        for subfile in (0..subfiles).filter(|subfile| !has(subfile)) {
+            found.insert(Problem::SubfileMissing { file, subfile, path: names.path_of(file) });
+        }
     }
 }
 
@@ -559,10 +560,10 @@ mod tests {
         tables.entries.push(strange.clone());
         let found: BTreeSet<Problem> = {
             let mut found = BTreeSet::new();
-            check_forked(&tables, &mut found);
+            check_forked(&tables, &Names::of(&tables), &mut found);
             found
         };
-        let missing = Problem::SubfileMissing { file, subfile: 1 };
+        let missing = Problem::SubfileMissing { file, subfile: 1, path: None };
         assert_eq!(found, BTreeSet::from([missing, Problem::SubfileStrange(strange)]));
     }
 }

@@ -16,6 +16,7 @@ use shoal_proto::{
     Template, Time, TxId,
 };
 use shoal_server::keys::{self, Table};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The facts of the file system that repairs need.
@@ -85,7 +86,7 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Offer {
     /// The steps, in order, and the values that they make up or lose, in words.
-    Mend(Vec<Step>, Option<&'static str>),
+    Mend(Vec<Step>, Option<Cow<'static, str>>),
     /// Another problem's repair comes first.
     Later,
     /// Nothing: either of two states may be right. The text says what the user can do.
@@ -115,7 +116,7 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
         }
         Problem::DirectoryMissing(dir) => {
             let create = Action::ObjectCreate { attr: directory(*dir, site) };
-            Offer::Mend(vec![Step::Act(create)], Some(MADE_ANEW))
+            Offer::Mend(vec![Step::Act(create)], Some(MADE_ANEW.into()))
         }
         Problem::EntryDangling(e) => dangling(e, tables, time),
         Problem::EntryKindWrong(e, kind) => act(Action::EntryPut {
@@ -161,7 +162,7 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
             let create = Action::DatafileCreate { datafile: *datafile, owner: *object, generation };
             Offer::Mend(
                 vec![Step::Act(create)],
-                Some("its bytes are not there: the file has a hole there now"),
+                Some("its bytes are not there: the file has a hole there now".into()),
             )
         }
         Problem::DatafileOfAnother { object, datafile, owner } if lists(*owner, *datafile, tables) => {
@@ -183,7 +184,7 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
         ),
         Problem::StreamMissing { stream } => {
             let create = Action::StreamCreate { stream: *stream, generation: newest(*stream, tables) };
-            Offer::Mend(vec![Step::Act(create)], Some("its bytes are not there: it is empty now"))
+            Offer::Mend(vec![Step::Act(create)], Some("its bytes are not there: it is empty now".into()))
         }
         // With a datafile go its row and its stream; it comes back empty, of the same generation.
         Problem::FileLost { object, stream, .. } if tables.datafiles.contains_key(stream) => {
@@ -191,7 +192,7 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
             let remove = Action::DatafileRemove { datafile: *stream, owner: *object };
             let create = Action::DatafileCreate { datafile: *stream, owner: *object, generation };
             let words = "its bytes are not there: the file has a hole there now";
-            Offer::Mend(vec![Step::Act(remove), Step::Act(create)], Some(words))
+            Offer::Mend(vec![Step::Act(remove), Step::Act(create)], Some(words.into()))
         }
         Problem::FileLost { .. } => Offer::Leave(
             "its first bytes are not there, and reading them fails: bring the file back from a copy, or remove it and write it again",
@@ -222,7 +223,7 @@ pub fn mend(problem: &Problem, tables: &Tables, site: &Site) -> Offer {
             }
             aside(*server, keys::inode(*dir).to_vec())
         }
-        Problem::SubfileMissing { file, subfile } => subfiles::missing(*file, *subfile, tables, site),
+        Problem::SubfileMissing { file, subfile, .. } => subfiles::missing(*file, *subfile, tables, site),
         Problem::SubfileStrange(_) => {
             Offer::Leave("move nothing into it: copy the object elsewhere, and remove the file")
         }
@@ -284,7 +285,7 @@ fn root(tables: &Tables, site: &Site) -> Offer {
     let Owner { uid, gid, .. } = site.owner;
     let attr = Attr { mode: 0o755, uid, gid, parent: Handle::ROOT, ..directory(Handle::ROOT, site) };
     steps.push(Step::Act(Action::ObjectCreate { attr }));
-    Offer::Mend(steps, Some(ROOT_MADE_ANEW))
+    Offer::Mend(steps, Some(ROOT_MADE_ANEW.into()))
 }
 
 fn remove(e: &Entry, time: Time) -> Action {
@@ -315,7 +316,7 @@ fn made_of_shard(dir: Handle, tables: &Tables, site: &Site) -> Offer {
     let attr = Attr { parent: site.lost_and_found, ..shard.attr.clone() };
     let (shard, entries) = (dir.server(), Vec::new().into());
     let create = Action::ShardCreate { shard, attr, entries };
-    Offer::Mend(vec![Step::Act(create)], Some("made again with the attributes that its shards have"))
+    Offer::Mend(vec![Step::Act(create)], Some("made again with the attributes that its shards have".into()))
 }
 
 /// An entry goes to where its place is. If the same name is there, that one is the directory's, and this is
@@ -352,7 +353,7 @@ fn shard_missing(dir: Handle, server: ServerId, tables: &Tables) -> Offer {
     };
     let attr = Attr { parent: Handle::default(), ..home.attr.clone() };
     let create = Action::ShardCreate { shard: server, attr, entries: Vec::new().into() };
-    Offer::Mend(vec![Step::Act(create)], Some("made again with the attributes that its directory has"))
+    Offer::Mend(vec![Step::Act(create)], Some("made again with the attributes that its directory has".into()))
 }
 
 /// Whether a stream without a file was all of one: neither a datafile, nor one of which there are others.
@@ -404,7 +405,7 @@ fn unowned_stream(stream: Handle, tables: &Tables, site: &Site) -> Offer {
         ..directory(stream, site)
     };
     let note = if whole { FILE_MADE_ANEW } else { PART_MADE_ANEW };
-    Offer::Mend(vec![Step::Act(Action::StreamAdopt { attr })], Some(note))
+    Offer::Mend(vec![Step::Act(Action::StreamAdopt { attr })], Some(note.into()))
 }
 
 /// The newest generation among the streams of the file that one belongs to.
@@ -436,7 +437,7 @@ fn keep(object: Handle, kind: Kind, parent: Handle, site: &Site) -> Offer {
         subdirs: 0,
         time: site.now,
     }));
-    Offer::Mend(steps, Some("in /lost+found now"))
+    Offer::Mend(steps, Some("in /lost+found now".into()))
 }
 
 /// A directory made again, for its entries' sake.

@@ -71,8 +71,8 @@ pub enum Problem {
     /// A directory, or a shard of one, counts other links and entries than are there; `changed`: its last
     /// change.
     CountsWrong { dir: Handle, server: ServerId, says: (u32, u32), counted: (u32, u32), changed: Time },
-    /// A forked file without one of its subfiles.
-    SubfileMissing { file: Handle, subfile: u16 },
+    /// A forked file without one of its subfiles; a path that leads to the file.
+    SubfileMissing { file: Handle, subfile: u16, path: Option<String> },
     /// An entry of a forked file that is none of its subfiles.
     SubfileStrange(Entry),
 }
@@ -236,8 +236,9 @@ impl fmt::Display for Problem {
                 "directory {dir} says {} links and {} entries on server {server}, counted are {} and {}",
                 says.0, says.1, counted.0, counted.1
             ),
-            Problem::SubfileMissing { file, subfile } => {
-                write!(f, "forked file {file} has no subfile {subfile}")
+            Problem::SubfileMissing { file, subfile, path } => {
+                let path = path.as_ref().map_or(String::new(), |path| format!(" (`{path}`)"));
+                write!(f, "forked file {file}{path} has no subfile {subfile}")
             }
             Problem::SubfileStrange(e) => {
                 write!(

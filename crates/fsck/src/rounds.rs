@@ -11,6 +11,7 @@ use shoal_client::{Client, ForkedFile};
 use shoal_config::numbers;
 use shoal_env::Env;
 use shoal_proto::{Action, Handle, Name, Owner, ServerId, Status, Time};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub struct Found {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mending {
     /// It was repaired; the text names values that the repair made up or lost.
-    Mended(Option<&'static str>),
+    Mended(Option<Cow<'static, str>>),
     /// Another repair has to come first.
     Later,
     /// Nothing was done; advice for the user.

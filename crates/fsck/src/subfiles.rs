@@ -55,13 +55,14 @@ pub fn missing(file: Handle, number: u16, tables: &Tables, site: &Site) -> Offer
         Some((_, lacks)) if lacks != number => Offer::Later,
         Some((handle, _)) => {
             let put = put(file, name, handle, site.now);
-            Offer::Mend(vec![Step::Act(put)], Some("in its place again: no other subfile is missing"))
+            Offer::Mend(vec![Step::Act(put)], Some("in its place again: no other subfile is missing".into()))
         }
         None => match made_anew(file, (number, name), tables, site) {
-            Some(new) => Offer::Mend(
-                vec![Step::Subfile(new)],
-                Some("it was removed while it was empty: it is made anew"),
-            ),
+            Some(new) => {
+                let words =
+                    format!("it was removed while it was empty: it is made anew on server {}", new.server);
+                Offer::Mend(vec![Step::Subfile(new)], Some(words.into()))
+            }
             None => leave,
         },
     }

@@ -4,7 +4,7 @@
 use super::aside::Aside;
 use super::mend::{Offer, Site, mend};
 use super::report::Report;
-use super::rounds::Checker;
+use super::rounds::{Checker, Mending};
 use super::tables::{Object, Stream, Wrong};
 use super::{Problem, Tables};
 use bytes::Bytes;
@@ -315,7 +315,7 @@ cases! {
         let bytes = Bytes::from_static(b"bytes of a fork");
         client.create_write(subfile, &name("keys"), OWNER, bytes.clone(), None).await.unwrap();
         scene.entry(file, "1", None).await;
-        Planted { says: "has no subfile 1".into(), notes: "in its place again", kept: vec![bytes], ..Planted::default() }
+        Planted { says: "(`/forked`) has no subfile 1".into(), notes: "in its place again", kept: vec![bytes], ..Planted::default() }
     },
     Loop => |scene| {
         let (a, b) = (scene.at("a"), scene.at("b"));
@@ -560,7 +560,8 @@ fn subfiles_that_were_removed_are_made_anew_and_none_that_may_be_lost_with_a_sto
         let bar = ProgressBar::hidden();
         let checker = Checker { env: &env, client: &client, bar: &bar, pauses: &PAUSES };
         let found = checker.find().await.unwrap();
-        let missing = [1, 4].map(|subfile| Problem::SubfileMissing { file, subfile });
+        let missing =
+            [1, 4].map(|subfile| Problem::SubfileMissing { file, subfile, path: Some("/forked".into()) });
         assert_eq!(found.problems, missing.clone().into());
         // A store was given up, or a row is damaged, or a nameless subfile of the file is left, or forks of a
         // directory that is gone: then they may be lost.
@@ -585,6 +586,11 @@ fn subfiles_that_were_removed_are_made_anew_and_none_that_may_be_lost_with_a_sto
         let left = checker.repair(&found, &mut aside, &mut mended).await.unwrap();
         assert!(left.is_empty(), "{left:?} {mended:?}");
         assert!(checker.find().await.unwrap().problems.is_empty());
+        for (problem, before) in missing.iter().zip(&before) {
+            let words = format!("it is made anew on server {}", before.handle.server());
+            let Mending::Mended(Some(note)) = &mended[problem] else { panic!("{mended:?}") };
+            assert!(note.ends_with(&words), "{note}");
+        }
         for (number, before) in [1, 4].into_iter().zip(before) {
             let anew = subfile(number).await;
             assert_eq!((anew.template, anew.parent), (before.template, file));

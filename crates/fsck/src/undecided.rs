@@ -26,7 +26,9 @@ pub fn is_of_lost_store(problem: &Problem, site: &Site) -> bool {
 
 /// How a transaction is ended on one of its participants.
 pub fn end(server: ServerId, tx: TxId, tables: &Tables, site: &Site) -> Offer {
-    let finish = |decision, note| Offer::Mend(vec![Step::Finish { server, tx, decision }], Some(note));
+    let finish = |decision, note: &'static str| {
+        Offer::Mend(vec![Step::Finish { server, tx, decision }], Some(note.into()))
+    };
     if site.is_of_lost_store(tx) {
         if tables.has_damaged_transactions() {
             return Offer::Leave(

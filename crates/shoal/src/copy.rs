@@ -8,6 +8,7 @@ mod xattrs;
 pub use spot::{Spot, owner};
 pub use tree::CopyTree;
 
+use crate::subfiles;
 use anyhow::{Result, anyhow, bail};
 use indicatif::ProgressBar;
 use shoal_env::local::Notify;
@@ -218,7 +219,7 @@ impl Copier {
             Some(there) if there.kind == Kind::Directory => there.handle,
             Some(_) => bail!("{} is not a directory", task.to),
             // While it is filled its owner may write into it, whatever its mode will be.
-            None => task.to.mkdir(self.mode(attr) | 0o700, spot::subfiles(attr)).await?,
+            None => task.to.mkdir(self.mode(attr) | 0o700, subfiles::count(attr)).await?,
         };
         self.count(|made| made.directories += 1);
         let preserve = self.how.preserve;
@@ -228,7 +229,13 @@ impl Copier {
             self.directories.borrow_mut().push((task.to.clone(), after, xattrs));
         }
         let (source, target) = (task.from.referred(attr.handle), task.to.referred(made));
-        for name in task.from.list(attr.handle).await? {
+        let names = task.from.list(attr.handle).await?;
+        let missing =
+            subfiles::missing_among(subfiles::count(attr).unwrap_or(0), names.iter().map(Vec::as_slice));
+        if let Some(words) = subfiles::words(&missing) {
+            self.failed(&task.from.to_string(), &anyhow!("{words}: all that is left of the file is copied"));
+        }
+        for name in names {
             let (from, to) = (task.from.inside(&name, Some(&source))?, task.to.inside(&name, Some(&target))?);
             self.push(Task { from, to, is_given: false });
         }

@@ -22,6 +22,7 @@ mod out;
 mod panics;
 mod renewal;
 mod stop;
+mod subfiles;
 mod trace;
 mod words;
 

@@ -1,10 +1,10 @@
 //! Damage made on purpose is found by `fsck`, repaired by `--repair`, and nothing that has data is lost.
 
 use bytes::Bytes;
-use shoal_client::{Client, Options};
+use shoal_client::{Client, ForkedFile, Options};
 use shoal_proto::{Action, CollectionId, Handle, Kind, Name, Owner, Rights, SecretKey, Time};
 use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 fn fsck(folder: &str, repair: bool) -> (Option<i32>, serde_json::Value) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
@@ -21,6 +21,26 @@ fn name(text: &str) -> Name {
 }
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+
+/// Two servers with their data in a folder, and the address of their root.
+fn start(folder: &str) -> (Child, String) {
+    let mut up = Command::new(env!("CARGO_BIN_EXE_shoal"))
+        .args(["up", folder, "--servers", "2", "--strip", "64k"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    BufReader::new(up.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let address = ready.split_whitespace().find(|word| word.starts_with("shoal://")).unwrap().to_owned();
+    (up, address)
+}
+
+/// A clean end.
+fn stop(mut up: Child) {
+    let pid = rustix::process::Pid::from_child(&up);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(up.wait().unwrap().success());
+}
 
 /// A client of the file system of a folder.
 async fn client(env: shoal_env::Env, folder: &str, address: &str) -> Client {
@@ -83,14 +103,7 @@ async fn damage(client: &Client) {
 fn damage_is_found_and_mended_and_nothing_that_has_data_is_lost() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("data").to_str().unwrap().to_owned();
-    let mut up = Command::new(env!("CARGO_BIN_EXE_shoal"))
-        .args(["up", &folder, "--servers", "2", "--strip", "64k"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut ready = String::new();
-    BufReader::new(up.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    let address = ready.split_whitespace().find(|word| word.starts_with("shoal://")).unwrap().to_owned();
+    let (up, address) = start(&folder);
 
     shoal_env::real::run("test", async |env| {
         let client = client(env, &folder, &address).await;
@@ -137,7 +150,53 @@ fn damage_is_found_and_mended_and_nothing_that_has_data_is_lost() {
         assert_eq!(&read("/dir/inner/deep").await[..], b"deep");
         client.close().await;
     });
-    let pid = rustix::process::Pid::from_child(&up);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert!(up.wait().unwrap().success());
+    stop(up);
+}
+
+#[test]
+fn a_forked_file_that_lost_a_subfile_is_shown_as_incomplete_until_it_is_repaired() {
+    let home = tempfile::tempdir().unwrap();
+    let text = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+    let folder = text("data");
+    let (up, address) = start(&folder);
+    shoal_env::real::run("test", async |env| {
+        let client = client(env, &folder, &address).await;
+        let forked = ForkedFile { subfiles: 3, ..ForkedFile::default() };
+        let file = client.mkforked(Handle::ROOT, &name("f"), OWNER, &forked).await.unwrap().handle;
+        let last = client.lookup(file, &name("2")).await.unwrap().handle;
+        client.create_write(last, &name("fork"), OWNER, Bytes::from_static(b"bytes"), None).await.unwrap();
+        client.rmdir(file, &name("1")).await.unwrap();
+        client.close().await;
+    });
+    let file = format!("{}/f", address.trim_end_matches('/'));
+    let run = |args: &[&str]| {
+        let key = ["--key", &text("data/key")].map(String::from);
+        let output = Command::new(env!("CARGO_BIN_EXE_shoal")).args(args).args(key).output().unwrap();
+        let words = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        (output.status.code(), words.concat())
+    };
+    let shown = || {
+        [["stat"].as_slice(), &["layout", "get"], &["map"]].map(|command| {
+            let (text, json) =
+                (run(&[command, &[&file]].concat()), run(&[command, &[&file, "--json"]].concat()));
+            assert_eq!((text.0, json.0), (Some(0), Some(0)), "{text:?} {json:?}");
+            let json: serde_json::Value = serde_json::from_str(&json.1).unwrap();
+            (text.1.contains("subfile 1 is missing"), json["missing"].to_string())
+        })
+    };
+    assert_eq!(shown(), [(); 3].map(|()| (true, "[1]".to_owned())));
+    // Its other subfiles are copied, and the copy does not succeed in silence.
+    let (status, words) = run(&["cp", "-r", "--quiet", &file, &text("copy")]);
+    assert_eq!(status, Some(1), "{words}");
+    assert!(words.contains("/f: subfile 1 is missing: all that is left of the file is copied"), "{words}");
+    assert_eq!(std::fs::read(home.path().join("copy/2/fork")).unwrap(), b"bytes");
+
+    let (status, mended) = fsck(&folder, true);
+    assert_eq!(status, Some(0), "{mended}");
+    let (found, words) = (&mended["problems"][0]["words"], &mended["problems"][0]["mending"]);
+    assert!(found.as_str().unwrap().contains("(`/f`) has no subfile 1"), "{mended}");
+    assert!(words.as_str().unwrap().contains("is made anew on server "), "{mended}");
+    assert_eq!(shown(), [(); 3].map(|()| (false, "[]".to_owned())));
+    assert_eq!(run(&["cp", "-r", "--quiet", &file, &text("whole")]), (Some(0), String::new()));
+    stop(up);
 }

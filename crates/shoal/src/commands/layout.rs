@@ -5,7 +5,7 @@ use crate::address::Place;
 use crate::bytes_size::ByteSize;
 use crate::cli::{Layout, LayoutKind};
 use crate::cluster_file::{DistributionName, template};
-use crate::{connect, copy, out, words};
+use crate::{connect, copy, out, subfiles, words};
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use shoal_client::Client;
@@ -27,9 +27,14 @@ pub fn run(args: Layout) -> Result<ExitCode> {
         Layout::Get { place: text, key, json } => {
             let place = Place::find(&text, key.key.as_deref())?;
             let path = place.address.path.clone();
-            let get = |_, client: Client| async move { Ok(client.walk(path.as_bytes(), true).await?) };
-            let attr = connect::with_client(&place, get).with_context(|| format!("cannot look at {text}"))?;
-            show(&text, &attr, json)?;
+            let get = |_, client: Client| async move {
+                let attr = client.walk(path.as_bytes(), true).await?;
+                let missing = subfiles::missing(&client, &attr).await?;
+                Ok((attr, missing))
+            };
+            let (attr, missing) =
+                connect::with_client(&place, get).with_context(|| format!("cannot look at {text}"))?;
+            show(&text, &attr, &missing, json)?;
         }
         Layout::Set {
             place: text,
@@ -53,7 +58,7 @@ pub fn run(args: Layout) -> Result<ExitCode> {
             let make = |_, client| async move { make_forked(client, &path, wish).await };
             let attr = connect::with_client(&place, make)
                 .with_context(|| format!("cannot make the forked file {text}"))?;
-            show(&text, &attr, json)?;
+            show(&text, &attr, &[], json)?;
         }
         Layout::Set { place: text, subfiles, on, distribution, strip, width, key, json, .. } => {
             if subfiles.is_some() || !on.is_empty() {
@@ -68,7 +73,7 @@ pub fn run(args: Layout) -> Result<ExitCode> {
             let set = |_, client| async move { set(client, &path, wish).await };
             let attr = connect::with_client(&place, set)
                 .with_context(|| format!("cannot set the layout of {text}"))?;
-            show(&text, &attr, json)?;
+            show(&text, &attr, &[], json)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -144,7 +149,8 @@ async fn make(client: &Client, path: &str, wish: Wish) -> Result<Attr> {
     Ok(made.0)
 }
 
-fn show(text: &str, attr: &Attr, as_json: bool) -> Result<()> {
+/// Show it, with the subfiles that it lacks.
+fn show(text: &str, attr: &Attr, missing: &[u16], as_json: bool) -> Result<()> {
     if as_json {
         let mut value = words::dist_json(&attr.layout.as_ref().map_or(attr.template.dist, |l| l.dist));
         value["name"] = text.into();
@@ -157,11 +163,15 @@ fn show(text: &str, attr: &Attr, as_json: bool) -> Result<()> {
             .map(|l| l.datafiles.iter().map(|h| json!(h.to_string())).collect::<Vec<_>>())
             .into();
         value["shards"] = words::shards_json(attr);
+        if subfiles::count(attr).is_some() {
+            value["missing"] = missing.into();
+        }
         return out::json_line(&value);
     }
     match (attr.kind, &attr.layout) {
         (Kind::Directory, _) if attr.template.dist.is_of_forks() => {
-            out::line(format!("{text}: {}", words::template(&attr.template)))
+            out::line(format!("{text}: {}", words::template(&attr.template)))?;
+            subfiles::words(missing).map_or(Ok(()), |words| out::line(format!("{text}: {words}")))
         }
         (Kind::File, None) if attr.template.dist.is_of_forks() => {
             out::line(format!("{text}: a fork, whole on server {}", attr.handle.server()))

@@ -3,7 +3,7 @@
 use crate::address::Place;
 use crate::bytes_size::human;
 use crate::cli::Stat;
-use crate::{connect, out, words};
+use crate::{connect, out, subfiles, words};
 use anyhow::{Context as _, Result};
 use shoal_client::Client;
 use shoal_proto::{Attr, Kind};
@@ -31,6 +31,7 @@ async fn stat(client: Client, args: &Stat, text: &str, path: String) -> Result<(
         _ => None,
     };
     let target = target.map(|target| String::from_utf8_lossy(&target).into_owned());
+    let missing = subfiles::missing(&client, &attr).await?;
     let xattrs = client.listxattr(attr.handle).await?;
     let xattrs: Vec<String> = xattrs.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     if args.json {
@@ -38,9 +39,13 @@ async fn stat(client: Client, args: &Stat, text: &str, path: String) -> Result<(
         value["name"] = text.into();
         value["target"] = target.into();
         value["xattrs"] = xattrs.into();
+        if subfiles::count(&attr).is_some() {
+            value["missing"] = missing.into();
+        }
         return out::json_line(&value);
     }
-    show(text, &attr, target.as_deref(), &xattrs)
+    show(text, &attr, target.as_deref(), &xattrs)?;
+    subfiles::words(&missing).map_or(Ok(()), |words| out::line(format!("  {:<10} {words}", "incomplete")))
 }
 
 fn show(text: &str, attr: &Attr, target: Option<&str>, xattrs: &[String]) -> Result<()> {

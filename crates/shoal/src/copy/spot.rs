@@ -3,7 +3,7 @@
 use super::tree::{CopyTree, in_each};
 use super::xattrs::{self, Xattrs};
 use anyhow::{Context as _, Result, anyhow, bail};
-use shoal_proto::{Attr, Dist, Handle, Kind, Name, Owner, SetAttr, Status};
+use shoal_proto::{Attr, Handle, Kind, Name, Owner, SetAttr, Status};
 use shoal_vfs::{ForkedFile, Listing, Vfs};
 use std::fmt;
 use std::rc::Rc;
@@ -73,14 +73,6 @@ impl fmt::Display for Spot {
 /// The owner of a new object: the copying user.
 pub fn owner(mode: u32) -> Owner {
     Owner { mode, uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
-}
-
-/// The number of subfiles, of a forked file.
-pub fn subfiles(attr: &Attr) -> Option<u16> {
-    match attr.template.dist {
-        Dist::Forked { subfiles } if attr.kind == Kind::Directory => Some(subfiles),
-        _ => None,
-    }
 }
 
 /// An object, or that there is none.

@@ -3,11 +3,11 @@
 use super::{COLOURS, MARGIN, PICTURE, escape};
 use crate::bytes_size::human;
 use crate::cli::Map;
-use crate::{out, words};
+use crate::{out, subfiles as lacking, words};
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use shoal_client::Client;
-use shoal_proto::{Attr, Dist, Handle, Kind, Name};
+use shoal_proto::{Attr, Handle, Name};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -30,7 +30,7 @@ fn shown(name: &Name) -> String {
 
 /// The subfiles of a forked file; nothing for another object.
 pub async fn of(client: &Client, attr: &Attr) -> Result<Option<Vec<Subfile>>> {
-    if attr.kind != Kind::Directory || !matches!(attr.template.dist, Dist::Forked { .. }) {
+    if lacking::count(attr).is_none() {
         return Ok(None);
     }
     let (mut listing, mut all) = (client.opendir(attr.handle), Vec::new());
@@ -53,6 +53,8 @@ pub fn run(args: &Map, attr: &Attr, subfiles: &[Subfile]) -> Result<ExitCode> {
         let picture = svg(&args.place, attr, subfiles);
         std::fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    let names = subfiles.iter().map(|subfile| subfile.name.as_bytes());
+    let missing = lacking::missing_among(lacking::count(attr).unwrap_or(0), names);
     if args.json {
         let mut value = words::dist_json(&attr.template.dist);
         value["name"] = args.place.as_str().into();
@@ -67,12 +69,16 @@ pub fn run(args: &Map, attr: &Attr, subfiles: &[Subfile]) -> Result<ExitCode> {
                 "forks": subfile.forks.iter().map(fork).collect::<Vec<_>>(),
             })
         };
+        value["missing"] = missing.into();
         value["parts"] = subfiles.iter().map(subfile).collect();
         out::json(&value)?;
         return Ok(ExitCode::SUCCESS);
     }
     out::line(&args.place)?;
     out::line(heading(attr, subfiles))?;
+    if let Some(words) = lacking::words(&missing) {
+        out::line(format!(" {words}"))?;
+    }
     for subfile in subfiles {
         let (name, server) = (&subfile.name, subfile.handle.server().to_string());
         out::line(format!(" subfile {name:<4} server {server:<4} {}", human(subfile.bytes())))?;
