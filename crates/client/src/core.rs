@@ -4,7 +4,8 @@
 //! An operation is a plain `async fn` over the core. It *asks* a server ([`Core::ask`]); asking puts a
 //! request in the session's queue, signals the driver and waits for the answer or the operation's deadline.
 //!
-//! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]).
+//! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]). Each
+//! new part of a long transfer moves the deadline on.
 //! **Invariant: no borrow of the core's state is held over an await.**
 
 mod changes;

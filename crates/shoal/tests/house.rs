@@ -912,8 +912,6 @@ const LONG: &[&str] = &[
     "server/src/request/executor/compound.rs",
     "shoal/src/lab/cli/bench.rs",
     "shoal/src/node.rs",
-    "sim/src/cluster.rs",
-    "sim/src/contents.rs",
     "sim/src/workload.rs",
     "store/src/module.rs",
 ];

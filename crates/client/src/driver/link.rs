@@ -1,4 +1,8 @@
-//! The task that talks to one server.
+//! The task that talks to one server: it keeps one connection, and makes it again when it is lost.
+//!
+//! A connection has five parts that run side by side: one writes the requests of the session, one reads the
+//! replies, one keeps the lease and asks a silent server whether it lives, one ends the connection cleanly
+//! when the client leaves, and one reports the files that stay open.
 
 use super::handshake::{Established, Identity, Trouble, nearest_first, reach, refusal};
 use crate::core::Core;
@@ -34,7 +38,7 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// A pause before connecting again is at most this part of a lease: held files must not be lost by waiting.
 const PAUSES_A_LEASE: u32 = 8;
 
-/// Checks of the open files per lease: the server counts an open for two leases.
+/// Checks of the open files per lease: two within the sixth of a lease for which a server counts an open.
 const LOOKS_A_LEASE: u32 = 12;
 /// Between two tries to claim locks on one connection.
 const CLAIM_PAUSE: Duration = Duration::from_millis(100);

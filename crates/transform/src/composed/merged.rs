@@ -7,10 +7,13 @@
 //!   entries    count of directories, each: dir u64, count, each: name, stamp u128, object u64
 //! ```
 //!
-//! It is written when a writer ends and no other one runs, aside, and renamed into place; the blocks were
-//! made durable before. It names how far it covers each extent; what is beyond is read beside it. One of
-//! another compaction (`epoch`), with an extent that is not claimed, or damaged, is not believed: then the
-//! blocks are scanned. So it costs time and never a byte.
+//! It is written when a writer ends, and at an open for processes that publish each write, unless another
+//! writer runs or little is new. The blocks are made durable first. Then the file is written under another
+//! name and renamed. For each extent it states how far it covers the records. A reader scans the later
+//! records in the blocks.
+//!
+//! A file that is damaged, of another `epoch`, or that names an extent which is not claimed, is ignored, and
+//! the blocks are scanned. So a bad file costs time, and loses no byte.
 
 use super::format::{Changed, Refused, Stamp, VERSION, kind_of};
 use super::index::{Entries, Leads, Names};

@@ -1,5 +1,6 @@
 //! The results that the checker of bytes accepts, and those that it rejects.
 
+use super::floating::are_whole;
 use super::*;
 
 const BY: Syncer = Syncer { scope: 3, open: 5, opened: 6 };

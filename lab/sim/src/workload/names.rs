@@ -1,4 +1,5 @@
-//! Own names: made, removed, moved, replaced, exchanged; and looked up when they are gone.
+//! Changes of the client's own names: create, remove, rename, replace, exchange. Then lookups of removed
+//! names, and opens of objects that another client removed.
 
 use super::{End, LANE, OWNER, Worker, name};
 use crate::contents::{Act, Length, filled};

@@ -1,5 +1,5 @@
-//! One batch of a listing: one message, but where a shard has nothing (more) to list, or the directory was
-//! split since.
+//! One batch of a listing costs one message. It costs a further one after a shard without (further) entries,
+//! and when the server replies that the directory was split.
 
 use super::attributes::Lacks;
 use crate::cache::Stamp;

@@ -1,4 +1,5 @@
-//! discard: remove objects that a client made here and that will never get their names.
+//! discard: remove an object that a client made here step by step and that was never entered: a metafile
+//! without its entry, or a datafile that no metafile lists.
 
 use crate::meta::keys;
 use crate::meta::rows::{Inode, New};

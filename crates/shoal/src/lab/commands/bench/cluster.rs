@@ -1,10 +1,10 @@
-//! A throwaway file system for a benchmark, its servers threads of one process, in a folder that is removed
-//! at the end.
+//! A throwaway file system for a benchmark. Its servers are threads of one process. Its folder is removed at
+//! the end.
 //!
 //! ```text
 //!   start     shoal up                      clients by Unix sockets
 //!   embedded  shoal up --mount              the mount's client by queues within the process
-//!   remote    shoal init, serve, mount      two processes, TCP between them
+//!   remote    shoal init, serve, mount      servers in one process, mount in another, TCP between them
 //! ```
 
 use super::running::{Running, this_program};
