@@ -74,7 +74,7 @@ impl SweepState {
             whole.insert(first.from);
             return Ok((sources, whole));
         }
-        let (mut dense, mut sparse): (Vec<Extent>, Cover) = (Vec::new(), Vec::new());
+        let (mut dense, mut sparse): (Vec<(Extent, bool)>, Cover) = (Vec::new(), Vec::new());
         for (extent, wanted) in taken.extents.iter().filter(|(_, wanted)| !wanted.readers.is_empty()) {
             let count = self.changes.of(extent.stream);
             if let Some(bytes) = self.cache.borrow_mut().get(extent, count) {
@@ -86,18 +86,28 @@ impl SweepState {
             match self.span(extent, &wanted.readers) {
                 Some(_) if wanted.is_sparse() => sparse.extend(self.ranges(extent, &wanted.readers)),
                 Some(span) if span.end - span.start < BLOCK_BYTES / 2 => sparse.push(span),
-                _ => dense.push(*extent),
+                _ => dense.push((*extent, !self.is_taken_whole(extent, &wanted.readers))),
             }
         }
         self.read_sparse(first, &sparse, &mut sources).await?;
-        for side_by_side in dense.chunk_by(|one, next| one.end() == next.from) {
-            let (from, len) = (side_by_side[0].from, side_by_side.len() as u64 * BLOCK_BYTES);
-            let bytes = self.read_blocks(first, from, len).await?;
+        for side_by_side in dense.chunk_by(|(one, _), (next, _)| one.end() == next.from) {
+            let (from, len) = (side_by_side[0].0.from, side_by_side.len() as u64 * BLOCK_BYTES);
+            let keeps = side_by_side.iter().any(|(_, keeps)| *keeps);
+            let bytes = self.read_blocks(first, from, len, keeps).await?;
             sources.push(from, bytes);
-            whole.extend(side_by_side.iter().map(|extent| extent.from));
+            whole.extend(side_by_side.iter().map(|(extent, _)| extent.from));
         }
         sources.sort();
         Ok((sources, whole))
+    }
+
+    /// Whether one request reads all of a block in one piece. Such a block is not kept, as longer runs are
+    /// not: no record of another request is likely to be in it, and the memory of each new block is cold.
+    fn is_taken_whole(&self, extent: &Extent, readers: &[u64]) -> bool {
+        let requests = self.requests.borrow();
+        let [id] = readers else { return false };
+        let is_whole = |cuts: &[ViewRun]| matches!(cuts, [only] if only.len == BLOCK_BYTES);
+        requests.get(id).is_some_and(|request| is_whole(request.cuts(extent)))
     }
 
     /// From the first to the last byte of an extent that these requests read.
@@ -142,13 +152,13 @@ impl SweepState {
         Ok(())
     }
 
-    /// Read whole blocks; they are kept if nothing changed meanwhile and the stream has all of them.
-    async fn read_blocks(&self, of: &Extent, from: u64, len: u64) -> Result<Bytes, Status> {
+    /// Read whole blocks. Those to keep are kept if nothing changed meanwhile and the stream has all of them.
+    async fn read_blocks(&self, of: &Extent, from: u64, len: u64, keeps: bool) -> Result<Bytes, Status> {
         add(&self.counters.blocks_read, len / BLOCK_BYTES);
         let before = self.changes.of(of.stream);
         let (bytes, info) = self.read_run(of, from, len).await?;
         let inside = info.size.saturating_sub(from) / BLOCK_BYTES * BLOCK_BYTES;
-        if before == self.changes.of(of.stream) && inside > 0 {
+        if keeps && before == self.changes.of(of.stream) && inside > 0 {
             let kept = bytes.slice(..inside.min(len) as usize);
             self.cache.borrow_mut().put(of.stream, from, kept, before);
         }

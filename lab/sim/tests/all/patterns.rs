@@ -435,10 +435,12 @@ struct Counts {
     blocks_read: u64,
     read_bytes: u64,
     in_hand: u64,
+    cached: u64,
 }
 
 async fn counts(client: &Client, servers: u16) -> Counts {
-    let mut all = Counts { writes: 0, reads_before_writes: 0, blocks_read: 0, read_bytes: 0, in_hand: 0 };
+    let mut all =
+        Counts { writes: 0, reads_before_writes: 0, blocks_read: 0, read_bytes: 0, in_hand: 0, cached: 0 };
     for server in client.map().servers.iter().take(usize::from(servers)) {
         let told: Value = serde_json::from_str(&client.status(server.id).await.unwrap()).unwrap();
         let of = |group: &str, name: &str| told[group][name].as_u64().unwrap();
@@ -447,6 +449,7 @@ async fn counts(client: &Client, servers: u16) -> Counts {
         all.blocks_read += of("counters", "blocks_read");
         all.read_bytes += of("env", "file_read_bytes");
         all.in_hand += of("data", "requests_in_hand");
+        all.cached += of("data", "cached_bytes");
     }
     all
 }
@@ -463,6 +466,35 @@ fn interleaved_writers_write_each_block_about_once_and_interleaved_readers_read_
     assert!(counts.blocks_read * 100 <= blocks * 105, "{counts:?} of {blocks} blocks");
     assert!(counts.read_bytes * 100 <= blocks * BLOCK * 105, "{counts:?} of {blocks} blocks");
     assert_eq!(counts.in_hand, 0);
+}
+
+#[test]
+fn a_block_that_one_request_reads_whole_is_not_kept_and_one_of_records_is() {
+    let cluster = cluster(6, 2);
+    let options = cluster.options();
+    cluster.complete_client(0, move |env| async move {
+        let client = Client::connect(env, options).await.unwrap();
+        let file = make(&client, "file").await;
+        file.write(0, vec![7; 1 << 20].into()).await.unwrap();
+        let read = async |pattern: &Pattern| {
+            let bytes = file.read_pattern(pattern).await.unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 7) && bytes.len() as u64 == pattern.len());
+            counts(&client, 2).await
+        };
+        let before = counts(&client, 2).await;
+        assert_eq!(before.cached, 0);
+        for block in 0..8 {
+            let after = read(&Pattern::contiguous(block * BLOCK as i64, BLOCK).unwrap()).await;
+            assert_eq!((after.cached, after.blocks_read - before.blocks_read), (0, block as u64 + 1));
+        }
+        let records = Pattern::strided(0, 1000, 1500, 4 * BLOCK / 1500).unwrap();
+        let kept = read(&records).await;
+        assert!(kept.cached >= 3 * BLOCK, "{kept:?}");
+        // Kept blocks serve whole reads, too.
+        let again = read(&Pattern::contiguous(0, BLOCK).unwrap()).await;
+        assert_eq!((again.blocks_read, again.read_bytes), (kept.blocks_read, kept.read_bytes));
+        client.close().await;
+    });
 }
 
 #[test]
