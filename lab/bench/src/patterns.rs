@@ -121,9 +121,13 @@ impl PatternsOptions {
         if records.is_empty() || shapes.is_empty() || *rounds == 0 || *calls == 0 {
             bail!("nothing is to be measured: name a record, a shape, a round and a call");
         }
-        let is_record = |record: &u64| record.is_power_of_two() && *record <= 1 << 20;
-        if let Some(record) = records.iter().find(|record| !is_record(record)) {
-            bail!("records are powers of two up to 1 MiB, not {record} bytes");
+        if let Some(record) = records.iter().find(|record| !(1..=1 << 20).contains(*record)) {
+            bail!("records have 1 byte to 1 MiB, not {record} bytes");
+        }
+        // So that a list meets every place once.
+        let is_odd = |record: &&u64| !record.is_power_of_two();
+        if let Some(record) = records.iter().find(is_odd).filter(|_| shapes.contains(&Shape::List)) {
+            bail!("records of a list are powers of two, not {record} bytes: name other --shapes");
         }
         let least = records.iter().max().unwrap_or(&1) * *clients as u64 * 4;
         if *total > PATTERNED_BYTES_MAX || *total < least {
@@ -393,6 +397,17 @@ mod tests {
         assert_eq!(options.part_bytes(Shape::Interleaved, 64) * 3, all);
         assert_eq!(options.part_bytes(Shape::Broadcast, 64), all);
         assert_eq!(options.part_bytes(Shape::List, 64), LISTED_MAX * 64);
+    }
+
+    #[test]
+    fn records_have_any_size_but_in_lists() {
+        let of = |record, shape| PatternsOptions { records: vec![record], shapes: vec![shape], ..options() };
+        assert!(of(47_008, Shape::Interleaved).validate().is_ok());
+        let refused = |options: PatternsOptions| options.validate().unwrap_err().to_string();
+        assert!(refused(of(47_008, Shape::List)).contains("powers of two, not 47008 bytes"));
+        for record in [0, (1 << 20) + 1] {
+            assert!(refused(of(record, Shape::Interleaved)).contains("1 byte to 1 MiB"));
+        }
     }
 
     #[test]
