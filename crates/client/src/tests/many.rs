@@ -44,6 +44,19 @@ fn piece(which: Which, offset: u64, data: &'static [u8]) -> Piece {
 }
 
 #[test]
+fn files_are_read_each_within_its_own_bound_by_one_message() {
+    let hand = strict(1);
+    let all = make(&hand, 6);
+    let read = || hand.run(hand.client.read_many_within(&all, &[4, 3, 100, 0, 1 << 30]));
+    let mut found = Vec::new();
+    let count = messages(&hand, || found = read());
+    let whole: Vec<Option<usize>> =
+        found.into_iter().map(|read| read.unwrap().1.map(|data| data.len())).collect();
+    assert_eq!(whole, [Some(4), None, Some(4), None, Some(4), None], "without a bound it is 0");
+    assert_eq!(count, 1);
+}
+
+#[test]
 fn sixty_four_files_are_one_message_for_each_verb() {
     let hand = strict(1);
     let mut all = Vec::new();
