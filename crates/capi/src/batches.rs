@@ -5,7 +5,7 @@
 //!           ── Tree::read_many, Tree::create_many ── a result for each entry, in its place
 //! ```
 //! A ShoalFS makes a message for each server of a round's files (128 files, 1 MiB); other file systems do one
-//! file after the other. **Each entry has a result of its own**: one that fails leaves the others as they are.
+//! file after the other. **Each entry has a result of its own**: one that fails leaves the others alone.
 //! The call itself fails only where no entry was tried, and then leaves all entries as they were. At its
 //! deadline the entries that are not done have `ETIMEDOUT`.
 //!

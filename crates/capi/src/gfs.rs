@@ -86,8 +86,8 @@ impl Gfs {
         self.galley.clone().ok_or_else(|| failure(libc::EBADF, "gfs_init was not called"))
     }
 
-    /// Drive a call of Galley to its end, or to the deadline. A request that a server does not answer fails at
-    /// the deadline, and names its server; a call that waits for another reason is dropped a moment later.
+    /// Drive a call of Galley to its end, or to the deadline. A request that a server does not answer fails
+    /// at the deadline, and names its server; a call that waits for another reason is dropped a moment later.
     fn drive<T>(
         &self,
         until: Instant,

@@ -100,8 +100,8 @@ macro_rules! tree {
             /// Open a file.
             fn open(&self, object: Handle, rights: Rights) -> Result<Box<dyn TreeFile>>;
 
-            /// Make many files that must not exist, with their contents; of each its attributes, or why it was
-            /// not made.
+            /// Make many files that must not exist, with their contents; of each its attributes, or why it
+            /// was not made.
             fn create_many(&self, files: Vec<NewFile>, owner: Owner) -> Vec<Result<Attr>>;
 
             /// Read many files whole, each of at most so many bytes; of each its attributes and contents
