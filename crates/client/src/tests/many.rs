@@ -4,6 +4,7 @@ use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
 use crate::{NewFile, Piece, Which};
 use bytes::Bytes;
 use shoal_proto::{Handle, Kind, ServerId, Status};
+use shoal_vfs::Vfs;
 use std::time::Duration;
 
 const STRIP: u64 = 4096;
@@ -154,6 +155,29 @@ fn entries_of_many_directories_go_to_all_their_servers_in_one_message_each() {
     let files = (0..30).map(|n| file(dirs[n % 3], &format!("f{n}"), b"x")).collect();
     let creates = || assert!(hand.run(hand.client.create_many(files, OWNER, None)).iter().all(Result::is_ok));
     assert_eq!(messages(&hand, creates), 3);
+}
+
+/// The way of programs that know no client, as those in C.
+#[test]
+fn a_batch_through_the_waist_is_one_message_a_server_too() {
+    let hand = strict(3);
+    let dirs: Vec<Handle> = (0..3)
+        .map(|server| {
+            let name = name(&format!("d{server}"));
+            hand.cluster.borrow_mut().make(ServerId(server), ROOT, name, Kind::Directory)
+        })
+        .collect();
+    let files = (0..30).map(|n| file(dirs[n % 3], &format!("f{n}"), b"abc")).collect();
+    let create = || assert!(hand.run(Vfs::create_many(&hand.client, files, OWNER)).iter().all(Result::is_ok));
+    assert_eq!(messages(&hand, create), 3);
+    let wanted: Vec<_> = (0..30).map(|n| (dirs[n % 3], name(&format!("f{n}")), 2 + n % 2)).collect();
+    let read = || {
+        for (n, read) in hand.run(Vfs::read_many(&hand.client, &wanted)).into_iter().enumerate() {
+            let whole = (n % 2 == 1).then_some(&b"abc"[..]);
+            assert_eq!(read.unwrap().1.as_deref(), whole, "{n}");
+        }
+    };
+    assert_eq!(messages(&hand, read), 3);
 }
 
 #[test]
