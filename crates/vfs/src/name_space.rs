@@ -163,7 +163,7 @@ pub trait Vfs: Clone + 'static {
     }
 
     /// Make many files that must not exist, with their contents; of each its attributes, or why it was not
-    /// made ([`Vfs::create_write`]).
+    /// made ([`Vfs::create_write`]). The size in them may be that of before its contents.
     async fn create_many(&self, files: Vec<NewFile>, owner: Owner) -> Vec<Result<Attr>> {
         many::create(self, files, owner).await
     }

@@ -115,7 +115,8 @@ pub(super) async fn many_files_are_made_and_read_whole_each_with_its_own_result<
     assert_eq!(made.len(), 6);
     ground.fails(made.remove(2), Status::Exists);
     for (number, made) in made.into_iter().enumerate() {
-        assert_eq!(ground.ok(made).size, len(number) as u64, "{number}");
+        let (made, found) = (ground.ok(made), ground.look(&format!("f{number}")).await);
+        assert_eq!((found.handle, found.size), (made.handle, len(number) as u64), "{number}");
     }
     assert!(vfs.create_many(Vec::new(), OWNER).await.is_empty() && vfs.read_many(&[]).await.is_empty());
     let wanted = |text: &str, max: usize| (dir, name(text), max);
