@@ -2,10 +2,16 @@
  *
  * An application chooses the subfile, and so the server, of each transfer. No call has a file pointer. Calls block, and
  * any thread may make them; they take turns. A call that fails returns -1 and sets gfs_errno (and errno); shoal.h's
- * shoal_error_words has the words. The time for each call is 120 s, or shoal_set_thread_timeout's.
+ * shoal_error_words has the words. The time for each call is 120 s, or shoal_set_thread_timeout's; then it is
+ * ETIMEDOUT. A request to a server has 30 s of it at most, and is then GFS_EIO.
+ *
+ * A name counts from the root of the file system; one that leads out of it by `..` is GFS_EXDEV. Ids are given once
+ * in a process: those of before a gfs_init, and of the parent of a child, are GFS_EBADF.
  *
  * A list has up to 4,194,304 entries, and goes in requests of 4,096; a batched vector with vectors inside has up to
  * 4,096 nodes. Where the records of one write overlap, the later one's bytes stay.
+ *
+ * A buffer may be null where no byte is moved (otherwise EFAULT).
  *
  * Places in memory count from buf and may be negative: the runs that the arguments name must be the caller's, and no
  * other byte is touched. A part of a read after the end of the fork is not moved and not counted.
@@ -31,6 +37,7 @@ extern "C" {
 #define GFS_EACCES EACCES
 #define GFS_EBUSY EBUSY
 #define GFS_EEXIST EEXIST
+#define GFS_EXDEV EXDEV
 #define GFS_EINVAL EINVAL
 #define GFS_EMFILE EMFILE
 #define GFS_ENOSPC ENOSPC

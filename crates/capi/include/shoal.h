@@ -1,14 +1,16 @@
 /* ShoalFS from C: a file system, its names, files and patterns.
  *
  * All calls block, and any thread may make them. A call that fails returns -1, sets errno, and keeps the
- * error's number and words for its thread (shoal_error_number, shoal_error_words).
+ * error's number and words for its thread (shoal_error_number, shoal_error_words). The words name the call, the
+ * paths as the caller gave them, and the server where one is the reason.
  *
  * Handles are numbers, never pointers: a closed or invented one is EBADF. A child of fork has none of its
  * parent's handles and connects by itself. No call is safe in a signal's handler.
  *
  * Every call has a deadline, with the wait for other threads: the thread's (shoal_set_thread_timeout),
  * otherwise the connection's (shoal_set_timeout, 120 s at first). A call that meets it is ETIMEDOUT; its effect
- * may or may not take place. shoal_connect itself waits up to 30 s for each request, whatever is set.
+ * may or may not take place. A request to a server of a ShoalFS has 30 s at most, also where the call has more;
+ * shoal_connect waits so long for each request, whatever is set.
  *
  * A buffer is of 1 GiB at most (EINVAL), and null only with a length of 0 (EFAULT).
  *
@@ -77,6 +79,25 @@ typedef struct shoal_branch {
   int is_absolute; /* offset counts from the file's start, not from the vector around */
 } shoal_branch;
 
+/* A file to be read whole. path, buffer and len are the caller's; the call sets the others. */
+typedef struct shoal_read_entry {
+  const char *path;
+  void *buffer;
+  size_t len;
+  uint64_t size; /* of the file, where it was found */
+  int64_t done;  /* the bytes read: all of the file; or -1 */
+  int error;     /* 0, or errno's number; ERANGE: the file has more bytes than the buffer */
+} shoal_read_entry;
+
+/* A file to be made, with its contents. path, data and len are the caller's; the call sets the others. */
+typedef struct shoal_create_entry {
+  const char *path;
+  const void *data;
+  size_t len;
+  int64_t done; /* the bytes written: len; or -1 */
+  int error;    /* 0, or errno's number; EEXIST: the name leads to an object */
+} shoal_create_entry;
+
 /* where: "shoal://HOST:PORT/NAME", "DIR=container", "DIR=composed" or "DIR=plain" with an absolute DIR, as
  * `shoal run --over` has them. key: a key file, or null for the usual places. */
 int shoal_connect(const char *where, const char *key, shoal_fs *out);
@@ -120,6 +141,16 @@ int64_t shoal_append(shoal_file file, const void *buffer, size_t len);
 int shoal_fsync(shoal_file file);
 int shoal_ftruncate(shoal_file file, uint64_t size);
 int shoal_fstat(shoal_file file, shoal_stat_t *out);
+
+/* Batches: one call for up to 1,048,576 files, which blocks until all are done. On a ShoalFS it makes one message for
+ * each server and 128 files; elsewhere it does one file after the other. Each entry has a result of its own, in done
+ * and error. The calls return the number of entries that succeeded, and shoal_error_number and shoal_error_words are
+ * those of the first that failed. -1: no entry was tried, and none was changed. Paths in one directory are cheapest.
+ *
+ * At the deadline the entries that are not done have ETIMEDOUT; their effect may or may not take place. */
+int64_t shoal_read_many(shoal_fs fs, shoal_read_entry *reads, size_t count);
+/* None may exist. After an error a file may be there, in part. */
+int64_t shoal_create_many(shoal_fs fs, shoal_create_entry *creates, size_t count, uint32_t mode);
 
 /* Patterns: one call moves all their regions, up to 1 GiB. Strides may be negative. Where the regions of one write
  * overlap, the later one's bytes stay. A list has up to 4,194,304 regions, and goes in requests of 4,096; a batched

@@ -1,6 +1,7 @@
 //! The beginning and end of a call: its error, its deadline, its signals.
 //!
-//! A call that fails returns `-1`, sets `errno`, and keeps number and words for its thread. A panic becomes
+//! A call that fails returns `-1`, sets `errno`, and keeps number and words for its thread: the function, the
+//! objects by the names that the caller gave, and the server where one is the reason. A panic becomes
 //! `EIO`. A signal handler that calls the library while its own thread is inside it gets `EDEADLK`. The
 //! `SIGPIPE` of a lost connection never reaches the program.
 
@@ -19,18 +20,52 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// Bytes that one call moves, at most.
 pub const BYTES_MAX: usize = 1 << 30;
 
-/// Why a call failed.
+/// Why a call failed, and of which objects.
+#[derive(Clone)]
 pub struct Failure {
     number: c_int,
-    words: String,
+    reason: Reason,
+    of: String,
+}
+
+#[derive(Clone)]
+enum Reason {
+    Words(String),
+    /// The file system's own error: it knows the server, and the object by its number.
+    Refused(shoal_vfs::Error),
 }
 
 /// The result of a call.
 pub type Res<T> = Result<T, Failure>;
 
+impl Failure {
+    /// The number.
+    pub fn number(&self) -> c_int {
+        self.number
+    }
+
+    /// The same, of objects by their names, unless it has names already.
+    pub fn of(mut self, names: impl FnOnce() -> String) -> Failure {
+        if self.of.is_empty() {
+            self.of = names();
+        }
+        self
+    }
+
+    /// In words, of a function of the library.
+    fn words(&self, function: &str) -> String {
+        match (&self.reason, &self.of[..]) {
+            (Reason::Words(words), "") => format!("{function}: {words}"),
+            (Reason::Words(words), of) => format!("{function} of {of}: {words}"),
+            (Reason::Refused(error), "") => format!("{function}: {error}"),
+            (Reason::Refused(error), of) => format!("{function}: {}", error.named(of)),
+        }
+    }
+}
+
 impl From<shoal_vfs::Error> for Failure {
     fn from(error: shoal_vfs::Error) -> Failure {
-        Failure { number: error.errno(), words: error.to_string() }
+        Failure { number: error.errno(), reason: Reason::Refused(error), of: String::new() }
     }
 }
 
@@ -43,13 +78,13 @@ impl From<anyhow::Error> for Failure {
                 .and_then(std::io::Error::raw_os_error)
                 .unwrap_or(libc::EINVAL),
         };
-        Failure { number, words: format!("{error:#}") }
+        failure(number, format!("{error:#}"))
     }
 }
 
 /// A failure of the library itself.
 pub fn failure(number: c_int, words: impl Into<String>) -> Failure {
-    Failure { number, words: words.into() }
+    Failure { number, reason: Reason::Words(words.into()), of: String::new() }
 }
 
 thread_local! {
@@ -119,16 +154,15 @@ impl Drop for Inside {
     }
 }
 
-fn keep(failure: Failure) {
-    let words = CString::new(failure.words.replace('\0', "?")).unwrap_or_default();
+/// Keep number and words for the thread; `errno` stays.
+pub fn note(function: &str, failure: &Failure) {
+    let words = CString::new(failure.words(function).replace('\0', "?")).unwrap_or_default();
     // At a thread's end its words are gone; the number stays in `errno`.
     let _ = LAST.try_with(|last| last.replace((failure.number, words)));
-    // SAFETY: it is the thread's own.
-    unsafe { *libc::__errno_location() = failure.number };
 }
 
-/// Do the work of a call. A success leaves `errno` as it was.
-pub fn call<T: Failed>(work: impl FnOnce() -> Res<T>) -> T {
+/// Do the work of a call of this name. A success leaves `errno` as it was.
+pub fn call<T: Failed>(function: &str, work: impl FnOnce() -> Res<T>) -> T {
     // SAFETY: it is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
     let done = if INSIDE.get() {
@@ -145,7 +179,9 @@ pub fn call<T: Failed>(work: impl FnOnce() -> Res<T>) -> T {
             value
         }
         Err(failure) => {
-            keep(failure);
+            note(function, &failure);
+            // SAFETY: it is the thread's own.
+            unsafe { *libc::__errno_location() = failure.number };
             T::FAILED
         }
     }
@@ -171,13 +207,17 @@ pub fn patience(usual: Duration) -> Duration {
 
 /// A call on a connection.
 pub fn on<T: Failed>(
+    function: &str,
     kind: table::Kind,
     id: u64,
     work: impl FnOnce(&mut Session, &Arc<Connection>) -> Res<T>,
 ) -> T {
-    call(|| {
+    call(function, || {
         let connection = table::find(kind, id)?;
-        within(&connection, |session| work(session, &connection))
+        within(&connection, |session| {
+            session.forget_names();
+            work(session, &connection).map_err(|failure| failure.of(|| session.names()))
+        })
     })
 }
 

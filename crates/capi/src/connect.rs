@@ -47,7 +47,7 @@ pub unsafe extern "C" fn shoal_connect(
     key: *const c_char,
     out: *mut FileSystemId,
 ) -> c_int {
-    call(|| {
+    call("shoal_connect", || {
         there(out)?;
         // SAFETY: as the caller promises.
         let address = text(unsafe { call::bytes(where_) }?)?;
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn shoal_connect(
 /// Close a connection, and all that is open on it.
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_close(fs: FileSystemId) -> c_int {
-    call(|| {
+    call("shoal_close", || {
         let connection = table::find(Kind::FileSystem, fs.id)?;
         // With the turn: a close that met its deadline before can be repeated.
         within(&connection, |session| {
@@ -83,7 +83,7 @@ pub extern "C" fn shoal_close(fs: FileSystemId) -> c_int {
 /// Make all that was written through this connection durable.
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_sync(fs: FileSystemId) -> c_int {
-    call::on(Kind::FileSystem, fs.id, |session, _| {
+    call::on("shoal_sync", Kind::FileSystem, fs.id, |session, _| {
         session.tree()?.sync_all()?;
         Ok(0)
     })
@@ -92,7 +92,7 @@ pub extern "C" fn shoal_sync(fs: FileSystemId) -> c_int {
 /// Time for each call on this connection.
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_set_timeout(fs: FileSystemId, milliseconds: i64) -> c_int {
-    call(|| {
+    call("shoal_set_timeout", || {
         if milliseconds < 0 {
             return Err(failure(libc::EINVAL, "a timeout is 0 or more milliseconds"));
         }
@@ -117,4 +117,9 @@ pub extern "C" fn shoal_error_number() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_error_words() -> *const c_char {
     call::last_words()
+}
+
+crate::version::since_1_0! {
+    shoal_connect, shoal_close, shoal_sync, shoal_set_timeout, shoal_set_thread_timeout,
+    shoal_error_number, shoal_error_words,
 }

@@ -3,7 +3,7 @@
 use crate::call::{bytes, checked, failure, on, slice, there};
 use crate::connect::FileSystemId;
 use crate::names::{CStat, stat};
-use crate::session::owner;
+use crate::session::{missing, owner};
 use crate::table::{self, Kind};
 use bytes::Bytes;
 use libc::{c_char, c_int};
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn shoal_open(
     mode: u32,
     out: *mut FileId,
 ) -> c_int {
-    on(Kind::FileSystem, fs.id, |session, connection| {
+    on("shoal_open", Kind::FileSystem, fs.id, |session, connection| {
         there(out)?;
         if flags & !KNOWN != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
             return Err(failure(libc::EINVAL, format!("flags {flags:#o}: not known to shoal_open")));
@@ -62,16 +62,13 @@ pub unsafe extern "C" fn shoal_open(
                 shoal_proto::Kind::Directory => return Err(failure(libc::EISDIR, "it is a directory")),
                 _ => return Err(failure(libc::ENXIO, "it is no regular file")),
             },
-            _ => {
-                let words = format!("{}: no such file", String::from_utf8_lossy(path));
-                return Err(failure(libc::ENOENT, words));
-            }
+            _ => return Err(missing()),
         };
         if flags & libc::O_TRUNC != 0 {
             session.tree()?.truncate(handle, 0, false)?;
         }
         let id = table::add(Kind::File, connection)?;
-        session.keep_file(id, file);
+        session.keep_file(id, file, path);
         // SAFETY: as the caller promises.
         unsafe { out.write(FileId { id }) };
         Ok(0)
@@ -81,7 +78,7 @@ pub unsafe extern "C" fn shoal_open(
 /// Close a file. The id is closed also if this fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_close_file(file: FileId) -> c_int {
-    on(Kind::File, file.id, |session, _| {
+    on("shoal_close_file", Kind::File, file.id, |session, _| {
         session.drop_file(file.id)?.close()?;
         Ok(0)
     })
@@ -93,7 +90,7 @@ pub extern "C" fn shoal_close_file(file: FileId) -> c_int {
 /// `buffer` is null or has `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_pread(file: FileId, buffer: *mut u8, len: usize, offset: u64) -> i64 {
-    on(Kind::File, file.id, |session, _| {
+    on("shoal_pread", Kind::File, file.id, |session, _| {
         let len = checked(buffer, len)?;
         let read = session.file(file.id)?.read(offset, len)?;
         let part = read.len().min(len);
@@ -109,7 +106,7 @@ pub unsafe extern "C" fn shoal_pread(file: FileId, buffer: *mut u8, len: usize, 
 /// `buffer` is null or has `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_pwrite(file: FileId, buffer: *const u8, len: usize, offset: u64) -> i64 {
-    on(Kind::File, file.id, |session, _| {
+    on("shoal_pwrite", Kind::File, file.id, |session, _| {
         // SAFETY: as the caller promises.
         let data = Bytes::copy_from_slice(unsafe { slice(buffer, len) }?);
         if offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
@@ -129,7 +126,7 @@ pub unsafe extern "C" fn shoal_pwrite(file: FileId, buffer: *const u8, len: usiz
 /// `buffer` is null or has `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_append(file: FileId, buffer: *const u8, len: usize) -> i64 {
-    on(Kind::File, file.id, |session, _| {
+    on("shoal_append", Kind::File, file.id, |session, _| {
         // SAFETY: as the caller promises.
         let data = Bytes::copy_from_slice(unsafe { slice(buffer, len) }?);
         Ok(session.file(file.id)?.append(data)? as i64)
@@ -139,7 +136,7 @@ pub unsafe extern "C" fn shoal_append(file: FileId, buffer: *const u8, len: usiz
 /// Make the file's data durable.
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_fsync(file: FileId) -> c_int {
-    on(Kind::File, file.id, |session, _| {
+    on("shoal_fsync", Kind::File, file.id, |session, _| {
         session.file(file.id)?.fsync()?;
         Ok(0)
     })
@@ -148,7 +145,7 @@ pub extern "C" fn shoal_fsync(file: FileId) -> c_int {
 /// Set the size of an open file.
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_ftruncate(file: FileId, size: u64) -> c_int {
-    on(Kind::File, file.id, |session, _| {
+    on("shoal_ftruncate", Kind::File, file.id, |session, _| {
         let handle = session.file(file.id)?.handle();
         session.tree()?.truncate(handle, size, false)?;
         Ok(0)
@@ -161,11 +158,16 @@ pub extern "C" fn shoal_ftruncate(file: FileId, size: u64) -> c_int {
 /// `out` is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_fstat(file: FileId, out: *mut CStat) -> c_int {
-    on(Kind::File, file.id, |session, _| {
+    on("shoal_fstat", Kind::File, file.id, |session, _| {
         there(out)?;
         let attr = session.tree()?.getattr(session.file(file.id)?.handle())?;
         // SAFETY: as the caller promises.
         unsafe { out.write(stat(&attr)) };
         Ok(0)
     })
+}
+
+crate::version::since_1_0! {
+    shoal_open, shoal_close_file, shoal_pread, shoal_pwrite, shoal_append, shoal_fsync,
+    shoal_ftruncate, shoal_fstat,
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!   gfs_read_strided(fork, buf, …) ── shape ── Galley::read_runs ── each run ─▶ buf + its place
 //! ```
-//! A process has one Galley, which `gfs_init` begins, in a world of its own. Its calls take turns.
+//! A process has one Galley, which `gfs_init` begins, in a world of its own. Its calls take turns. Ids are
+//! given once in a process, also over a second `gfs_init` and in a child of `fork`.
 //! `gfs_errno` is the number of the thread's last error, as `shoal_error_number` returns it; the words
 //! are there too.
 //!
@@ -19,14 +20,15 @@ use libc::{c_char, c_int, c_uint};
 use shoal_client::Client;
 use shoal_config::address::Place;
 use shoal_env::real::Runtime;
-use shoal_galley::{Errno, FileId, ForkId, Galley, OperationHandle};
+use shoal_galley::{Errno, FileId, ForkId, Galley, NextIds, OperationHandle};
 use shoal_proto::{Owner, ServerId};
 use shoal_vfs::Connect as _;
 use shoal_world::World;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 mod transfers;
@@ -34,6 +36,8 @@ pub mod vectors;
 
 /// Time for each call, unless the thread has its own.
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// After a call's end, for the errors of its requests.
+const GRACE: Duration = Duration::from_millis(50);
 /// Handles of non-blocking operations, at most.
 const HANDLES_MAX: usize = 1 << 16;
 /// The file system of `gfs_init(NULL, …)`.
@@ -49,7 +53,6 @@ pub struct HandleId {
 
 struct Gfs {
     handles: BTreeMap<u64, OperationHandle>,
-    next: u64,
     galley: Option<Galley<Client>>,
     runtime: Rc<Runtime>,
 }
@@ -57,6 +60,10 @@ struct Gfs {
 static WORLD: World<Gfs> = World::new();
 /// The process whose state the world has; 0: of none yet.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// The ids that are given next: an id is given once, over all `gfs_init`s, and over `fork`.
+static NEXT_FILE: AtomicU32 = AtomicU32::new(0);
+static NEXT_FORK: AtomicU32 = AtomicU32::new(0);
+static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
 
 /// Whether the world is another process's: this one is its child.
 fn is_childs() -> bool {
@@ -67,7 +74,7 @@ fn is_childs() -> bool {
 impl Gfs {
     fn new() -> Gfs {
         let runtime = Rc::new(Runtime::new("gfs"));
-        Gfs { handles: BTreeMap::new(), next: 1, galley: None, runtime }
+        Gfs { handles: BTreeMap::new(), galley: None, runtime }
     }
 
     /// Whether an operation was not waited for: it may write into its caller's buffer.
@@ -79,7 +86,8 @@ impl Gfs {
         self.galley.clone().ok_or_else(|| failure(libc::EBADF, "gfs_init was not called"))
     }
 
-    /// Drive a call of Galley to its end, or to the deadline.
+    /// Drive a call of Galley to its end, or to the deadline. A request that a server does not answer fails
+    /// at the deadline, and names its server; a call that waits for another reason is dropped a moment later.
     fn drive<T>(
         &self,
         until: Instant,
@@ -88,9 +96,15 @@ impl Gfs {
         let galley = self.galley()?;
         let env = self.runtime.env();
         let end = env.now() + until.saturating_duration_since(Instant::now());
-        let done = self.runtime.block_on(async { env.deadline(end, work(&galley)).await.ok() });
-        let done = done.ok_or_else(|| failure(libc::ETIMEDOUT, "the call's deadline has passed"))?;
-        done.map_err(|code| failed(&galley, code))
+        let done = self.runtime.block_on(async {
+            let work = pin!(work(&galley));
+            env.deadline(end + GRACE, galley.vfs().until(end, work)).await.ok()
+        });
+        let NextIds { file, fork } = galley.next_ids();
+        NEXT_FILE.fetch_max(file, Ordering::Relaxed);
+        NEXT_FORK.fetch_max(fork, Ordering::Relaxed);
+        let late = || failure(libc::ETIMEDOUT, "the call's deadline has passed");
+        done.ok_or_else(late)?.map_err(|code| failed(&galley, code, env.now() >= end))
     }
 
     fn handle(&self, handle: HandleId) -> Res<OperationHandle> {
@@ -99,13 +113,15 @@ impl Gfs {
     }
 }
 
-fn failed(galley: &Galley<Client>, code: Errno) -> Failure {
+/// A call of Galley failed, `is_late`: at its deadline.
+fn failed(galley: &Galley<Client>, code: Errno, is_late: bool) -> Failure {
     let words = galley.gfs_errno().filter(|(last, _)| *last == code).map(|(_, words)| words);
-    failure(code.number(), words.unwrap_or_else(|| code.word().to_owned()))
+    let number = if is_late && code == Errno::Io { libc::ETIMEDOUT } else { code.number() };
+    failure(number, words.unwrap_or_else(|| code.word().to_owned()))
 }
 
-fn gfs<T: call::Failed>(work: impl FnOnce(&mut Gfs, Instant) -> Res<T>) -> T {
-    call(|| {
+fn gfs<T: call::Failed>(function: &str, work: impl FnOnce(&mut Gfs, Instant) -> Res<T>) -> T {
+    call(function, || {
         if is_childs() {
             return Err(failure(
                 libc::EBADF,
@@ -155,7 +171,7 @@ pub unsafe extern "C" fn gfs_init(address: *const c_char, key: *const c_char) ->
         unsafe { WORLD.forget() };
     }
     PROCESS.store(std::process::id(), Ordering::Release);
-    gfs(|gfs, until| {
+    gfs("gfs_init", |gfs, until| {
         if gfs.has_operations() {
             let words = "operations were not waited for, and have their callers' buffers: call gfs_wait";
             return Err(failure(libc::EBUSY, words));
@@ -177,10 +193,11 @@ pub unsafe extern "C" fn gfs_init(address: *const c_char, key: *const c_char) ->
         let env = gfs.runtime.env();
         let end = env.now() + until.saturating_duration_since(Instant::now());
         let connected = gfs.runtime.block_on(env.deadline(end, options.connect(env.clone())));
-        let late = |_| failure(libc::ETIMEDOUT, "no server was reached in time");
+        let late = |_| failure(libc::ETIMEDOUT, format!("no server of {address} was reached in time"));
         let client = connected.map_err(late)??;
         gfs.handles.clear();
-        gfs.galley = Some(Galley::gfs_init(env, client));
+        let (file, fork) = (NEXT_FILE.load(Ordering::Relaxed), NEXT_FORK.load(Ordering::Relaxed));
+        gfs.galley = Some(Galley::gfs_init_after(env, client, NextIds { file, fork }));
         Ok(0)
     })
 }
@@ -196,18 +213,20 @@ pub unsafe extern "C" fn gfs_create_file(
     iop_list: *const c_int,
     num_iops: c_int,
 ) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_create_file", |gfs, until| {
         // SAFETY: as the caller promises.
         let path = unsafe { name(file_name) }?;
-        let wrong = |_| failure(libc::EINVAL, "num_iops, or a server, is out of range");
-        let count = u16::try_from(num_iops).map_err(wrong)?;
+        let wrong = |what: &str, value: c_int| {
+            failure(libc::EINVAL, format!("{what} is {value}, and lies between 0 and {}", u16::MAX))
+        };
+        let count = u16::try_from(num_iops).map_err(|_| wrong("num_iops", num_iops))?;
         let servers = match iop_list.is_null() || count == 0 {
             true => None,
             false => {
                 // SAFETY: as the caller promises.
                 let list = unsafe { slice(iop_list, usize::from(count)) }?;
-                let all: Result<Vec<_>, _> = list.iter().map(|&id| u16::try_from(id).map(ServerId)).collect();
-                Some(all.map_err(wrong)?)
+                let server = |&id: &c_int| u16::try_from(id).map(ServerId).map_err(|_| wrong("a server", id));
+                Some(list.iter().map(server).collect::<Res<Vec<_>>>()?)
             }
         };
         gfs.drive(until, async |galley| {
@@ -223,7 +242,7 @@ pub unsafe extern "C" fn gfs_create_file(
 /// `file_name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_open_file(file_name: *const c_char) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_open_file", |gfs, until| {
         // SAFETY: as the caller promises.
         let path = unsafe { name(file_name) }?;
         Ok(gfs.drive(until, async |galley| galley.gfs_open_file(&path).await)?.0 as c_int)
@@ -233,7 +252,9 @@ pub unsafe extern "C" fn gfs_open_file(file_name: *const c_char) -> c_int {
 /// Close a file.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_close_file(fid: c_int) -> c_int {
-    gfs(|gfs, until| gfs.drive(until, async |galley| galley.gfs_close_file(file(fid))).map(|()| 0))
+    gfs("gfs_close_file", |gfs, until| {
+        gfs.drive(until, async |galley| galley.gfs_close_file(file(fid))).map(|()| 0)
+    })
 }
 
 /// Delete a file, its subfiles and forks.
@@ -242,7 +263,7 @@ pub extern "C" fn gfs_close_file(fid: c_int) -> c_int {
 /// `file_name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_delete_file(file_name: *const c_char) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_delete_file", |gfs, until| {
         // SAFETY: as the caller promises.
         let path = unsafe { name(file_name) }?;
         gfs.drive(until, async |galley| galley.gfs_delete_file(&path).await).map(|()| 0)
@@ -252,7 +273,10 @@ pub unsafe extern "C" fn gfs_delete_file(file_name: *const c_char) -> c_int {
 /// Subfiles of an open file.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_subfiles(fid: c_int) -> c_int {
-    gfs(|gfs, until| Ok(gfs.drive(until, async |galley| galley.subfiles(file(fid)))? as c_int))
+    gfs(
+        "gfs_subfiles",
+        |gfs, until| Ok(gfs.drive(until, async |galley| galley.subfiles(file(fid)))? as c_int),
+    )
 }
 
 /// Create a fork.
@@ -261,7 +285,7 @@ pub extern "C" fn gfs_subfiles(fid: c_int) -> c_int {
 /// `fork_name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_create_fork(fid: c_int, subfile: c_uint, fork_name: *const c_char) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_create_fork", |gfs, until| {
         // SAFETY: as the caller promises.
         let fork_name = unsafe { name(fork_name) }?;
         let work =
@@ -276,7 +300,7 @@ pub unsafe extern "C" fn gfs_create_fork(fid: c_int, subfile: c_uint, fork_name:
 /// `fork_name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_open_fork(fid: c_int, subfile: c_uint, fork_name: *const c_char) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_open_fork", |gfs, until| {
         // SAFETY: as the caller promises.
         let fork_name = unsafe { name(fork_name) }?;
         let work = async |galley: &Galley<Client>| galley.gfs_open_fork(file(fid), subfile, &fork_name).await;
@@ -290,7 +314,7 @@ pub unsafe extern "C" fn gfs_open_fork(fid: c_int, subfile: c_uint, fork_name: *
 /// `file_name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_open_linear(file_name: *const c_char) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_open_linear", |gfs, until| {
         // SAFETY: as the caller promises.
         let path = unsafe { name(file_name) }?;
         Ok(gfs.drive(until, async |galley| galley.open_linear(&path).await)?.0 as c_int)
@@ -300,7 +324,9 @@ pub unsafe extern "C" fn gfs_open_linear(file_name: *const c_char) -> c_int {
 /// Close a fork.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_close_fork(fork_id: c_int) -> c_int {
-    gfs(|gfs, until| gfs.drive(until, async |galley| galley.gfs_close_fork(fork(fork_id)).await).map(|()| 0))
+    gfs("gfs_close_fork", |gfs, until| {
+        gfs.drive(until, async |galley| galley.gfs_close_fork(fork(fork_id)).await).map(|()| 0)
+    })
 }
 
 /// Delete a fork.
@@ -309,7 +335,7 @@ pub extern "C" fn gfs_close_fork(fork_id: c_int) -> c_int {
 /// `fork_name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_delete_fork(fid: c_int, subfile: c_uint, fork_name: *const c_char) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_delete_fork", |gfs, until| {
         // SAFETY: as the caller promises.
         let fork_name = unsafe { name(fork_name) }?;
         let work =
@@ -321,7 +347,7 @@ pub unsafe extern "C" fn gfs_delete_fork(fid: c_int, subfile: c_uint, fork_name:
 /// Reserve space for a fork.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_extend_fork(fork_id: c_int, size: u64) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_extend_fork", |gfs, until| {
         gfs.drive(until, async |galley| galley.gfs_extend_fork(fork(fork_id), size).await).map(|()| 0)
     })
 }
@@ -332,7 +358,7 @@ pub extern "C" fn gfs_extend_fork(fork_id: c_int, size: u64) -> c_int {
 /// `fork_name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_all_create(fid: c_int, fork_name: *const c_char) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_all_create", |gfs, until| {
         // SAFETY: as the caller promises.
         let fork_name = unsafe { name(fork_name) }?;
         gfs.drive(until, async |galley| galley.gfs_all_create(file(fid), &fork_name).await).map(|()| 0)
@@ -345,7 +371,7 @@ pub unsafe extern "C" fn gfs_all_create(fid: c_int, fork_name: *const c_char) ->
 /// `fork_ids` has an item for each subfile; `fork_name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_all_open(fid: c_int, fork_ids: *mut c_int, fork_name: *const c_char) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_all_open", |gfs, until| {
         there(fork_ids)?;
         // SAFETY: as the caller promises.
         let fork_name = unsafe { name(fork_name) }?;
@@ -364,7 +390,7 @@ pub unsafe extern "C" fn gfs_all_open(fid: c_int, fork_ids: *mut c_int, fork_nam
 /// `fork_ids` has an item for each subfile of the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_all_close(fid: c_int, fork_ids: *const c_int) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_all_close", |gfs, until| {
         let count = gfs.drive(until, async |galley| galley.subfiles(file(fid)))?;
         // SAFETY: as the caller promises.
         let ids = unsafe { slice(fork_ids, count as usize) }?;
@@ -379,7 +405,7 @@ pub unsafe extern "C" fn gfs_all_close(fid: c_int, fork_ids: *const c_int) -> c_
 /// `fork_name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gfs_all_delete(fid: c_int, fork_name: *const c_char) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_all_delete", |gfs, until| {
         // SAFETY: as the caller promises.
         let fork_name = unsafe { name(fork_name) }?;
         gfs.drive(until, async |galley| galley.gfs_all_delete(file(fid), &fork_name).await).map(|()| 0)
@@ -389,13 +415,15 @@ pub unsafe extern "C" fn gfs_all_delete(fid: c_int, fork_name: *const c_char) ->
 /// Make a fork durable.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_flush_fork(fork_id: c_int) -> c_int {
-    gfs(|gfs, until| gfs.drive(until, async |galley| galley.gfs_flush_fork(fork(fork_id)).await).map(|()| 0))
+    gfs("gfs_flush_fork", |gfs, until| {
+        gfs.drive(until, async |galley| galley.gfs_flush_fork(fork(fork_id)).await).map(|()| 0)
+    })
 }
 
 /// Make all forks of a subfile durable, and their names.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_flush_subfile(fid: c_int, subfile: c_uint) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_flush_subfile", |gfs, until| {
         gfs.drive(until, async |galley| galley.gfs_flush_subfile(file(fid), subfile).await).map(|()| 0)
     })
 }
@@ -403,18 +431,20 @@ pub extern "C" fn gfs_flush_subfile(fid: c_int, subfile: c_uint) -> c_int {
 /// Make all durable.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_flush_disk() -> c_int {
-    gfs(|gfs, until| gfs.drive(until, async |galley| galley.gfs_flush_disk().await).map(|()| 0))
+    gfs("gfs_flush_disk", |gfs, until| {
+        gfs.drive(until, async |galley| galley.gfs_flush_disk().await).map(|()| 0)
+    })
 }
 
 /// A handle of non-blocking operations; id 0: there are too many.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_new_handle() -> HandleId {
-    let made: i64 = gfs(|gfs, _| {
+    let made: i64 = gfs("gfs_new_handle", |gfs, _| {
         if gfs.handles.len() >= HANDLES_MAX {
             return Err(failure(libc::EMFILE, format!("{HANDLES_MAX} handles are there")));
         }
-        let (id, handle) = (gfs.next, gfs.galley()?.gfs_new_handle());
-        gfs.next += 1;
+        let handle = gfs.galley()?.gfs_new_handle();
+        let id = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
         gfs.handles.insert(id, handle);
         Ok(id as i64)
     });
@@ -424,7 +454,7 @@ pub extern "C" fn gfs_new_handle() -> HandleId {
 /// Give a handle back. Its operation goes on: it must have been waited for.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_free_handle(handle: HandleId) -> c_int {
-    gfs(|gfs, _| {
+    gfs("gfs_free_handle", |gfs, _| {
         let operation = gfs.handle(handle)?;
         if operation.has_operation() {
             return Err(failure(libc::EBUSY, "the handle has an operation that was not waited for"));
@@ -437,7 +467,7 @@ pub extern "C" fn gfs_free_handle(handle: HandleId) -> c_int {
 /// Whether the handle's operation is done: 1 or 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_test(handle: HandleId) -> c_int {
-    gfs(|gfs, until| {
+    gfs("gfs_test", |gfs, until| {
         let (operation, env) = (gfs.handle(handle)?, gfs.runtime.env());
         let done = gfs.drive(until, async |galley| {
             // Answers that arrived meanwhile are taken first.
@@ -451,8 +481,15 @@ pub extern "C" fn gfs_test(handle: HandleId) -> c_int {
 /// Wait for the handle's operation: the bytes that it moved.
 #[unsafe(no_mangle)]
 pub extern "C" fn gfs_wait(handle: HandleId) -> i64 {
-    gfs(|gfs, until| {
+    gfs("gfs_wait", |gfs, until| {
         let operation = gfs.handle(handle)?;
         Ok(gfs.drive(until, async |galley| galley.gfs_wait(&operation).await)? as i64)
     })
+}
+
+crate::version::since_1_0! {
+    gfs_init, gfs_create_file, gfs_open_file, gfs_close_file, gfs_delete_file, gfs_subfiles,
+    gfs_create_fork, gfs_open_fork, gfs_open_linear, gfs_close_fork, gfs_delete_fork,
+    gfs_extend_fork, gfs_all_create, gfs_all_open, gfs_all_close, gfs_all_delete, gfs_flush_fork,
+    gfs_flush_subfile, gfs_flush_disk, gfs_new_handle, gfs_free_handle, gfs_test, gfs_wait,
 }

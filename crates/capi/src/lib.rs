@@ -6,7 +6,8 @@
 //!
 //! - [`call`]: in and out of a call: errors as number and words, deadlines, panics, signals;
 //! - [`table`]: which id is which connection's; [`session`]: the state of a connection;
-//! - [`connect`], [`names`], [`files`], [`listings`], [`patterns`]: the calls, declared in `include/shoal.h`;
+//! - [`connect`], [`names`], [`files`], [`listings`], [`patterns`], [`batches`]: the calls, declared in
+//!   `include/shoal.h`;
 //! - [`gfs`]: Galley's calls, declared in `include/gfs.h`, in a world of their own.
 //!
 //! **Handles are ids, never pointers.** An id is given once in a process. A closed or invented one is
@@ -23,6 +24,7 @@
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic must end in the call that had it: build with panic = \"unwind\"");
 
+pub mod batches;
 mod call;
 pub mod connect;
 pub mod files;
@@ -32,3 +34,4 @@ pub mod names;
 pub mod patterns;
 mod session;
 mod table;
+mod version;

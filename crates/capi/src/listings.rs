@@ -29,16 +29,17 @@ pub struct CEntry {
 /// `path` is null or a C string; `out` is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_opendir(fs: FileSystemId, path: *const c_char, out: *mut ListingId) -> c_int {
-    on(Kind::FileSystem, fs.id, |session, connection| {
+    on("shoal_opendir", Kind::FileSystem, fs.id, |session, connection| {
         there(out)?;
         // SAFETY: as the caller promises.
-        let found = session.object(unsafe { bytes(path) }?, true)?;
+        let path = unsafe { bytes(path) }?;
+        let found = session.object(path, true)?;
         if found.attr.kind != shoal_proto::Kind::Directory {
             return Err(failure(libc::ENOTDIR, "it is no directory"));
         }
         let listing = session.tree()?.opendir(found.attr.handle);
         let id = table::add(Kind::Listing, connection)?;
-        session.keep_listing(id, listing);
+        session.keep_listing(id, listing, path);
         // SAFETY: as the caller promises.
         unsafe { out.write(ListingId { id }) };
         Ok(0)
@@ -51,7 +52,7 @@ pub unsafe extern "C" fn shoal_opendir(fs: FileSystemId, path: *const c_char, ou
 /// `out` is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_readdir(dir: ListingId, out: *mut CEntry) -> c_int {
-    on(Kind::Listing, dir.id, |session, _| {
+    on("shoal_readdir", Kind::Listing, dir.id, |session, _| {
         there(out)?;
         let Some(entry) = session.listing(dir.id)?.next()? else { return Ok(0) };
         let bytes = entry.name.as_bytes();
@@ -68,5 +69,9 @@ pub unsafe extern "C" fn shoal_readdir(dir: ListingId, out: *mut CEntry) -> c_in
 /// End a listing.
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_closedir(dir: ListingId) -> c_int {
-    on(Kind::Listing, dir.id, |session, _| session.drop_listing(dir.id).map(|()| 0))
+    on("shoal_closedir", Kind::Listing, dir.id, |session, _| session.drop_listing(dir.id).map(|()| 0))
+}
+
+crate::version::since_1_0! {
+    shoal_opendir, shoal_readdir, shoal_closedir,
 }

@@ -66,8 +66,14 @@ pub fn stat(attr: &Attr) -> CStat {
     }
 }
 
-unsafe fn stat_of(fs: FileSystemId, path: *const c_char, out: *mut CStat, follow: bool) -> c_int {
-    on(FileSystem, fs.id, |session, _| {
+unsafe fn stat_of(
+    function: &str,
+    fs: FileSystemId,
+    path: *const c_char,
+    out: *mut CStat,
+    follow: bool,
+) -> c_int {
+    on(function, FileSystem, fs.id, |session, _| {
         there(out)?;
         // SAFETY: as the caller promises.
         let found = session.object(unsafe { bytes(path) }?, follow)?;
@@ -83,7 +89,7 @@ unsafe fn stat_of(fs: FileSystemId, path: *const c_char, out: *mut CStat, follow
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_stat(fs: FileSystemId, path: *const c_char, out: *mut CStat) -> c_int {
     // SAFETY: the same conditions.
-    unsafe { stat_of(fs, path, out, true) }
+    unsafe { stat_of("shoal_stat", fs, path, out, true) }
 }
 
 /// Attributes of an object, which may be a link.
@@ -93,7 +99,7 @@ pub unsafe extern "C" fn shoal_stat(fs: FileSystemId, path: *const c_char, out: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_lstat(fs: FileSystemId, path: *const c_char, out: *mut CStat) -> c_int {
     // SAFETY: the same conditions.
-    unsafe { stat_of(fs, path, out, false) }
+    unsafe { stat_of("shoal_lstat", fs, path, out, false) }
 }
 
 /// Make a directory.
@@ -102,7 +108,7 @@ pub unsafe extern "C" fn shoal_lstat(fs: FileSystemId, path: *const c_char, out:
 /// `path` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_mkdir(fs: FileSystemId, path: *const c_char, mode: u32) -> c_int {
-    on(FileSystem, fs.id, |session, _| {
+    on("shoal_mkdir", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let (dir, name) = session.free(unsafe { bytes(path) }?, true)?;
         session.tree()?.mkdir(dir, &name, owner(mode))?;
@@ -116,7 +122,7 @@ pub unsafe extern "C" fn shoal_mkdir(fs: FileSystemId, path: *const c_char, mode
 /// `path` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_unlink(fs: FileSystemId, path: *const c_char) -> c_int {
-    on(FileSystem, fs.id, |session, _| {
+    on("shoal_unlink", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let (dir, name, _) = session.place(unsafe { bytes(path) }?)?;
         session.tree()?.unlink(dir, &name)?;
@@ -130,7 +136,7 @@ pub unsafe extern "C" fn shoal_unlink(fs: FileSystemId, path: *const c_char) -> 
 /// `path` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_rmdir(fs: FileSystemId, path: *const c_char) -> c_int {
-    on(FileSystem, fs.id, |session, _| {
+    on("shoal_rmdir", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let (dir, name, _) = session.place(unsafe { bytes(path) }?)?;
         session.tree()?.rmdir(dir, &name)?;
@@ -144,7 +150,7 @@ pub unsafe extern "C" fn shoal_rmdir(fs: FileSystemId, path: *const c_char) -> c
 /// The paths are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_rename(fs: FileSystemId, from: *const c_char, to: *const c_char) -> c_int {
-    on(FileSystem, fs.id, |session, _| {
+    on("shoal_rename", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let (from, to) = unsafe { (bytes(from)?, bytes(to)?) };
         let (from_dir, from_name, attr) = session.place(from)?;
@@ -170,7 +176,7 @@ pub unsafe extern "C" fn shoal_symlink(
     target: *const c_char,
     path: *const c_char,
 ) -> c_int {
-    on(FileSystem, fs.id, |session, _| {
+    on("shoal_symlink", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let (target, path) = unsafe { (bytes(target)?, bytes(path)?) };
         let (dir, name) = session.free(path, false)?;
@@ -190,7 +196,7 @@ pub unsafe extern "C" fn shoal_readlink(
     buffer: *mut c_char,
     len: usize,
 ) -> i64 {
-    on(FileSystem, fs.id, |session, _| {
+    on("shoal_readlink", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let len = unsafe { slice(buffer, len) }?.len();
         // SAFETY: as the caller promises.
@@ -212,7 +218,7 @@ pub unsafe extern "C" fn shoal_readlink(
 /// The paths are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_link(fs: FileSystemId, from: *const c_char, to: *const c_char) -> c_int {
-    on(FileSystem, fs.id, |session, _| {
+    on("shoal_link", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let (from, to) = unsafe { (bytes(from)?, bytes(to)?) };
         let object: Handle = session.object(from, false)?.attr.handle;
@@ -228,7 +234,7 @@ pub unsafe extern "C" fn shoal_link(fs: FileSystemId, from: *const c_char, to: *
 /// `path` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_chmod(fs: FileSystemId, path: *const c_char, mode: u32) -> c_int {
-    on(FileSystem, fs.id, |session, _| {
+    on("shoal_chmod", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let found = session.object(unsafe { bytes(path) }?, true)?;
         let set = SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() };
@@ -243,7 +249,7 @@ pub unsafe extern "C" fn shoal_chmod(fs: FileSystemId, path: *const c_char, mode
 /// `path` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_truncate(fs: FileSystemId, path: *const c_char, size: u64) -> c_int {
-    on(FileSystem, fs.id, |session, _| {
+    on("shoal_truncate", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let found = session.object(unsafe { bytes(path) }?, true)?;
         if found.attr.kind == Kind::Directory {
@@ -252,4 +258,9 @@ pub unsafe extern "C" fn shoal_truncate(fs: FileSystemId, path: *const c_char, s
         session.tree()?.truncate(found.attr.handle, size, false)?;
         Ok(0)
     })
+}
+
+crate::version::since_1_0! {
+    shoal_stat, shoal_lstat, shoal_mkdir, shoal_unlink, shoal_rmdir, shoal_rename, shoal_symlink,
+    shoal_readlink, shoal_link, shoal_chmod, shoal_truncate,
 }

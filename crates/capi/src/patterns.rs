@@ -67,8 +67,12 @@ fn find(pattern: PatternId) -> Res<Arc<Pattern>> {
     patterns().known.get(&pattern.id).cloned().ok_or_else(words)
 }
 
-fn make(out: *mut PatternId, pattern: impl FnOnce() -> Res<Result<Pattern, PatternError>>) -> c_int {
-    call(|| {
+fn make(
+    function: &str,
+    out: *mut PatternId,
+    pattern: impl FnOnce() -> Res<Result<Pattern, PatternError>>,
+) -> c_int {
+    call(function, || {
         there(out)?;
         let pattern = pattern()?.map_err(|error| failure(libc::EINVAL, error.to_string()))?;
         let mut patterns = patterns();
@@ -90,7 +94,7 @@ fn make(out: *mut PatternId, pattern: impl FnOnce() -> Res<Result<Pattern, Patte
 /// `out` is null or valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shoal_pattern_contiguous(offset: i64, len: u64, out: *mut PatternId) -> c_int {
-    make(out, || Ok(Pattern::contiguous(offset, len)))
+    make("shoal_pattern_contiguous", out, || Ok(Pattern::contiguous(offset, len)))
 }
 
 /// `count` records of `record` bytes, each `stride` bytes after the one before.
@@ -105,7 +109,7 @@ pub unsafe extern "C" fn shoal_pattern_strided(
     count: u64,
     out: *mut PatternId,
 ) -> c_int {
-    make(out, || Ok(Pattern::strided(offset, record, stride, count)))
+    make("shoal_pattern_strided", out, || Ok(Pattern::strided(offset, record, stride, count)))
 }
 
 /// A record repeated by each level, innermost first.
@@ -120,7 +124,7 @@ pub unsafe extern "C" fn shoal_pattern_nested(
     levels_len: usize,
     out: *mut PatternId,
 ) -> c_int {
-    make(out, || {
+    make("shoal_pattern_nested", out, || {
         // SAFETY: as the caller promises.
         let levels = unsafe { slice(levels, levels_len) }?;
         let levels = levels.iter().map(|level| Level { stride: level.stride, quantity: level.count });
@@ -138,12 +142,24 @@ pub unsafe extern "C" fn shoal_pattern_list(
     regions_len: usize,
     out: *mut PatternId,
 ) -> c_int {
-    make(out, || {
+    make("shoal_pattern_list", out, || {
         // SAFETY: as the caller promises.
         let regions = unsafe { slice(regions, regions_len) }?;
+        let is_bad = |region: &CRegion| !ends_in_range(region.offset, region.len);
+        if let Some(at) = regions.iter().position(is_bad) {
+            let CRegion { offset, len } = regions[at];
+            let words =
+                format!("entry {at} of the list: {len} bytes at {offset} end beyond the offset {}", i64::MAX);
+            return Err(failure(libc::EINVAL, words));
+        }
         let regions = regions.iter().map(|region| Region { offset: region.offset, len: region.len });
         Ok(Pattern::list(regions.collect()))
     })
+}
+
+/// Whether a region ends at an offset that a file can have.
+fn ends_in_range(offset: i64, len: u64) -> bool {
+    i64::try_from(len).is_ok_and(|len| offset.checked_add(len).is_some())
 }
 
 unsafe fn branches(vector: *const CBranch, len: usize, depth: usize, left: &mut usize) -> Res<Vec<Branch>> {
@@ -177,7 +193,7 @@ pub unsafe extern "C" fn shoal_pattern_batched(
     vector_len: usize,
     out: *mut PatternId,
 ) -> c_int {
-    make(out, || {
+    make("shoal_pattern_batched", out, || {
         // SAFETY: as the caller promises.
         Ok(Pattern::batched(&unsafe { branches(vector, vector_len, 0, &mut { NODES_MAX }) }?))
     })
@@ -186,7 +202,7 @@ pub unsafe extern "C" fn shoal_pattern_batched(
 /// Bytes of a pattern.
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_pattern_len(pattern: PatternId) -> i64 {
-    call(|| {
+    call("shoal_pattern_len", || {
         let len = find(pattern)?.len();
         i64::try_from(len).map_err(|_| failure(libc::EOVERFLOW, "the pattern is too long"))
     })
@@ -195,7 +211,7 @@ pub extern "C" fn shoal_pattern_len(pattern: PatternId) -> i64 {
 /// Give a pattern back.
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_pattern_free(pattern: PatternId) -> c_int {
-    call(|| {
+    call("shoal_pattern_free", || {
         find(pattern)?;
         patterns().known.remove(&pattern.id);
         Ok(0)
@@ -240,7 +256,7 @@ pub unsafe extern "C" fn shoal_read_pattern(
     len: usize,
     into: PatternId,
 ) -> i64 {
-    on(Kind::File, file.id, |session, _| {
+    on("shoal_read_pattern", Kind::File, file.id, |session, _| {
         let len = checked(buffer, len)?;
         let pattern = find(pattern)?;
         let memory = memory(&pattern, into, len)?;
@@ -269,7 +285,7 @@ pub unsafe extern "C" fn shoal_write_pattern(
     len: usize,
     from: PatternId,
 ) -> i64 {
-    on(Kind::File, file.id, |session, _| {
+    on("shoal_write_pattern", Kind::File, file.id, |session, _| {
         // SAFETY: as the caller promises.
         let buffer = unsafe { slice(buffer, len) }?;
         let pattern = find(pattern)?;
@@ -282,4 +298,10 @@ pub unsafe extern "C" fn shoal_write_pattern(
         session.file(file.id)?.write_pattern(&pattern, Bytes::from(packed))?;
         Ok(moved)
     })
+}
+
+crate::version::since_1_0! {
+    shoal_pattern_contiguous, shoal_pattern_strided, shoal_pattern_nested, shoal_pattern_list,
+    shoal_pattern_batched, shoal_pattern_len, shoal_pattern_free, shoal_read_pattern,
+    shoal_write_pattern,
 }

@@ -7,16 +7,37 @@ use crate::table;
 use shoal_env::real::Runtime;
 use shoal_proto::{Attr, Handle, Name, Owner};
 use shoal_world::{Found, Over, ProcessGroup, Tree, TreeFile, TreeListing, Walk};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 
 /// See the module.
 pub struct Session {
-    files: BTreeMap<u64, Box<dyn TreeFile>>,
-    listings: BTreeMap<u64, Box<dyn TreeListing>>,
+    files: BTreeMap<u64, (Box<dyn TreeFile>, Rc<[u8]>)>,
+    listings: BTreeMap<u64, (Box<dyn TreeListing>, Rc<[u8]>)>,
+    /// The paths of the call under way, for its errors.
+    named: RefCell<Vec<Rc<[u8]>>>,
+    until: Instant,
     tree: Option<Box<dyn Tree>>,
     runtime: Rc<Runtime>,
+}
+
+/// Objects that an error names, and bytes of the path of each that it shows, at most.
+const NAMED_MAX: usize = 4;
+const SHOWN_MAX: usize = 400;
+
+/// A path as errors show it.
+pub fn quoted(path: &[u8]) -> String {
+    match path.len() > SHOWN_MAX {
+        true => format!("`{}…`", String::from_utf8_lossy(&path[..SHOWN_MAX])),
+        false => format!("`{}`", String::from_utf8_lossy(path)),
+    }
+}
+
+/// A path leads to no object.
+pub fn missing() -> crate::call::Failure {
+    failure(libc::ENOENT, "no such file or directory")
 }
 
 fn closed() -> crate::call::Failure {
@@ -34,7 +55,8 @@ impl Session {
     /// A session without a file system.
     pub fn new() -> Session {
         let runtime = Rc::new(Runtime::new("libshoal"));
-        Session { files: BTreeMap::new(), listings: BTreeMap::new(), tree: None, runtime }
+        let (files, listings, named) = (BTreeMap::new(), BTreeMap::new(), RefCell::default());
+        Session { files, listings, named, until: Instant::now(), tree: None, runtime }
     }
 
     /// Reach the file system.
@@ -44,10 +66,33 @@ impl Session {
     }
 
     /// The end of the calls from now on.
-    pub fn limit(&self, until: Instant) {
+    pub fn limit(&mut self, until: Instant) {
+        self.until = until;
         if let Some(tree) = &self.tree {
             tree.limit(Some(until));
         }
+    }
+
+    /// Whether the call under way is at its end.
+    pub fn is_late(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    /// A call begins: it has named no object yet.
+    pub fn forget_names(&self) {
+        self.named.borrow_mut().clear();
+    }
+
+    fn name(&self, path: &Rc<[u8]>) {
+        let mut named = self.named.borrow_mut();
+        if named.len() < NAMED_MAX && named.last() != Some(path) {
+            named.push(path.clone());
+        }
+    }
+
+    /// The objects of the call under way, as its caller named them.
+    pub fn names(&self) -> String {
+        self.named.borrow().iter().map(|path| quoted(path)).collect::<Vec<_>>().join(" and ")
     }
 
     /// The file system.
@@ -71,6 +116,12 @@ impl Session {
 
     /// Walk a path from the root.
     pub fn walk(&self, path: &[u8], follow: bool) -> Res<Walk> {
+        self.name(&Rc::from(path));
+        self.walk_unnamed(path, follow)
+    }
+
+    /// The same, of a path that errors do not name.
+    pub fn walk_unnamed(&self, path: &[u8], follow: bool) -> Res<Walk> {
         match self.tree()?.walk(b"", path, follow)? {
             Walk::Outside(_) => Err(failure(libc::EXDEV, "the path leads out of the file system")),
             walk => Ok(walk),
@@ -81,10 +132,7 @@ impl Session {
     pub fn object(&self, path: &[u8], follow: bool) -> Res<Box<Found>> {
         match self.walk(path, follow)? {
             Walk::Object(found) => Ok(found),
-            _ => {
-                let words = format!("{}: no such file or directory", String::from_utf8_lossy(path));
-                Err(failure(libc::ENOENT, words))
-            }
+            _ => Err(missing()),
         }
     }
 
@@ -101,37 +149,40 @@ impl Session {
         match self.walk(path, false)? {
             Walk::Missing { dir, name, must_be_dir, .. } if is_dir || !must_be_dir => Ok((dir, name)),
             Walk::Missing { .. } => Err(failure(libc::ENOENT, "the path ends in `/`")),
-            _ => {
-                let words = format!("{} exists already", String::from_utf8_lossy(path));
-                Err(failure(libc::EEXIST, words))
-            }
+            _ => Err(failure(libc::EEXIST, "it exists already")),
         }
     }
 
-    /// Keep an open file.
-    pub fn keep_file(&mut self, id: u64, file: Box<dyn TreeFile>) {
-        self.files.insert(id, file);
+    /// Keep an open file, which was opened by this path.
+    pub fn keep_file(&mut self, id: u64, file: Box<dyn TreeFile>, path: &[u8]) {
+        self.files.insert(id, (file, path.into()));
     }
 
     /// An open file.
     pub fn file(&self, id: u64) -> Res<&dyn TreeFile> {
-        self.files.get(&id).map(|file| &**file).ok_or_else(closed)
+        let (file, path) = self.files.get(&id).ok_or_else(closed)?;
+        self.name(path);
+        Ok(&**file)
     }
 
     /// Forget an open file.
     pub fn drop_file(&mut self, id: u64) -> Res<Box<dyn TreeFile>> {
         table::remove(id);
-        self.files.remove(&id).ok_or_else(closed)
+        let (file, path) = self.files.remove(&id).ok_or_else(closed)?;
+        self.name(&path);
+        Ok(file)
     }
 
-    /// Keep a listing.
-    pub fn keep_listing(&mut self, id: u64, listing: Box<dyn TreeListing>) {
-        self.listings.insert(id, listing);
+    /// Keep a listing of the directory of this path.
+    pub fn keep_listing(&mut self, id: u64, listing: Box<dyn TreeListing>, path: &[u8]) {
+        self.listings.insert(id, (listing, path.into()));
     }
 
     /// A listing.
     pub fn listing(&mut self, id: u64) -> Res<&mut Box<dyn TreeListing>> {
-        self.listings.get_mut(&id).ok_or_else(closed)
+        let (listing, path) = self.listings.get_mut(&id).ok_or_else(closed)?;
+        self.named.borrow_mut().push(path.clone());
+        Ok(listing)
     }
 
     /// Forget a listing.

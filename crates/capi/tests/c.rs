@@ -9,22 +9,18 @@ use shoal as _;
 
 const HEADER: &str = include_str!("../include/shoal.h");
 const GALLEY: &str = include_str!("../include/gfs.h");
-/// The types that programs hold: a change needs another number in `build.rs`.
-const SIZES: &[(&str, usize)] = &[
-    ("shoal_fs", 8),
-    ("shoal_file", 8),
-    ("shoal_dir", 8),
-    ("shoal_pattern", 8),
-    ("shoal_time", 16),
-    ("shoal_stat_t", 104),
-    ("shoal_entry", 272),
-    ("shoal_level", 16),
-    ("shoal_region", 16),
-    ("shoal_branch", 56),
-    ("gfs_handle", 8),
-];
-/// Those that have no name of their own.
-const STRUCTS: &[(&str, usize)] = &[("gfs_stride", 24), ("gfs_batch", 64), ("gfs_list", 24)];
+/// Functions with their versions, types with their sizes: a change needs another number in `build.rs`.
+const ABI: &str = include_str!("../abi.txt");
+
+/// The lines of the list that begin with a word: the rest of each, cut at its last space.
+fn listed(word: &str) -> Vec<(&'static str, &'static str)> {
+    let lines = ABI.lines().filter_map(|line| line.strip_prefix(word)?.trim().rsplit_once(' '));
+    lines.collect()
+}
+
+fn sizes() -> Vec<(&'static str, usize)> {
+    listed("size").into_iter().map(|(name, size)| (name, size.parse().unwrap())).collect()
+}
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -84,7 +80,7 @@ fn compile(home: &Path, compiler: &str, options: &[&str], source: &Path, out: &s
 }
 
 fn started(program: &Path, home: &Path) -> Command {
-    let soname = home.join("libshoal.so.0");
+    let soname = home.join("libshoal.so.1");
     if !soname.exists() {
         std::os::unix::fs::symlink(library(), &soname).unwrap();
     }
@@ -106,16 +102,32 @@ fn the_header_declares_what_the_library_exports_with_as_many_arguments() {
     }
     assert_eq!(declared(), defined);
     assert!(declared().len() > 80, "the rule sees them");
-    let symbols = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library()));
-    let exported: Vec<&str> = symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
-    let names: Vec<String> = declared().into_keys().collect();
-    let mut ours: Vec<&str> = exported
-        .iter()
-        .copied()
-        .filter(|name| name.starts_with("shoal_") || name.starts_with("gfs_"))
-        .collect();
-    ours.sort_unstable();
-    assert_eq!(ours, names);
+}
+
+/// Each exported function has the version in which it came, and a program asks the library for it.
+#[test]
+fn the_library_exports_the_listed_functions_with_their_versions_and_no_others() {
+    let symbols =
+        run(Command::new("nm").args(["-D", "--defined-only", "--with-symbol-versions"]).arg(library()));
+    let words = symbols.lines().map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>());
+    let mut exported: Vec<(&str, &str)> =
+        words.filter(|words| words[0] == "T").filter_map(|words| words[1].split_once("@@")).collect();
+    exported.sort_unstable();
+    assert_eq!(exported, listed("function"));
+    // Some linkers list the version's own name too.
+    let others = symbols.lines().filter(|line| !line.contains(" A SHOAL_")).count() - exported.len();
+    assert_eq!(others, 0, "{symbols}");
+    assert_eq!(
+        exported.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>(),
+        declared().into_keys().collect::<Vec<_>>()
+    );
+    let dynamic = run(Command::new("readelf").arg("-d").arg(library()));
+    assert!(dynamic.contains("soname: [libshoal.so.1]"), "{dynamic}");
+    let home = tempfile::tempdir().unwrap();
+    let program = compile(home.path(), "cc", &["-std=gnu99"], &here().join("tests/calls.c"), "calls");
+    let wanted =
+        run(Command::new("nm").args(["-D", "--undefined-only", "--with-symbol-versions"]).arg(&program));
+    assert!(wanted.contains("shoal_read_many@SHOAL_1.0"), "{wanted}");
 }
 
 #[test]
@@ -134,9 +146,8 @@ fn the_manual_pages_name_every_call() {
 fn the_header_compiles_as_c99_and_as_cpp17_and_types_keep_their_sizes() {
     let home = tempfile::tempdir().unwrap();
     let mut source = "#include <gfs.h>\n".to_owned();
-    let structs = STRUCTS.iter().map(|(name, size)| (format!("struct {name}"), name, size));
-    for (kind, name, size) in SIZES.iter().map(|(name, size)| (name.to_string(), name, size)).chain(structs) {
-        source += &format!("typedef char size_of_{name}[sizeof({kind}) == {size} ? 1 : -1];\n");
+    for (number, (kind, size)) in sizes().into_iter().enumerate() {
+        source += &format!("typedef char size_{number}[sizeof({kind}) == {size} ? 1 : -1];\n");
     }
     source += "int main(void) { return 0; }\n";
     for (compiler, standard, name) in [("cc", "-std=c99", "sizes.c"), ("c++", "-std=c++17", "sizes.cc")] {
@@ -144,12 +155,13 @@ fn the_header_compiles_as_c99_and_as_cpp17_and_types_keep_their_sizes() {
         std::fs::write(&path, &source).unwrap();
         compile(home.path(), compiler, &[standard], &path, "sizes");
     }
-    assert_eq!(
-        SIZES.len(),
-        HEADER.matches("typedef struct").count() + GALLEY.matches("typedef struct").count()
-    );
-    use shoal::{connect::FileSystemId, files::FileId, gfs, listings, names, patterns};
-    let sizes = [
+    let headers = [HEADER, GALLEY].map(|header| {
+        let named = header.matches("typedef struct").count();
+        named + header.lines().filter(|line| line.starts_with("struct ") && line.ends_with('{')).count()
+    });
+    assert_eq!(sizes().len(), headers.iter().sum::<usize>(), "each type is in the list");
+    use shoal::{batches, connect::FileSystemId, files::FileId, gfs, listings, names, patterns};
+    let of_rust = [
         size_of::<FileSystemId>(),
         size_of::<FileId>(),
         size_of::<listings::ListingId>(),
@@ -160,12 +172,14 @@ fn the_header_compiles_as_c99_and_as_cpp17_and_types_keep_their_sizes() {
         size_of::<patterns::CLevel>(),
         size_of::<patterns::CRegion>(),
         size_of::<patterns::CBranch>(),
+        size_of::<batches::CReadEntry>(),
+        size_of::<batches::CCreateEntry>(),
         size_of::<gfs::HandleId>(),
         size_of::<gfs::vectors::CStride>(),
         size_of::<gfs::vectors::CBatch>(),
         size_of::<gfs::vectors::CList>(),
     ];
-    assert_eq!(sizes.to_vec(), SIZES.iter().chain(STRUCTS).map(|(_, size)| *size).collect::<Vec<_>>());
+    assert_eq!(of_rust.to_vec(), sizes().into_iter().map(|(_, size)| size).collect::<Vec<_>>());
 }
 
 #[test]

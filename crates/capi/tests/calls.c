@@ -141,6 +141,111 @@ static void patterns(void) {
   HOLDS(shoal_close_file(file) == 0 && shoal_unlink(fs, "shape") == 0);
 }
 
+enum { MANY = 300, LEN = 64 };
+static void batches(void) {
+  static char paths[MANY][32], data[MANY][LEN], back[MANY][LEN];
+  static shoal_create_entry creates[MANY];
+  static shoal_read_entry reads[MANY];
+  shoal_stat_t stat;
+  int at;
+  HOLDS(shoal_mkdir(fs, "many", 0755) == 0 && shoal_mkdir(fs, "many/b", 0755) == 0);
+  for (at = 0; at < MANY; at++) {
+    snprintf(paths[at], sizeof paths[at], at % 2 ? "/many/b/%d" : "many/%d", at);
+    memset(data[at], 'a' + at % 26, LEN);
+    creates[at] = (shoal_create_entry){paths[at], data[at], (size_t)(at % LEN), 77, 77};
+    reads[at] = (shoal_read_entry){paths[at], back[at], LEN, 77, 77, 77};
+  }
+  HOLDS(shoal_create_many(fs, creates, MANY, 0640) == MANY);
+  for (at = 0; at < MANY; at++) HOLDS(creates[at].error == 0 && creates[at].done == at % LEN);
+  HOLDS(shoal_stat(fs, paths[7], &stat) == 0 && stat.size == 7 && (stat.mode & 07777) == 0640);
+  HOLDS(shoal_read_many(fs, reads, MANY) == MANY);
+  for (at = 0; at < MANY; at++) {
+    HOLDS(reads[at].error == 0 && reads[at].done == at % LEN && reads[at].size == (uint64_t)(at % LEN));
+    HOLDS(memcmp(back[at], data[at], (size_t)(at % LEN)) == 0 && back[at][LEN - 1] == 0);
+  }
+  /* A link is followed; each failure is its own entry's, and the first one's words stay. */
+  HOLDS(shoal_symlink(fs, "b/63", "many/link") == 0 && shoal_symlink(fs, "none", "many/loose") == 0);
+  for (at = 0; at < 12; at++) reads[at] = (shoal_read_entry){paths[40 + at], back[at], LEN, 77, 77, 77};
+  reads[1].path = "many/none";
+  reads[2].path = "none/at/all";
+  reads[3].path = NULL;
+  reads[4].buffer = NULL;
+  reads[5].len = (size_t)1 << 62;
+  reads[6].path = "many/b";
+  reads[7].path = "many/link";
+  reads[8].path = "many/loose";
+  reads[9].len = 48;
+  reads[10].path = "../many/40";
+  reads[11] = (shoal_read_entry){paths[0], NULL, 0, 77, 77, 77};
+  errno = 0;
+  HOLDS(shoal_read_many(fs, reads, 12) == 3 && errno == 0);
+  HOLDS(reads[0].done == 40 && reads[0].error == 0);
+  HOLDS(reads[1].error == ENOENT && reads[1].done == -1);
+  HOLDS(reads[2].error == ENOENT && reads[3].error == EFAULT && reads[4].error == EFAULT);
+  HOLDS(reads[5].error == EINVAL && reads[6].error == EISDIR);
+  HOLDS(reads[7].error == 0 && reads[7].done == 63 && reads[7].size == 63 && back[7][0] == 'a' + 63 % 26);
+  HOLDS(reads[8].error == ENOENT);
+  HOLDS(reads[9].error == ERANGE && reads[9].done == -1 && reads[9].size == 49);
+  HOLDS(reads[10].error == EXDEV);
+  HOLDS(reads[11].error == 0 && reads[11].done == 0 && reads[11].size == 0);
+  HOLDS(shoal_error_number() == ENOENT && strstr(shoal_error_words(), "entry 1, `many/none`") != NULL);
+  for (at = 0; at < 7; at++) creates[at] = (shoal_create_entry){"many/new", "abc", 3, 77, 77};
+  creates[1].path = paths[0];
+  creates[2].path = "";
+  creates[3].path = "many/new/";
+  creates[4].data = NULL;
+  creates[5].len = (size_t)1 << 62;
+  creates[6] = (shoal_create_entry){"many/empty", NULL, 0, 77, 77};
+  HOLDS(shoal_create_many(fs, creates, 7, 0600) == 2);
+  HOLDS(creates[0].error == 0 && creates[0].done == 3 && creates[1].error == EEXIST && creates[2].error == ENOENT);
+  HOLDS(creates[3].error == EISDIR && creates[4].error == EFAULT && creates[5].error == EINVAL);
+  HOLDS(creates[6].error == 0 && creates[6].done == 0);
+  HOLDS(shoal_error_number() == EEXIST && strstr(shoal_error_words(), "`many/0`") != NULL);
+  /* The call as a whole. */
+  HOLDS(shoal_read_many(fs, NULL, 0) == 0 && shoal_create_many(fs, NULL, 0, 0600) == 0);
+  FAILS(shoal_read_many(fs, NULL, 1), EFAULT);
+  FAILS(shoal_create_many(fs, NULL, 1, 0600), EFAULT);
+  reads[0].done = 55;
+  FAILS(shoal_read_many(fs, reads, (size_t)1 << 62), EINVAL);
+  FAILS(shoal_create_many(fs, creates, (1 << 20) + 1, 0600), EINVAL);
+  FAILS(shoal_read_many((shoal_fs){0}, reads, 12), EBADF);
+  HOLDS(reads[0].done == 55);
+  /* A deadline that has passed leaves no entry without a result. */
+  shoal_set_thread_timeout(0);
+  HOLDS(shoal_read_many(fs, reads, 1) == 0 && reads[0].error == ETIMEDOUT && reads[0].done == -1);
+  shoal_set_thread_timeout(-1);
+  for (at = 0; at < MANY; at++) HOLDS(shoal_unlink(fs, paths[at]) == 0);
+  HOLDS(shoal_unlink(fs, "many/new") == 0 && shoal_unlink(fs, "many/empty") == 0);
+  HOLDS(shoal_unlink(fs, "many/link") == 0 && shoal_unlink(fs, "many/loose") == 0);
+  HOLDS(shoal_rmdir(fs, "many/b") == 0 && shoal_rmdir(fs, "many") == 0);
+}
+
+/* An error names the call and the path as the caller gave it, and no object by its number. */
+static void words(void) {
+  shoal_file file;
+  shoal_pattern before;
+  FAILS(shoal_mkdir(fs, "/none/names", 0755), ENOENT);
+  HOLDS(strncmp(shoal_error_words(), "shoal_mkdir", 11) == 0 && strstr(shoal_error_words(), "`/none/names`"));
+  HOLDS(shoal_mkdir(fs, "words", 0755) == 0 && shoal_mkdir(fs, "words/in", 0755) == 0);
+  FAILS(shoal_rmdir(fs, "words"), ENOTEMPTY);
+  HOLDS(strncmp(shoal_error_words(), "shoal_rmdir: rmdir of `words`", 29) == 0);
+  HOLDS(strstr(shoal_error_words(), ": directory not empty") != NULL);
+  FAILS(shoal_rename(fs, "words", "words/in/it"), EINVAL);
+  HOLDS(strstr(shoal_error_words(), "`words` and `words/in/it`") != NULL);
+  HOLDS(shoal_open(fs, "words/f", O_RDWR | O_CREAT, 0644, &file) == 0);
+  HOLDS(shoal_pattern_contiguous(-4, 1, &before) == 0);
+  FAILS(shoal_write_pattern(file, before, "x", 1, packed), EINVAL);
+  HOLDS(strncmp(shoal_error_words(), "shoal_write_pattern", 19) == 0);
+  HOLDS(strstr(shoal_error_words(), " of `words/f`") != NULL);
+  {
+    const shoal_region regions[2] = {{0, 1}, {INT64_MAX, 2}};
+    FAILS(shoal_pattern_list(regions, 2, &before), EINVAL);
+    HOLDS(strstr(shoal_error_words(), "entry 1 of the list") != NULL);
+  }
+  HOLDS(shoal_close_file(file) == 0 && shoal_unlink(fs, "words/f") == 0);
+  HOLDS(shoal_rmdir(fs, "words/in") == 0 && shoal_rmdir(fs, "words") == 0);
+}
+
 #define THREADS 64
 static shoal_file shared;
 static void *writer(void *argument) {
@@ -192,6 +297,8 @@ int main(int count, char **arguments) {
   names();
   files();
   patterns();
+  batches();
+  words();
   threads();
   child(where, key);
   FAILS(shoal_set_timeout(fs, -1), EINVAL);

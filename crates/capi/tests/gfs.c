@@ -135,6 +135,49 @@ static void *thread(void *number) {
   return NULL;
 }
 
+/* The words of a refused list name the limit, or the entry. */
+static void lists(int fork) {
+  struct gfs_list bad[3] = {{0, 0, 1}, {8, 8, 1}, {(uint64_t)INT64_MAX, 0, 2}};
+  FAILS(gfs_write_listio(fork, memory, bad, 4194305), GFS_EINVAL);
+  IS(strstr(shoal_error_words(), "4194305") && strstr(shoal_error_words(), "4194304"));
+  FAILS(gfs_write_listio(fork, memory, bad, 3), GFS_EINVAL);
+  IS(strstr(shoal_error_words(), "entry 2 of the list") && strstr(shoal_error_words(), "of the fork"));
+  bad[1].memory_offset = INT64_MAX;
+  FAILS(gfs_read_listio(fork, memory, bad, 3), GFS_EINVAL);
+  IS(strstr(shoal_error_words(), "entry 1 of the list") && strstr(shoal_error_words(), "of memory"));
+  FAILS(gfs_read_listio(fork, memory, bad, -5), GFS_EINVAL);
+  IS(strstr(shoal_error_words(), "-5"));
+  FAILS(gfs_read(fork, memory, 0, ((uint64_t)1 << 30) + 1), GFS_EINVAL);
+  IS(strstr(shoal_error_words(), "1073741825") && strstr(shoal_error_words(), "1073741824"));
+}
+
+/* No name leads out of the file system. */
+static void outside(shoal_fs fs) {
+  FAILS(gfs_create_file("../x", NULL, 2), GFS_EXDEV);
+  FAILS(gfs_open_file("../f"), GFS_EXDEV);
+  FAILS(gfs_open_linear("d/../../f"), GFS_ENOENT);
+  IS(shoal_mkdir(fs, "d", 0755) == 0 && shoal_symlink(fs, "../..", "d/up") == 0);
+  FAILS(gfs_open_linear("d/../../f"), GFS_EXDEV);
+  FAILS(gfs_open_file("d/up/f"), GFS_EXDEV);
+  FAILS(gfs_delete_file("d/up/f"), GFS_EXDEV);
+  IS(strstr(shoal_error_words(), "gfs_delete_file") && strstr(shoal_error_words(), "`d/up/f`"));
+  int fid = gfs_open_file("d/../f");
+  IS(fid >= 0 && gfs_close_file(fid) == 0);
+  IS(shoal_unlink(fs, "d/up") == 0 && shoal_rmdir(fs, "d") == 0);
+}
+
+/* An error names the call, and the file and the fork by their names. */
+static void words(int fid) {
+  FAILS(gfs_create_file("f", NULL, 0), GFS_EEXIST);
+  IS(strncmp(shoal_error_words(), "gfs_create_file", 15) == 0 && strstr(shoal_error_words(), " of `f`"));
+  FAILS(gfs_open_fork(fid, 1, "none"), GFS_ENOENT);
+  IS(strstr(shoal_error_words(), "the fork `none` of subfile 1 of `f`") != NULL);
+  FAILS(gfs_all_delete(fid, "none"), GFS_ENOENT);
+  IS(strstr(shoal_error_words(), "the fork `none` of subfile 0 of `f`") != NULL);
+  FAILS(gfs_create_fork(fid, 9, "none"), GFS_EINVAL);
+  IS(strstr(shoal_error_words(), "subfile 9") && strstr(shoal_error_words(), "`f`"));
+}
+
 int main(int argc, char **argv) {
   IS(argc == 3);
   address = argv[1], key = argv[2];
@@ -163,8 +206,18 @@ int main(int argc, char **argv) {
   IS(fork_id >= 0);
   IS(gfs_extend_fork(fork_id, LEN) == 0 && gfs_extend_fork(fork_id, 0) == 0);
   shapes(fork_id);
+  words(fid);
+  shoal_fs fs;
+  IS(shoal_connect(address, key, &fs) == 0);
+  outside(fs);
+  IS(shoal_close(fs) == 0);
   nonblocking(fork_id);
   FAILS(gfs_read(fork_id, NULL, 0, 1), EFAULT);
+  FAILS(gfs_write(fork_id, NULL, 0, 1), EFAULT);
+  /* No byte needs no buffer. */
+  IS(gfs_read(fork_id, NULL, 0, 0) == 0 && gfs_write(fork_id, NULL, 0, 0) == 0);
+  IS(gfs_read_listio(fork_id, NULL, NULL, 0) == 0 && gfs_write_strided(fork_id, NULL, 0, 8, 8, 8, 0) == 0);
+  lists(fork_id);
   FAILS(gfs_read(fork_id, memory, (uint64_t)1 << 63, 1), GFS_EINVAL);
   FAILS(gfs_read(fork_id, memory, 0, (uint64_t)1 << 62), GFS_EINVAL);
   FAILS(gfs_read(99, memory, 0, 1), GFS_EBADF);
@@ -202,7 +255,9 @@ int main(int argc, char **argv) {
   if (child == 0) {
     FAILS(gfs_open_file("f"), GFS_EBADF);
     IS(gfs_init(argv[1], argv[2]) == 0);
-    IS(gfs_open_file("f") >= 0);
+    /* An id of the parent names nothing of the child. */
+    IS(gfs_open_file("f") > fid);
+    FAILS(gfs_subfiles(fid), GFS_EBADF);
     _exit(0);
   }
   int status;
@@ -211,8 +266,17 @@ int main(int argc, char **argv) {
   FAILS(gfs_close_file(fid), GFS_EBADF);
   /* All operations were waited for: it may begin again, with other ids. */
   fid = gfs_open_file("f");
+  IS(gfs_create_fork(fid, 0, "again") == 0);
+  fork_id = gfs_open_fork(fid, 0, "again");
+  gfs_handle old = gfs_new_handle();
   IS(gfs_init(address, key) == 0);
   FAILS(gfs_close_file(fid), GFS_EBADF);
+  int fresh = gfs_open_file("f");
+  IS(fresh > fid && gfs_open_fork(fresh, 0, "again") > fork_id && gfs_new_handle().id > old.id);
+  FAILS(gfs_subfiles(fid), GFS_EBADF);
+  FAILS(gfs_read(fork_id, memory, 0, 1), GFS_EBADF);
+  FAILS(gfs_free_handle(old), GFS_EBADF);
+  IS(gfs_close_file(fresh) == 0);
   IS(gfs_delete_file("f") == 0);
   FAILS(gfs_open_file("f"), GFS_ENOENT);
   printf("gfs: ok\n");

@@ -50,6 +50,18 @@ impl Client {
         InCall { core: self.core.clone(), call, work }
     }
 
+    /// Do `work` as a part of what ends at `deadline`: an operation that a server does not answer by then
+    /// fails with an error that names the operation and the server.
+    pub fn until<F: Future + Unpin>(
+        &self,
+        deadline: Instant,
+        work: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        let thread = self.core.current_call.borrow().as_ref().map_or(0, |call| call.thread);
+        let call = Rc::new(Call { thread, deadline, interrupted: Cell::new(false) });
+        InCall { core: self.core.clone(), call, work }
+    }
+
     /// The deadline of a request made now.
     pub fn deadline(&self) -> Instant {
         self.core.deadline()

@@ -38,6 +38,6 @@ mod world;
 pub use client::Client;
 pub use counters::ClientCounters;
 pub use file::OpenFile;
-pub use ops::{Contents, DirStream, NewFile, OfServers, Piece, StreamCounts, UnorderedDirStream, Which};
+pub use ops::{Contents, DirStream, OfServers, Piece, StreamCounts, UnorderedDirStream, Which};
 pub use options::{Options, TIMEOUT};
-pub use shoal_vfs::{Error, ForkedFile, HeldLock, LockCall, RenameFlags, Space};
+pub use shoal_vfs::{Error, ForkedFile, HeldLock, LockCall, NewFile, RenameFlags, Space};

@@ -33,7 +33,6 @@ mod write_many;
 mod xattr;
 
 pub use admin::OfServers;
-pub use create_many::NewFile;
 pub(crate) use directory::Listener;
 pub(crate) use getattr::logical_size;
 pub use many::Which;

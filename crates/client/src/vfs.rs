@@ -4,7 +4,7 @@
 //! after the end of the file, which the client leaves out.
 
 use crate::ops::StreamCounts;
-use crate::{Client, DirStream, Error, NewFile, OpenFile, Options};
+use crate::{Client, DirStream, Error, NewFile, OpenFile, Options, Which};
 use bytes::{Bytes, BytesMut};
 use shoal_env::{Env, Instant};
 use shoal_pattern::Pattern;
@@ -266,6 +266,24 @@ impl Vfs for Client {
         Client::create_many(self, entries.iter().map(file).collect(), owner, None)
     }
 
+    fn create_many(
+        &self,
+        files: Vec<NewFile>,
+        owner: Owner,
+    ) -> impl Future<Output = Vec<Result<Attr, Error>>> {
+        Client::create_many(self, files, owner, None)
+    }
+
+    async fn read_many(
+        &self,
+        entries: &[(Handle, Name, usize)],
+    ) -> Vec<Result<(Attr, Option<Bytes>), Error>> {
+        let which: Vec<Which> =
+            entries.iter().map(|(dir, name, _)| Which::Entry(*dir, name.clone())).collect();
+        let max: Vec<usize> = entries.iter().map(|(_, _, max)| *max).collect();
+        Client::read_many_within(self, &which, &max).await
+    }
+
     fn unlink_many(&self, entries: &[(Handle, Name)]) -> impl Future<Output = Vec<Result<(), Error>>> {
         Client::remove_many(self, entries)
     }
@@ -403,6 +421,10 @@ impl Vfs for Client {
         Client::call(self, thread, work)
     }
 
+    fn until<F: Future + Unpin>(&self, deadline: Instant, work: F) -> impl Future<Output = F::Output> {
+        Client::until(self, deadline, work)
+    }
+
     fn lists_attributes(&self) -> bool {
         self.map().switches.readdirplus
     }
@@ -437,5 +459,9 @@ impl Vfs for Client {
 
     fn walk_path(&self, path: &[u8], follow_last: bool) -> impl Future<Output = Result<Attr, Error>> {
         Client::walk(self, path, follow_last)
+    }
+
+    fn walk_inside(&self, path: &[u8], follow_last: bool) -> impl Future<Output = Result<Attr, Error>> {
+        Client::walk_inside(self, path, follow_last)
     }
 }

@@ -18,7 +18,10 @@ impl<V: Vfs> Galley<V> {
     pub async fn gfs_all_create(&self, fid: FileId, name: &[u8]) -> Result<()> {
         let entries = self.everywhere(fid, name)?;
         let made = self.0.vfs.make_many(&entries, self.file(fid)?.owner).await;
-        made.into_iter().try_for_each(|made| self.kept(made).map(drop))
+        let mut each = made.into_iter().zip(0..).zip(&entries);
+        each.try_for_each(|((made, at), (_, name))| {
+            self.kept_of(|| self.name_of_fork(fid, at, name), made).map(drop)
+        })
     }
 
     /// Open the forks of this name, one of each subfile, in order; how many there are is returned with them.
@@ -35,9 +38,11 @@ impl<V: Vfs> Galley<V> {
             let again = self.0.vfs.open_many(&entries, Rights::READ).await;
             refused.into_iter().zip(again).for_each(|(at, file)| opened[at] = file);
         }
-        let opened: std::result::Result<Vec<V::File>, _> = opened.into_iter().collect();
+        let of = |at: u32| self.name_of_fork(fid, at, &entries[at as usize].1);
+        let each = opened.into_iter().zip(0..);
+        let opened: Result<Vec<V::File>> = each.map(|(opened, at)| self.kept_of(|| of(at), opened)).collect();
         // A caller that gave up before has no ids.
-        self.keep_forks(self.kept(opened)?)
+        self.keep_forks(opened?, |at| of(at as u32))
     }
 
     /// Close these forks.
@@ -66,7 +71,10 @@ impl<V: Vfs> Galley<V> {
     pub async fn gfs_all_delete(&self, fid: FileId, name: &[u8]) -> Result<()> {
         let entries = self.everywhere(fid, name)?;
         let removed = self.0.vfs.unlink_many(&entries).await;
-        removed.into_iter().try_for_each(|removed| self.kept(removed))
+        let mut each = removed.into_iter().zip(0..).zip(&entries);
+        each.try_for_each(|((removed, at), (_, name))| {
+            self.kept_of(|| self.name_of_fork(fid, at, name), removed)
+        })
     }
 
     fn everywhere(&self, fid: FileId, name: &[u8]) -> Result<Vec<(Handle, Name)>> {

@@ -1,5 +1,6 @@
 //! `gfs_create_file`: a file with its subfiles, all at once or none. It is not opened.
 
+use crate::init::quoted;
 use crate::{Errno, Galley, Result};
 use shoal_proto::{Handle, Name, Owner, ServerId};
 use shoal_vfs::{Error, ForkedFile, Vfs};
@@ -21,26 +22,27 @@ impl<V: Vfs> Galley<V> {
     ) -> Result<()> {
         let all = || iop_list.map_or_else(|| self.0.vfs.subfile_servers(), <[ServerId]>::len);
         let count = if num_iops == 0 { all() } else { num_iops.into() };
-        if iop_list.is_some_and(|list| list.len() != count) {
-            return Err(self.fail(Errno::Invalid, "the list of servers has another length than num_iops"));
+        if let Some(list) = iop_list.filter(|list| list.len() != count) {
+            let words = format!("the list has {} servers and num_iops is {count}", list.len());
+            return Err(self.fail(Errno::Invalid, words));
         }
         let subfiles = u16::try_from(count);
         let subfiles = subfiles.map_err(|_| self.fail(Errno::Invalid, "there are too many servers"))?;
         let servers = iop_list.unwrap_or_default().to_vec();
         let forked = ForkedFile { subfiles, servers, replace: false };
-        let (dir, name) = self.place(name).await?;
-        let made = self.0.vfs.mkforked(dir, &name, owner, &forked).await;
-        self.kept(made).map(drop)
+        let (dir, leaf) = self.place(name).await?;
+        let made = self.0.vfs.mkforked(dir, &leaf, owner, &forked).await;
+        self.kept_of(|| quoted(name), made).map(drop)
     }
 
     /// The directory of a path, and its last name.
     pub(crate) async fn place(&self, path: &[u8]) -> Result<(Handle, Name)> {
+        let whole = || quoted(path);
         let path = path.strip_suffix(b"/").unwrap_or(path);
         let cut = path.iter().rposition(|&byte| byte == b'/');
         let (parent, name) = cut.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
-        let name = Name::new(name).map_err(|status| self.kept::<()>(Err(Error::new(status, "name"))));
-        let name = name.map_err(|kept| kept.err().unwrap_or(Errno::Invalid))?;
-        let dir = self.0.vfs.walk_path(parent, true).await;
-        Ok((self.kept(dir)?.handle, name))
+        let name = self.kept_of(whole, Name::new(name).map_err(|status| Error::new(status, "name")))?;
+        let dir = self.0.vfs.walk_inside(parent, true).await;
+        Ok((self.kept_of(whole, dir)?.handle, name))
     }
 }

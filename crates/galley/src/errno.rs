@@ -39,6 +39,8 @@ codes! {
     Busy = 16, "GFS_EBUSY";
     /// It exists.
     Exists = 17, "GFS_EEXIST";
+    /// A name leads out of the file system by `..` (not in Galley).
+    Outside = 18, "GFS_EXDEV";
     /// An argument makes no sense: a subfile, a shape, a name, a place in memory.
     Invalid = 22, "GFS_EINVAL";
     /// Too many open files or forks.
@@ -67,6 +69,7 @@ impl Errno {
                 Errno::Access
             }
             Status::NotSupported => Errno::NotSupported,
+            Status::CrossDevice => Errno::Outside,
             Status::Invalid
             | Status::NotDirectory
             | Status::IsDirectory

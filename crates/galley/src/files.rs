@@ -1,7 +1,7 @@
 //! `gfs_open_file`, `gfs_close_file`, `gfs_delete_file`.
 
 use crate::forks::owner_of_forks;
-use crate::init::OpenedFile;
+use crate::init::{OpenedFile, quoted};
 use crate::{Errno, FileId, ForkId, Galley, Result};
 use shoal_proto::{Attr, Dist, Handle, Kind, Name, Status};
 use shoal_vfs::{Error, Listing as _, Vfs};
@@ -20,20 +20,22 @@ impl<V: Vfs> Galley<V> {
     pub async fn gfs_open_file(&self, name: &[u8]) -> Result<FileId> {
         let (attr, count) = self.forked(name).await?;
         let mut subfiles: Vec<Option<Handle>> = vec![None; count];
-        for (name, handle) in self.entries(attr.handle).await? {
+        let listed = self.list(attr.handle).await;
+        for (entry, handle) in self.kept_of(|| quoted(name), listed)? {
             let number =
-                std::str::from_utf8(name.as_bytes()).ok().and_then(|text| text.parse::<usize>().ok());
+                std::str::from_utf8(entry.as_bytes()).ok().and_then(|text| text.parse::<usize>().ok());
             if let Some(place) = number.and_then(|number| subfiles.get_mut(number)) {
                 *place = Some(handle);
             }
         }
         let missing = subfiles.iter().position(Option::is_none);
         if let Some(missing) = missing {
-            let words = format!("subfile {missing} is missing: `shoal fsck` names the file");
+            let words = format!("subfile {missing} of {} is missing: run `shoal fsck`", quoted(name));
             return Err(self.fail(Errno::Io, words));
         }
         let owner = owner_of_forks(&attr);
-        self.keep_file(OpenedFile { subfiles: subfiles.into_iter().flatten().collect(), owner })
+        let subfiles = subfiles.into_iter().flatten().collect();
+        self.keep_file(OpenedFile { name: quoted(name), subfiles, owner })
     }
 
     /// Close a file. Its forks that are open stay open.
@@ -61,27 +63,28 @@ impl<V: Vfs> Galley<V> {
     pub async fn gfs_delete_file(&self, name: &[u8]) -> Result<()> {
         let (dir, leaf) = self.place(name).await?;
         let found = self.0.vfs.lookup(dir, &leaf).await;
-        let (file, _) = self.of_forked(name, self.kept(found)?)?;
+        let (file, _) = self.of_forked(name, self.kept_of(|| quoted(name), found)?)?;
         for _ in 0..DELETIONS_MAX {
-            self.delete_forks(file.handle).await?;
+            let deleted = self.delete_forks(file.handle).await;
+            self.kept_of(|| format!("forks of {}", quoted(name)), deleted)?;
             match self.0.vfs.rmforked(dir, &leaf, file.handle).await {
                 // A fork was made meanwhile.
                 Err(error) if error.status == Status::NotEmpty => {}
-                removed => return self.kept(removed),
+                removed => return self.kept_of(|| quoted(name), removed),
             }
         }
-        let words = format!("forks are made in {} again and again", String::from_utf8_lossy(name));
+        let words = format!("forks are made in {} again and again", quoted(name));
         Err(self.fail(Errno::Busy, words))
     }
 
     /// Delete all forks of a file. Another deletion may be under way.
-    async fn delete_forks(&self, file: Handle) -> Result<()> {
-        for (_, subfile) in self.entries_if_there(file).await? {
-            let forks = self.entries_if_there(subfile).await?;
+    async fn delete_forks(&self, file: Handle) -> std::result::Result<(), Error> {
+        for (_, subfile) in self.list_if_there(file).await? {
+            let forks = self.list_if_there(subfile).await?;
             let forks: Vec<(Handle, Name)> = forks.into_iter().map(|(name, _)| (subfile, name)).collect();
             for removed in self.0.vfs.unlink_many(&forks).await {
                 if !removed.as_ref().is_err_and(|error| is_gone(error.status)) {
-                    self.kept(removed)?;
+                    removed?;
                 }
             }
         }
@@ -94,14 +97,14 @@ impl<V: Vfs> Galley<V> {
     /// # Errors
     /// `NoEntry`; `Invalid`: it is a directory.
     pub async fn open_linear(&self, name: &[u8]) -> Result<ForkId> {
-        let (dir, name) = self.place(name).await?;
-        self.open_one(dir, &name).await
+        let (dir, leaf) = self.place(name).await?;
+        self.open_one(dir, &leaf, || quoted(name)).await
     }
 
     /// A forked file, and how many subfiles it has.
     async fn forked(&self, path: &[u8]) -> Result<(Attr, usize)> {
-        let found = self.0.vfs.walk_path(path, true).await;
-        self.of_forked(path, self.kept(found)?)
+        let found = self.0.vfs.walk_inside(path, true).await;
+        self.of_forked(path, self.kept_of(|| quoted(path), found)?)
     }
 
     /// The same of an object that was found.
@@ -109,23 +112,17 @@ impl<V: Vfs> Galley<V> {
         match attr.template.dist {
             Dist::Forked { subfiles } if attr.kind == Kind::Directory => Ok((attr, subfiles.into())),
             _ => {
-                let words = format!("{} is no forked file", String::from_utf8_lossy(path));
+                let words = format!("{} is no forked file", quoted(path));
                 Err(self.fail(Errno::Invalid, words))
             }
         }
     }
 
-    /// The entries of a directory.
-    pub(crate) async fn entries(&self, dir: Handle) -> Result<Vec<(Name, Handle)>> {
-        let listed = self.list(dir).await;
-        self.kept(listed)
-    }
-
-    /// The same; none, if it is removed.
-    async fn entries_if_there(&self, dir: Handle) -> Result<Vec<(Name, Handle)>> {
+    /// The entries of a directory; none, if it is removed.
+    async fn list_if_there(&self, dir: Handle) -> std::result::Result<Vec<(Name, Handle)>, Error> {
         match self.list(dir).await {
             Err(error) if is_gone(error.status) => Ok(Vec::new()),
-            listed => self.kept(listed),
+            listed => listed,
         }
     }
 

@@ -18,7 +18,7 @@ impl<V: Vfs> Galley<V> {
     /// `BadFile`; `Io`: some of it was lost.
     pub async fn gfs_flush_fork(&self, fork_id: ForkId) -> Result<()> {
         let fork = self.fork(fork_id)?;
-        self.kept(flush(&fork.file).await)
+        self.kept_of(|| fork.name.clone(), flush(&fork.file).await)
     }
 
     /// All forks of a subfile, and their names.
@@ -26,9 +26,9 @@ impl<V: Vfs> Galley<V> {
     /// # Errors
     /// `BadFile`, `Io`; `Invalid`: the subfile.
     pub async fn gfs_flush_subfile(&self, fid: FileId, subfile: u32) -> Result<()> {
-        let dir = self.subfile(fid, subfile)?;
+        let (dir, file) = (self.subfile(fid, subfile)?, self.file(fid)?);
         let flushed = self.flush_forks_of(dir).await;
-        self.kept(flushed)
+        self.kept_of(|| format!("subfile {subfile} of {}", file.name), flushed)
     }
 
     /// Everything that was written through this file system is durable then. The servers hold in memory
@@ -41,7 +41,7 @@ impl<V: Vfs> Galley<V> {
         let synced = self.0.vfs.sync_all().await;
         self.kept(synced)?;
         for fork in self.open_forks() {
-            self.kept(unless_gone(flush(&fork.file).await))?;
+            self.kept_of(|| fork.name.clone(), unless_gone(flush(&fork.file).await))?;
         }
         let subfiles: BTreeSet<Handle> =
             self.open_files().iter().flat_map(|file| file.subfiles.clone()).collect();

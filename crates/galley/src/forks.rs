@@ -1,6 +1,7 @@
 //! `gfs_create_fork`, `gfs_open_fork`, `gfs_close_fork`, `gfs_delete_fork`, `gfs_extend_fork`: one message
 //! each, to the server of the subfile. A close sends none, unless the fork was deleted.
 
+use crate::init::OpenedFork;
 use crate::{FileId, ForkId, Galley, Result};
 use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, Status};
 use shoal_vfs::{Error, Vfs, VfsFile as _};
@@ -27,7 +28,7 @@ impl<V: Vfs> Galley<V> {
         let (dir, name) = (self.subfile(fid, subfile)?, self.name(name)?);
         let owner = self.file(fid)?.owner;
         let made = self.0.vfs.mknod(dir, &name, owner, Kind::File, 0).await;
-        self.kept(made).map(drop)
+        self.kept_of(|| self.name_of_fork(fid, subfile, &name), made).map(drop)
     }
 
     /// Open a fork, for reading and writing; where this application may change nothing, for reading.
@@ -36,15 +37,20 @@ impl<V: Vfs> Galley<V> {
     /// `BadFile`, `NoEntry`, `TooManyOpen`; `Invalid`: the subfile, or the name.
     pub async fn gfs_open_fork(&self, fid: FileId, subfile: u32, name: &[u8]) -> Result<ForkId> {
         let (dir, name) = (self.subfile(fid, subfile)?, self.name(name)?);
-        self.open_one(dir, &name).await
+        self.open_one(dir, &name, || self.name_of_fork(fid, subfile, &name)).await
     }
 
-    pub(crate) async fn open_one(&self, dir: Handle, name: &Name) -> Result<ForkId> {
+    pub(crate) async fn open_one(
+        &self,
+        dir: Handle,
+        name: &Name,
+        whole: impl Fn() -> String,
+    ) -> Result<ForkId> {
         let mut opened = self.0.vfs.open_name(dir, name, Rights::READ | Rights::WRITE).await;
         if may_read_only(&opened) {
             opened = self.0.vfs.open_name(dir, name, Rights::READ).await;
         }
-        self.keep_fork(self.kept(opened)?)
+        self.keep_fork(self.kept_of(&whole, opened)?, whole())
     }
 
     /// Close a fork.
@@ -54,9 +60,9 @@ impl<V: Vfs> Galley<V> {
     pub async fn gfs_close_fork(&self, fork_id: ForkId) -> Result<()> {
         // An operation under way has the fork open until it ends.
         match Rc::try_unwrap(self.drop_fork(fork_id)?) {
-            Ok(fork) => {
-                let closed = fork.file.close().await;
-                self.kept(closed)
+            Ok(OpenedFork { file, name }) => {
+                let closed = file.close().await;
+                self.kept_of(|| name, closed)
             }
             Err(_) => Ok(()),
         }
@@ -70,7 +76,7 @@ impl<V: Vfs> Galley<V> {
     pub async fn gfs_delete_fork(&self, fid: FileId, subfile: u32, name: &[u8]) -> Result<()> {
         let (dir, name) = (self.subfile(fid, subfile)?, self.name(name)?);
         let removed = self.0.vfs.unlink(dir, &name).await;
-        self.kept(removed)
+        self.kept_of(|| self.name_of_fork(fid, subfile, &name), removed)
     }
 
     /// Reserve space for `size` bytes of a fork; its size stays. 0: nothing.
@@ -83,6 +89,6 @@ impl<V: Vfs> Galley<V> {
             return Ok(());
         }
         let reserved = fork.file.allocate(0, size, Allocation::KeepSize).await;
-        self.kept(reserved)
+        self.kept_of(|| fork.name.clone(), reserved)
     }
 }

@@ -26,8 +26,9 @@ pub(crate) struct State<V: Vfs> {
     last: RefCell<Option<(Errno, String)>>,
 }
 
-/// An open file: its subfiles, in order, and the owner of its forks.
+/// An open file: its name, its subfiles, in order, and the owner of its forks.
 pub(crate) struct OpenedFile {
+    pub name: String,
     pub subfiles: Vec<Handle>,
     pub owner: Owner,
 }
@@ -35,6 +36,22 @@ pub(crate) struct OpenedFile {
 /// An open fork.
 pub(crate) struct OpenedFork<V: Vfs> {
     pub file: V::File,
+    /// For the words of errors.
+    pub name: String,
+}
+
+/// A path as errors show it.
+pub(crate) fn quoted(path: &[u8]) -> String {
+    format!("`{}`", String::from_utf8_lossy(path))
+}
+
+/// The next ids of files and forks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NextIds {
+    /// Of a file.
+    pub file: u32,
+    /// Of a fork.
+    pub fork: u32,
 }
 
 /// Ids, each given once: one that is closed stays unknown.
@@ -69,13 +86,28 @@ impl<V: Vfs> Galley<V> {
     /// Begin, over a file system that is connected. Galley's list of I/O processors is the map of the file
     /// system.
     pub fn gfs_init(env: Env, vfs: V) -> Galley<V> {
+        Galley::gfs_init_after(env, vfs, NextIds::default())
+    }
+
+    /// The same after another of one application: no id of that one is given again.
+    pub fn gfs_init_after(env: Env, vfs: V, next: NextIds) -> Galley<V> {
         Galley(Rc::new(State {
             env,
             vfs,
-            files: RefCell::new(Table { used: BTreeMap::new(), next: 0, most: FILES_MAX }),
-            forks: RefCell::new(Table { used: BTreeMap::new(), next: 0, most: FORKS_MAX }),
+            files: RefCell::new(Table { used: BTreeMap::new(), next: next.file, most: FILES_MAX }),
+            forks: RefCell::new(Table { used: BTreeMap::new(), next: next.fork, most: FORKS_MAX }),
             last: RefCell::default(),
         }))
+    }
+
+    /// The ids that would be given next.
+    pub fn next_ids(&self) -> NextIds {
+        NextIds { file: self.0.files.borrow().next, fork: self.0.forks.borrow().next }
+    }
+
+    /// The file system.
+    pub fn vfs(&self) -> &V {
+        &self.0.vfs
     }
 
     /// The code of the last call that failed, and its words.
@@ -88,6 +120,15 @@ impl<V: Vfs> Galley<V> {
         done.map_err(|error| self.fail(Errno::of(error.status), error.to_string()))
     }
 
+    /// The same of an object that the caller knows by a name.
+    pub(crate) fn kept_of<T>(
+        &self,
+        name: impl FnOnce() -> String,
+        done: std::result::Result<T, Error>,
+    ) -> Result<T> {
+        done.map_err(|error| self.fail(Errno::of(error.status), error.named(name())))
+    }
+
     pub(crate) fn fail(&self, code: Errno, words: impl Into<String>) -> Errno {
         self.0.last.replace(Some((code, words.into())));
         code
@@ -95,7 +136,7 @@ impl<V: Vfs> Galley<V> {
 
     pub(crate) fn keep_file(&self, file: OpenedFile) -> Result<FileId> {
         let put = self.0.files.borrow_mut().put(Rc::new(file));
-        put.map(FileId).map_err(|code| self.fail(code, "too many open files"))
+        put.map(FileId).map_err(|code| self.fail(code, format!("{FILES_MAX} files are open: close some")))
     }
 
     pub(crate) fn file(&self, id: FileId) -> Result<Rc<OpenedFile>> {
@@ -120,16 +161,26 @@ impl<V: Vfs> Galley<V> {
     pub(crate) fn subfile(&self, id: FileId, subfile: u32) -> Result<Handle> {
         let file = self.file(id)?;
         file.subfiles.get(subfile as usize).copied().ok_or_else(|| {
-            let words = format!("there is no subfile {subfile}: the file has {}", file.subfiles.len());
-            self.fail(Errno::Invalid, words)
+            let (name, count) = (&file.name, file.subfiles.len());
+            self.fail(Errno::Invalid, format!("there is no subfile {subfile}: the file {name} has {count}"))
         })
     }
 
+    /// A fork of an open file, as errors call it.
+    pub(crate) fn name_of_fork(&self, fid: FileId, subfile: u32, name: &Name) -> String {
+        let file = self.file(fid).map_or_else(|_| "a closed file".to_owned(), |file| file.name.clone());
+        format!("the fork {} of subfile {subfile} of {file}", quoted(name.as_bytes()))
+    }
+
     /// All of these forks, or none.
-    pub(crate) fn keep_forks(&self, files: Vec<V::File>) -> Result<Vec<ForkId>> {
+    pub(crate) fn keep_forks(
+        &self,
+        files: Vec<V::File>,
+        name: impl Fn(usize) -> String,
+    ) -> Result<Vec<ForkId>> {
         let mut ids = Vec::with_capacity(files.len());
-        for file in files {
-            match self.keep_fork(file) {
+        for (at, file) in files.into_iter().enumerate() {
+            match self.keep_fork(file, name(at)) {
                 Ok(id) => ids.push(id),
                 Err(code) => {
                     ids.into_iter().for_each(|id| drop(self.drop_fork(id)));
@@ -140,10 +191,10 @@ impl<V: Vfs> Galley<V> {
         Ok(ids)
     }
 
-    pub(crate) fn keep_fork(&self, file: V::File) -> Result<ForkId> {
-        let fork = Rc::new(OpenedFork { file });
+    pub(crate) fn keep_fork(&self, file: V::File, name: String) -> Result<ForkId> {
+        let fork = Rc::new(OpenedFork { file, name });
         let put = self.0.forks.borrow_mut().put(fork);
-        put.map(ForkId).map_err(|code| self.fail(code, "too many open forks"))
+        put.map(ForkId).map_err(|code| self.fail(code, format!("{FORKS_MAX} forks are open: close some")))
     }
 
     pub(crate) fn fork(&self, id: ForkId) -> Result<Rc<OpenedFork<V>>> {

@@ -39,10 +39,10 @@ pub mod shape;
 mod transfer;
 
 pub use errno::{Errno, Result};
-pub use init::Galley;
+pub use init::{Galley, NextIds};
 pub use memory::{Memory, SharedBuffer};
 pub use nonblocking::OperationHandle;
-pub use shape::{Batch, BatchBody, ListEntry, Stride};
+pub use shape::{Batch, BatchBody, ListEntry, Shaped, Stride};
 
 /// Bytes of a block, in the calls that transfer one (Galley's: 32 KiB).
 pub const BLOCK_BYTES: u64 = 32 * 1024;

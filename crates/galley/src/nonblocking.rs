@@ -8,7 +8,7 @@
 //! when `gfs_test` said that the first is done. A shape that is impossible is refused at once, and the
 //! handle stays idle. Without an operation `gfs_test` and `gfs_wait` are `GFS_EINVAL`.
 
-use crate::shape::{self, Shape};
+use crate::shape::{self, Shape, Shaped};
 use crate::{Batch, Errno, ForkId, Galley, ListEntry, Result, SharedBuffer, Stride};
 use shoal_env::local::Notify;
 use shoal_vfs::Vfs;
@@ -267,7 +267,7 @@ impl<V: Vfs> Galley<V> {
         handle: &OperationHandle,
         fork_id: ForkId,
         buf: &SharedBuffer,
-        shape: Result<Shape>,
+        shape: Shaped,
     ) -> Result<()> {
         self.is_idle(handle)?;
         let (fork, shape) = (self.fork(fork_id)?, self.shaped(shape)?);
@@ -289,7 +289,7 @@ impl<V: Vfs> Galley<V> {
         handle: &OperationHandle,
         fork_id: ForkId,
         buf: &SharedBuffer,
-        shape: Result<Shape>,
+        shape: Shaped,
     ) -> Result<()> {
         self.is_idle(handle)?;
         let (fork, shape) = (self.fork(fork_id)?, self.shaped(shape)?);
@@ -321,7 +321,7 @@ impl<V: Vfs> Galley<V> {
         &self,
         handle: &OperationHandle,
         fork_id: ForkId,
-        shape: Result<Shape>,
+        shape: Shaped,
         work: impl AsyncFnOnce(Galley<V>, Shape) -> Result<u64> + 'static,
     ) -> Result<()> {
         self.is_idle(handle)?;

@@ -6,7 +6,7 @@
 //! order of the shape.
 
 use crate::init::OpenedFork;
-use crate::shape::{self, Shape};
+use crate::shape::{self, Shape, Shaped};
 use crate::{Batch, Errno, ForkId, Galley, ListEntry, Memory, Result, Stride};
 use bytes::{Bytes, BytesMut};
 use shoal_pattern::{Pairing, Pattern};
@@ -199,21 +199,23 @@ impl<V: Vfs> Galley<V> {
         self.write_shape(fork_id, buf.into(), self.shaped(shape::listio(list))?).await
     }
 
-    pub(crate) fn shaped(&self, shape: Result<Shape>) -> Result<Shape> {
-        let words =
-            "the shape is impossible: an offset overflows, its lengths disagree, or it has too many entries";
-        let shape = shape.map_err(|code| self.fail(code, words))?;
+    pub(crate) fn shaped(&self, shape: Shaped) -> Result<Shape> {
+        let shape = shape.map_err(|why| self.fail(Errno::Invalid, why.to_string()))?;
         self.check(&shape)?;
         Ok(shape)
     }
 
     fn check(&self, shape: &Shape) -> Result<()> {
-        let reaches_before = shape.file.bounds().is_some_and(|(first, _)| first < 0);
-        if reaches_before || shape.file.len() > TRANSFER_BYTES_MAX {
-            let words = "the transfer reaches before the fork, or moves more than 1 GiB";
-            return Err(self.fail(Errno::Invalid, words));
-        }
-        Ok(())
+        let words = match shape.file.bounds() {
+            Some((first, _)) if first < 0 => {
+                format!("the transfer reaches before the fork, to {first}")
+            }
+            _ if shape.len() > TRANSFER_BYTES_MAX => {
+                format!("the transfer has {} bytes, and one call moves {TRANSFER_BYTES_MAX}", shape.len())
+            }
+            _ => return Ok(()),
+        };
+        Err(self.fail(Errno::Invalid, words))
     }
 
     async fn read_shape(&self, fork_id: ForkId, memory: Memory<&mut [u8]>, shape: Shape) -> Result<u64> {
@@ -292,7 +294,7 @@ impl<V: Vfs> Galley<V> {
             return Ok((Bytes::new(), 0));
         }
         let read = fork.file.read_pattern_sized(&shape.file).await;
-        self.kept(read)
+        self.kept_of(|| fork.name.clone(), read)
     }
 
     /// Write packed bytes; how many.
@@ -302,7 +304,7 @@ impl<V: Vfs> Galley<V> {
             return Ok(0);
         }
         let written = fork.file.write_pattern(&shape.file, packed).await;
-        self.kept(written)?;
+        self.kept_of(|| fork.name.clone(), written)?;
         Ok(moved)
     }
 

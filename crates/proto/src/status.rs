@@ -81,8 +81,8 @@ statuses! {
     Io = 19, errno 5, "input/output error on the server";
     /// Read only.
     ReadOnly = 20, errno 30, "read-only file system";
-    /// The entry may not leave its subfile, or enter one.
-    CrossDevice = 21, errno 18, "not within one subfile of a forked file";
+    /// The entry may not leave its subfile, or enter one; the path leads out of the file system.
+    CrossDevice = 21, errno 18, "not within one file system, or one subfile of a forked file";
 
     // Statuses between clients and servers.
     /// The file's layout changed: fetch it and try again.

@@ -62,6 +62,11 @@ impl Error {
         self
     }
 
+    /// In words, with a name that the caller knows in the place of the object's handle.
+    pub fn named(&self, name: impl fmt::Display) -> String {
+        Of(self, Some(&name)).to_string()
+    }
+
     /// The same, with more to say.
     pub fn because(mut self, words: impl Into<String>) -> Error {
         self.words = words.into();
@@ -98,20 +103,31 @@ pub(crate) fn unequal(pattern: u64, data: usize) -> Error {
     Error::new(Status::Invalid, "write").because(words)
 }
 
-impl fmt::Display for Error {
+/// The error, of an object as it is to be called.
+struct Of<'a>(&'a Error, Option<&'a dyn fmt::Display>);
+
+impl fmt::Display for Of<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.op)?;
-        if let Some(object) = self.object {
+        let Of(error, object) = self;
+        f.write_str(error.op)?;
+        if let Some(object) = object {
             write!(f, " of {object}")?;
         }
-        if let Some(server) = self.server {
+        if let Some(server) = error.server {
             write!(f, " at server {server}")?;
         }
-        write!(f, ": {}", self.status)?;
-        if !self.words.is_empty() {
-            write!(f, " ({})", self.words)?;
+        write!(f, ": {}", error.status)?;
+        if !error.words.is_empty() {
+            write!(f, " ({})", error.words)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let object = self.object.as_ref().map(|object| object as &dyn fmt::Display);
+        Of(self, object).fmt(f)
     }
 }
 

@@ -26,7 +26,9 @@ mod error;
 mod file;
 pub mod local;
 mod locks;
+mod many;
 mod name_space;
+mod path;
 mod words;
 
 pub use error::{Error, Result, read_len};
@@ -34,4 +36,5 @@ pub use file::VfsFile;
 pub use local::{Local, LocalOptions};
 pub use locks::{HeldLock, LockCall, LockKind, LockOwner, LockRange};
 pub use name_space::{Connect, Listing, OpenedOf, Vfs, rmforked_singly};
-pub use words::{ForkedFile, Listed, Opened, RenameFlags, Space};
+pub use path::leads_out;
+pub use words::{ForkedFile, Listed, NewFile, Opened, RenameFlags, Space};

@@ -1,14 +1,11 @@
 //! A file system: objects, and names that lead to them.
 
-use crate::{Error, ForkedFile, Listed, Opened, RenameFlags, Result, Space, VfsFile};
+use crate::{Error, ForkedFile, Listed, NewFile, Opened, RenameFlags, Result, Space, VfsFile, many, path};
 use bytes::Bytes;
 use shoal_env::{Env, Instant};
 use shoal_proto::op::XattrName;
 use shoal_proto::{Attr, Dist, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
 use std::time::Duration;
-
-/// Symbolic links on one path, at most.
-const LINKS_MAX: usize = 40;
 
 /// How a file system is reached. It is sent to the thread on which the file system then lives.
 #[allow(async_fn_in_trait, reason = "a file system never leaves its thread")]
@@ -163,6 +160,18 @@ pub trait Vfs: Clone + 'static {
             made.push(self.mknod(*dir, name, owner, Kind::File, 0).await);
         }
         made
+    }
+
+    /// Make many files that must not exist, with their contents; of each its attributes, or why it was not
+    /// made ([`Vfs::create_write`]). The size in them may be that of before its contents.
+    async fn create_many(&self, files: Vec<NewFile>, owner: Owner) -> Vec<Result<Attr>> {
+        many::create(self, files, owner).await
+    }
+
+    /// Read many files whole: of each name its attributes and contents, or why it was not read. A file of
+    /// more bytes than stand beside its name has no contents. A symbolic link is not followed (`Loop`).
+    async fn read_many(&self, entries: &[(Handle, Name, usize)]) -> Vec<Result<(Attr, Option<Bytes>)>> {
+        many::read(self, entries).await
     }
 
     /// Remove many entries that are no directories; of each whether it was.
@@ -340,6 +349,12 @@ pub trait Vfs: Clone + 'static {
         work: F,
     ) -> impl Future<Output = ()> + use<Self, F> + 'static;
 
+    /// Do `work`, all of whose requests to servers end by `deadline` at the latest, each with an error that
+    /// names its server. Where a file system has no servers nothing ends `work`.
+    fn until<F: Future + Unpin>(&self, _deadline: Instant, work: F) -> impl Future<Output = F::Output> {
+        work
+    }
+
     /// The place of new entries of a name, where names lie on several backends: a rename between names of one
     /// place is one rename there.
     fn place_of(&self, _name: &Name) -> u32 {
@@ -388,45 +403,20 @@ pub trait Vfs: Clone + 'static {
     /// # Errors
     /// As [`Vfs::lookup`]; `Loop`: too many links.
     async fn walk_path(&self, path: &[u8], follow_last: bool) -> Result<Attr> {
-        let mut todo: Vec<Bytes> = components(path);
-        todo.reverse();
-        let (mut at, mut links) = (vec![self.getattr(Handle::ROOT).await?], 0);
-        while let Some(part) = todo.pop() {
-            let here = at.last().map_or(Handle::ROOT, |attr| attr.handle);
-            match &part[..] {
-                b"." => continue,
-                b".." => {
-                    at.truncate((at.len() - 1).max(1));
-                    continue;
-                }
-                _ => {}
-            }
-            let name = Name::new(&part).map_err(|status| Error::new(status, "lookup").of(here))?;
-            let attr = self.lookup(here, &name).await?;
-            if attr.kind != Kind::Symlink || (todo.is_empty() && !follow_last) {
-                at.push(attr);
-                continue;
-            }
-            links += 1;
-            if links > LINKS_MAX {
-                return Err(Error::new(Status::Loop, "lookup").of(attr.handle));
-            }
-            let target = self.readlink(attr.handle).await?;
-            if target.first() == Some(&b'/') {
-                at.truncate(1);
-            }
-            todo.extend(components(&target).into_iter().rev());
-        }
-        at.pop().ok_or_else(|| Error::new(Status::NotFound, "lookup"))
+        path::walk(self, path, follow_last, false).await
+    }
+
+    /// The same of a path that must stay in the file system: a `..` at the root does not lead to the root.
+    ///
+    /// # Errors
+    /// As [`Vfs::walk_path`]; `CrossDevice`: the path, or a link on it, leads out by `..`.
+    async fn walk_inside(&self, path: &[u8], follow_last: bool) -> Result<Attr> {
+        path::walk(self, path, follow_last, true).await
     }
 }
 
 /// A file that was opened, of a file system.
 pub type OpenedOf<V> = Opened<<V as Vfs>::File, <<V as Vfs>::File as VfsFile>::PageCounts>;
-
-fn components(path: &[u8]) -> Vec<Bytes> {
-    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).map(Bytes::copy_from_slice).collect()
-}
 
 /// Remove the empty subfiles of a forked file, and the file, one by one: [`Vfs::rmforked`] where nothing can
 /// do it at once.

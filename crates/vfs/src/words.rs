@@ -1,7 +1,19 @@
 //! Arguments and results of calls beside names, handles and bytes.
 
+use bytes::Bytes;
 use shoal_env::Instant;
-use shoal_proto::{Entry, ServerId};
+use shoal_proto::{Entry, Handle, Name, ServerId};
+
+/// A file to be made.
+#[derive(Clone, Debug)]
+pub struct NewFile {
+    /// Its directory.
+    pub dir: Handle,
+    /// Its name there.
+    pub name: Name,
+    /// Its contents; may be empty.
+    pub data: Bytes,
+}
 
 /// A forked file that is to be made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,8 +1,8 @@
 //! File systems, open files and listings without type parameters and without futures.
 //!
 //! Each call drives the world until it is done ([`Runtime::block_on`]), or until the tree's limit has passed
-//! ([`Tree::limit`]): then its future is dropped, and its effect may or may not take place. The thread that
-//! calls must hold the world's turn.
+//! ([`Tree::limit`]): then its requests fail, or its future is dropped, and its effect may or may not take
+//! place. The thread that calls must hold the world's turn.
 
 use crate::Walk;
 use crate::walk::walk;
@@ -11,13 +11,16 @@ use shoal_env::real::Runtime;
 use shoal_pattern::Pattern;
 use shoal_proto::op::{Entry, XattrName};
 use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
-use shoal_vfs::{Connect, Error, Listing, RenameFlags, Result, Space, Vfs, VfsFile};
+use shoal_vfs::{Connect, Error, Listing as _, NewFile, RenameFlags, Result, Space, Vfs, VfsFile as _};
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Attributes of a listing's entries are not waited for.
 const PATIENCE: Duration = Duration::ZERO;
+/// After a call's end, for the errors of its requests.
+const GRACE: Duration = Duration::from_millis(50);
 
 /// Connect to a file system, and make it a tree of this world.
 ///
@@ -25,41 +28,58 @@ const PATIENCE: Duration = Duration::ZERO;
 /// Why it cannot be reached, and a remedy.
 pub fn plant<C: Connect>(runtime: &Rc<Runtime>, how: C) -> Result<Box<dyn Tree>> {
     let vfs = runtime.block_on(how.connect(runtime.env()))?;
-    let driver = Driver { runtime: runtime.clone(), until: Rc::default() };
-    Ok(Box::new(Planted { driver, vfs }))
+    let driver = Driver { runtime: runtime.clone(), until: Rc::default(), vfs };
+    Ok(Box::new(Planted { driver }))
 }
 
 /// The world of a tree, and the end of the calls that drive it.
 #[derive(Clone)]
-struct Driver {
-    runtime: Rc<Runtime>,
+struct Driver<V> {
+    vfs: V,
     until: Rc<Cell<Option<Instant>>>,
+    runtime: Rc<Runtime>,
 }
 
-impl Driver {
+/// The error of a call that was dropped at its end.
+fn late() -> Error {
+    Error::new(Status::TimedOut, "call").because("its deadline has passed")
+}
+
+impl<V: Vfs> Driver<V> {
     fn drive<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let Some(until) = self.until.get() else { return self.runtime.block_on(call) };
+        self.by_its_end(call).unwrap_or_else(|| Err(late()))
+    }
+
+    /// Drive a call with a result for each of `count` items.
+    fn drive_each<T>(&self, count: usize, call: impl Future<Output = Vec<Result<T>>>) -> Vec<Result<T>> {
+        self.by_its_end(call).unwrap_or_else(|| (0..count).map(|_| Err(late())).collect())
+    }
+
+    /// `None`: its end has passed. A request that a server does not answer fails at the end, and names its
+    /// server; a call that waits for another reason is dropped a moment later.
+    fn by_its_end<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        let Some(until) = self.until.get() else { return Some(self.runtime.block_on(call)) };
         let left = until.saturating_duration_since(Instant::now());
         let env = self.runtime.env();
         let end = env.now() + left;
-        let late = || Error::new(Status::TimedOut, "call").because("its deadline has passed");
-        self.runtime.block_on(async { env.deadline(end, call).await.unwrap_or_else(|_| Err(late())) })
+        let call = pin!(call);
+        let call = self.vfs.until(end, call);
+        self.runtime.block_on(async { env.deadline(end + GRACE, call).await.ok() })
     }
 }
 
 struct Planted<V> {
-    driver: Driver,
-    vfs: V,
+    driver: Driver<V>,
 }
 
-struct HeldFile<F> {
-    driver: Driver,
-    file: F,
+struct HeldFile<V: Vfs> {
+    driver: Driver<V>,
+    file: V::File,
 }
 
-struct HeldListing<L> {
-    driver: Driver,
-    listing: L,
+struct HeldListing<V: Vfs> {
+    driver: Driver<V>,
+    listing: V::Listing,
 }
 
 macro_rules! tree {
@@ -80,6 +100,14 @@ macro_rules! tree {
             /// Open a file.
             fn open(&self, object: Handle, rights: Rights) -> Result<Box<dyn TreeFile>>;
 
+            /// Make many files that must not exist, with their contents; of each its attributes, or why it
+            /// was not made.
+            fn create_many(&self, files: Vec<NewFile>, owner: Owner) -> Vec<Result<Attr>>;
+
+            /// Read many files whole, each of at most so many bytes; of each its attributes and contents
+            /// (none: it is larger), or why it was not read.
+            fn read_many(&self, entries: &[(Handle, Name, usize)]) -> Vec<Result<(Attr, Option<Bytes>)>>;
+
             /// List a directory.
             fn opendir(&self, dir: Handle) -> Box<dyn TreeListing>;
 
@@ -89,27 +117,35 @@ macro_rules! tree {
 
         impl<V: Vfs> Tree for Planted<V> {
             $(fn $name(&self, $($arg: $ty),*) -> Result<$ret> {
-                self.driver.drive(self.vfs.$name($($arg),*))
+                self.driver.drive(self.driver.vfs.$name($($arg),*))
             })*
 
             fn walk(&self, prefix: &[u8], path: &[u8], follow: bool) -> Result<Walk> {
-                self.driver.drive(walk(&self.vfs, prefix, path, follow))
+                self.driver.drive(walk(&self.driver.vfs, prefix, path, follow))
             }
 
             fn create(
                 &self, dir: Handle, name: &Name, owner: Owner, exclusive: bool, rights: Rights,
             ) -> Result<(Attr, bool, Box<dyn TreeFile>)> {
-                let made = self.vfs.create(dir, name, owner, exclusive, rights);
+                let made = self.driver.vfs.create(dir, name, owner, exclusive, rights);
                 let (attr, is_new, file) = self.driver.drive(made)?;
                 Ok((attr, is_new, self.held(file)))
             }
 
             fn open(&self, object: Handle, rights: Rights) -> Result<Box<dyn TreeFile>> {
-                Ok(self.held(self.driver.drive(self.vfs.open(object, rights))?))
+                Ok(self.held(self.driver.drive(self.driver.vfs.open(object, rights))?))
+            }
+
+            fn create_many(&self, files: Vec<NewFile>, owner: Owner) -> Vec<Result<Attr>> {
+                self.driver.drive_each(files.len(), self.driver.vfs.create_many(files, owner))
+            }
+
+            fn read_many(&self, entries: &[(Handle, Name, usize)]) -> Vec<Result<(Attr, Option<Bytes>)>> {
+                self.driver.drive_each(entries.len(), self.driver.vfs.read_many(entries))
             }
 
             fn opendir(&self, dir: Handle) -> Box<dyn TreeListing> {
-                let listing = self.vfs.opendir(dir, PATIENCE);
+                let listing = self.driver.vfs.opendir(dir, PATIENCE);
                 Box::new(HeldListing { driver: self.driver.clone(), listing })
             }
 
@@ -179,7 +215,7 @@ macro_rules! tree_file {
             fn close(self: Box<Self>) -> Result<()>;
         }
 
-        impl<F: VfsFile> TreeFile for HeldFile<F> {
+        impl<V: Vfs> TreeFile for HeldFile<V> {
             $(fn $name(&self, $($arg: $ty),*) -> Result<$ret> {
                 self.driver.drive(self.file.$name($($arg),*))
             })*
@@ -227,7 +263,7 @@ pub trait TreeListing {
     fn seek(&mut self, place: u64);
 }
 
-impl<L: Listing> TreeListing for HeldListing<L> {
+impl<V: Vfs> TreeListing for HeldListing<V> {
     fn next(&mut self) -> Result<Option<Entry>> {
         let listed = self.driver.drive(self.listing.next(false))?;
         Ok(listed.map(|listed| listed.entry))

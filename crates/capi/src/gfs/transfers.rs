@@ -5,9 +5,9 @@
 
 use super::vectors::{CBatch, CList, CStride, entries, strides, trees};
 use super::{Gfs, HandleId, fork, gfs};
-use crate::call::{Res, failure, there};
+use crate::call::{Res, failure};
 use libc::c_int;
-use shoal_galley::Errno;
+use shoal_galley::Shaped;
 use shoal_galley::shape::{self, Shape};
 use std::time::Instant;
 
@@ -29,15 +29,17 @@ impl Base {
     }
 }
 
-type Shaped = shoal_galley::Result<Shape>;
-
-fn shaped(shape: Shaped) -> Res<Shape> {
-    shape.map_err(|code: Errno| failure(code.number(), "the shape of the transfer is impossible"))
+/// The shape and the memory of a transfer. A buffer may be null where nothing is moved.
+fn shaped(shape: Shaped, buf: *mut u8) -> Res<(Shape, Base)> {
+    let shape = shape.map_err(|why| failure(libc::EINVAL, why.to_string()))?;
+    if !shape.is_empty() && buf.is_null() {
+        return Err(failure(libc::EFAULT, "the buffer is null"));
+    }
+    Ok((shape, Base(buf)))
 }
 
 fn read(gfs: &mut Gfs, until: Instant, fork_id: c_int, buf: *mut u8, shape: Shaped) -> Res<i64> {
-    there(buf)?;
-    let (shape, base) = (shaped(shape)?, Base(buf));
+    let (shape, base) = shaped(shape, buf)?;
     let moved = gfs.drive(until, async |galley| {
         galley.read_runs(fork(fork_id), &shape, |at, run| base.put(at, run)).await
     });
@@ -45,8 +47,7 @@ fn read(gfs: &mut Gfs, until: Instant, fork_id: c_int, buf: *mut u8, shape: Shap
 }
 
 fn write(gfs: &mut Gfs, until: Instant, fork_id: c_int, buf: *const u8, shape: Shaped) -> Res<i64> {
-    there(buf.cast_mut())?;
-    let (shape, base) = (shaped(shape)?, Base(buf.cast_mut()));
+    let (shape, base) = shaped(shape, buf.cast_mut())?;
     let moved = gfs.drive(until, async |galley| {
         galley.write_runs(fork(fork_id), &shape, |at, run| base.get(at, run)).await
     });
@@ -60,9 +61,8 @@ fn begin_read(
     buf: *mut u8,
     shape: Shaped,
 ) -> Res<c_int> {
-    there(buf)?;
-    let (operation, base, id) = (gfs.handle(handle)?, Base(buf), fork(fork_id));
-    let shape = shaped(shape)?;
+    let (shape, base) = shaped(shape, buf)?;
+    let (operation, id) = (gfs.handle(handle)?, fork(fork_id));
     gfs.drive(until, async |galley| {
         galley.begin_runs(&operation, id, Ok(shape), async move |galley, shape| {
             galley.read_runs(id, &shape, |at, run| base.put(at, run)).await
@@ -78,9 +78,8 @@ fn begin_write(
     buf: *const u8,
     shape: Shaped,
 ) -> Res<c_int> {
-    there(buf.cast_mut())?;
-    let (operation, base, id) = (gfs.handle(handle)?, Base(buf.cast_mut()), fork(fork_id));
-    let shape = shaped(shape)?;
+    let (shape, base) = shaped(shape, buf.cast_mut())?;
+    let (operation, id) = (gfs.handle(handle)?, fork(fork_id));
     gfs.drive(until, async |galley| {
         let packed = galley.packed(&shape, |at, run| base.get(at, run))?;
         galley.begin_runs(&operation, id, Ok(shape), async move |galley, shape| {
@@ -117,13 +116,15 @@ macro_rules! transfers {
         /// `gfs_wait` returned). A list is null, or has as many items as is said.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
-            gfs(|gfs, until| {
+            gfs(stringify!($name), |gfs, until| {
                 #[allow(unused_unsafe, reason = "only shapes with lists read the caller's memory")]
                 // SAFETY: as the caller promises.
                 let shape: Res<Shaped> = unsafe { $shape };
                 $how(gfs, until, $place, $buf, shape?)
             })
         }
+
+        crate::version::since_1_0!($name);
     )*};
 }
 

@@ -5,6 +5,7 @@
 
 use crate::call::{Res, failure, slice};
 use libc::{c_char, c_int};
+use shoal_galley::shape::{LIST_ENTRIES_MAX, too_long};
 use shoal_galley::{Batch, BatchBody, ListEntry, Stride};
 
 /// Depth of a tree, and nodes of it, at most.
@@ -49,10 +50,17 @@ pub struct CList {
     size: u64,
 }
 
+/// An argument that is a number of items.
+fn number(argument: &str, value: c_int) -> Res<usize> {
+    let words =
+        |_| failure(libc::EINVAL, format!("{argument} is {value}, and a number of items is 0 or more"));
+    usize::try_from(value).map_err(words)
+}
+
 /// # Safety
 /// `list` is null or has `levels` items.
 pub(super) unsafe fn strides(list: *const CStride, levels: c_int) -> Res<Vec<Stride>> {
-    let levels = usize::try_from(levels).map_err(|_| failure(libc::EINVAL, "a number is negative"))?;
+    let levels = number("levels", levels)?;
     // SAFETY: as the caller promises.
     let list = unsafe { slice(list, levels) }?;
     Ok(list
@@ -64,7 +72,10 @@ pub(super) unsafe fn strides(list: *const CStride, levels: c_int) -> Res<Vec<Str
 /// # Safety
 /// `list` is null or has `quant` items.
 pub(super) unsafe fn entries(list: *const CList, quant: c_int) -> Res<Vec<ListEntry>> {
-    let quant = usize::try_from(quant).map_err(|_| failure(libc::EINVAL, "a number is negative"))?;
+    let quant = number("quant", quant)?;
+    if quant > LIST_ENTRIES_MAX {
+        return Err(failure(libc::EINVAL, too_long(quant)));
+    }
     // SAFETY: as the caller promises.
     let list = unsafe { slice(list, quant) }?;
     let entry = |entry: &CList| {
@@ -77,9 +88,9 @@ pub(super) unsafe fn entries(list: *const CList, quant: c_int) -> Res<Vec<ListEn
 /// # Safety
 /// `vector` is null or has `quant` items, and so have the vectors in it.
 pub(super) unsafe fn trees(vector: *const CBatch, quant: c_int) -> Res<Vec<Batch>> {
-    let quant = u64::try_from(quant).map_err(|_| failure(libc::EINVAL, "a number is negative"))?;
+    let quant = number("quant", quant)?;
     // SAFETY: as the caller promises.
-    unsafe { nodes(vector, quant, 0, &mut { NODES_MAX }) }
+    unsafe { nodes(vector, quant as u64, 0, &mut { NODES_MAX }) }
 }
 
 unsafe fn nodes(vector: *const CBatch, len: u64, depth: usize, left: &mut usize) -> Res<Vec<Batch>> {

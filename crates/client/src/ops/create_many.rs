@@ -6,20 +6,9 @@ use super::{attr_among, many};
 use crate::core::ToldGroup;
 use crate::transfer::whole;
 use crate::{Client, Error};
-use bytes::Bytes;
 use shoal_env::Instant;
 use shoal_proto::{Attr, Generation, Handle, Name, Op, Owner, Placement, Rights, Status, Template};
-
-/// A file to be made.
-#[derive(Clone, Debug)]
-pub struct NewFile {
-    /// Its directory.
-    pub dir: Handle,
-    /// Its name there.
-    pub name: Name,
-    /// Its contents; may be empty.
-    pub data: Bytes,
-}
+use shoal_vfs::NewFile;
 
 impl Client {
     /// Make new files, each empty or with its contents: one message for as many as fit (128 files, 1 MiB of

@@ -40,6 +40,15 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn read_many(&self, which: &[Which], max: usize) -> Vec<Result<Contents, Error>> {
+        self.read_each(which, &|_| max).await
+    }
+
+    /// The same, with a bound of its own for each; without one it is 0.
+    pub async fn read_many_within(&self, which: &[Which], max: &[usize]) -> Vec<Result<Contents, Error>> {
+        self.read_each(which, &|item| max.get(item).copied().unwrap_or(0)).await
+    }
+
+    async fn read_each(&self, which: &[Which], max: &dyn Fn(usize) -> usize) -> Vec<Result<Contents, Error>> {
         let mut results: Vec<Option<Result<Contents, Error>>> = which.iter().map(|_| None).collect();
         if self.is_compounding() {
             let items = (0..which.len()).map(|item| (item, which[item].clone())).collect();
@@ -48,8 +57,8 @@ impl Client {
         }
         singly(&mut results, async |item: usize| {
             let read = match &which[item] {
-                Which::Entry(dir, name) => self.read_small(*dir, name, max).await,
-                Which::Object(object) => self.read_object(*object, max).await,
+                Which::Entry(dir, name) => self.read_small(*dir, name, max(item)).await,
+                Which::Object(object) => self.read_object(*object, max(item)).await,
             };
             read.map_err(|error| which[item].named(error))
         })
@@ -62,13 +71,13 @@ impl Client {
         &self,
         which: &[Which],
         items: Vec<(usize, Which)>,
-        max: usize,
+        max: &dyn Fn(usize) -> usize,
         results: &mut [Option<Result<Contents, Error>>],
     ) -> Vec<(usize, Which)> {
         // Without eager data in messages each file is a flow of its own.
-        let wanted = items.iter().map(|(_, target)| {
+        let wanted = items.iter().map(|(item, target)| {
             let server = self.core.home_of(target);
-            let len = max.clamp(1, self.core.eager_bytes(server).max(1));
+            let len = max(*item).clamp(1, self.core.eager_bytes(server).max(1));
             let (object, lookup) = match target {
                 Which::Object(object) => (*object, None),
                 Which::Entry(dir, name) => {
@@ -87,7 +96,7 @@ impl Client {
         for ((item, target), told) in items.iter().zip(told) {
             let server = self.core.home_of(target);
             let step = match told {
-                Ok(told) => step(target, told, max),
+                Ok(told) => step(target, told, max(*item)),
                 Err(error) => Step::Done(Err(error)),
             };
             match step {

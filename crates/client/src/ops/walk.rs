@@ -31,6 +31,16 @@ struct Walk {
     links: usize,
     /// A cached negative entry counts: for looking only, never for an open or a change.
     believes_absence: bool,
+    /// A `..` at the root is refused, and does not lead to the root.
+    stays_inside: bool,
+}
+
+impl Walk {
+    /// One that begins at the root, for looking.
+    fn begin(steps: VecDeque<Step>) -> Walk {
+        let at = Handle::ROOT;
+        Walk { at, attr: None, steps, links: 0, believes_absence: true, stays_inside: false }
+    }
 }
 
 impl Client {
@@ -42,6 +52,16 @@ impl Client {
     pub async fn walk(&self, path: &[u8], follow_last: bool) -> Result<Attr, Error> {
         let o = self.core.begin("lookup", None);
         self.core.walk(&o, path, follow_last, true).await.map_err(|error| with_path(error, path))
+    }
+
+    /// The same of a path that must stay in the file system.
+    ///
+    /// # Errors
+    /// As [`Client::walk`]; `CrossDevice`: the path, or a link on it, leads out by `..`.
+    pub async fn walk_inside(&self, path: &[u8], follow_last: bool) -> Result<Attr, Error> {
+        let o = self.core.begin("lookup", None);
+        let looks = |steps| Walk { stays_inside: true, ..Walk::begin(steps) };
+        self.core.walk_by(&o, path, follow_last, &looks).await.map_err(|error| with_path(error, path))
     }
 
     /// The directory and the last name of a path, for the verbs that change entries.
@@ -83,12 +103,21 @@ impl Core {
         follow_last: bool,
         believes_absence: bool,
     ) -> Result<Attr, Error> {
+        self.walk_by(o, path, follow_last, &|steps| Walk { believes_absence, ..Walk::begin(steps) }).await
+    }
+
+    async fn walk_by(
+        self: &Rc<Core>,
+        o: &Operation,
+        path: &[u8],
+        follow_last: bool,
+        begin: &dyn Fn(VecDeque<Step>) -> Walk,
+    ) -> Result<Attr, Error> {
         // A slash after the last name asks for a directory, so a link is followed too.
         let follow_last = follow_last || path.ends_with(b"/");
         let mut gone = None;
         loop {
-            let steps = steps(o, path)?;
-            let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0, believes_absence };
+            let mut walk = begin(steps(o, path)?);
             self.walk_on(o, &mut walk, follow_last).await?;
             let error = match walk.attr.take() {
                 Some(attr) => return self.merged(o, attr).await,
@@ -118,7 +147,7 @@ impl Core {
         let Some(Step::Down(name)) = steps.pop_back() else {
             return Err(o.error(Status::Invalid));
         };
-        let mut walk = Walk { at: Handle::ROOT, attr: None, steps, links: 0, believes_absence: false };
+        let mut walk = Walk { believes_absence: false, ..Walk::begin(steps) };
         self.walk_on(o, &mut walk, true).await?;
         Ok((walk.at, name))
     }
@@ -132,6 +161,9 @@ impl Core {
         for _ in 0..STEPS_MAX {
             match walk.steps.front() {
                 None => return Ok(()),
+                Some(Step::Up) if walk.stays_inside && walk.at == Handle::ROOT => {
+                    return Err(shoal_vfs::leads_out());
+                }
                 Some(Step::Up) => {
                     let attr = self.getattr(o, walk.at).await?;
                     if attr.kind != Kind::Directory {

@@ -12,7 +12,7 @@
 //!      └──────── an answer, a handshake, a refusal ─────────────┘
 //! ```
 
-use super::{Pending, Session, Waiter};
+use super::{EARLY_PART, Pending, Session, Waiter};
 use crate::Error;
 use crate::call::Call;
 use shoal_env::Instant;
@@ -25,6 +25,12 @@ use std::time::Duration;
 pub(crate) const QUIET: Duration = Duration::from_secs(1);
 /// How often it is looked at from then on.
 const GLANCE: Duration = Duration::from_millis(200);
+
+/// The time that a request had: the time limit, or what its call's own deadline left of it, in milliseconds.
+fn within(asked: Option<Duration>, timeout: Duration) -> Duration {
+    let asked = asked.filter(|asked| *asked + timeout / EARLY_PART < timeout);
+    asked.map_or(timeout, |asked| Duration::from_millis(asked.as_millis() as u64))
+}
 
 impl Session {
     /// Whether the server let a whole time limit pass without a sign of life.
@@ -62,7 +68,8 @@ impl Session {
         self.silent |= since.max(self.refused_at.unwrap_or(since)) + timeout <= now;
         let late = self.pending.tags(|pending| pending.has_caller() && pending.deadline <= now);
         for tag in late {
-            let error = Error::new(Status::TimedOut, "").because(self.silence(timeout));
+            let asked = self.pending.get(tag).map(|pending| pending.deadline.since(pending.asked_at));
+            let error = Error::new(Status::TimedOut, "").because(self.silence(within(asked, timeout)));
             self.give_up(tag, error, now);
         }
         if self.silent {

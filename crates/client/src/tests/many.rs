@@ -4,6 +4,7 @@ use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
 use crate::{NewFile, Piece, Which};
 use bytes::Bytes;
 use shoal_proto::{Handle, Kind, ServerId, Status};
+use shoal_vfs::Vfs;
 use std::time::Duration;
 
 const STRIP: u64 = 4096;
@@ -41,6 +42,19 @@ fn messages(hand: &Hand, body: impl FnOnce()) -> u64 {
 
 fn piece(which: Which, offset: u64, data: &'static [u8]) -> Piece {
     Piece { which, offset, data: Bytes::from_static(data) }
+}
+
+#[test]
+fn files_are_read_each_within_its_own_bound_by_one_message() {
+    let hand = strict(1);
+    let all = make(&hand, 6);
+    let read = || hand.run(hand.client.read_many_within(&all, &[4, 3, 100, 0, 1 << 30]));
+    let mut found = Vec::new();
+    let count = messages(&hand, || found = read());
+    let whole: Vec<Option<usize>> =
+        found.into_iter().map(|read| read.unwrap().1.map(|data| data.len())).collect();
+    assert_eq!(whole, [Some(4), None, Some(4), None, Some(4), None], "without a bound it is 0");
+    assert_eq!(count, 1);
 }
 
 #[test]
@@ -141,6 +155,29 @@ fn entries_of_many_directories_go_to_all_their_servers_in_one_message_each() {
     let files = (0..30).map(|n| file(dirs[n % 3], &format!("f{n}"), b"x")).collect();
     let creates = || assert!(hand.run(hand.client.create_many(files, OWNER, None)).iter().all(Result::is_ok));
     assert_eq!(messages(&hand, creates), 3);
+}
+
+/// The way of programs that know no client, as those in C.
+#[test]
+fn a_batch_through_the_waist_is_one_message_a_server_too() {
+    let hand = strict(3);
+    let dirs: Vec<Handle> = (0..3)
+        .map(|server| {
+            let name = name(&format!("d{server}"));
+            hand.cluster.borrow_mut().make(ServerId(server), ROOT, name, Kind::Directory)
+        })
+        .collect();
+    let files = (0..30).map(|n| file(dirs[n % 3], &format!("f{n}"), b"abc")).collect();
+    let create = || assert!(hand.run(Vfs::create_many(&hand.client, files, OWNER)).iter().all(Result::is_ok));
+    assert_eq!(messages(&hand, create), 3);
+    let wanted: Vec<_> = (0..30).map(|n| (dirs[n % 3], name(&format!("f{n}")), 2 + n % 2)).collect();
+    let read = || {
+        for (n, read) in hand.run(Vfs::read_many(&hand.client, &wanted)).into_iter().enumerate() {
+            let whole = (n % 2 == 1).then_some(&b"abc"[..]);
+            assert_eq!(read.unwrap().1.as_deref(), whole, "{n}");
+        }
+    };
+    assert_eq!(messages(&hand, read), 3);
 }
 
 #[test]

@@ -84,6 +84,20 @@ fn a_name_is_believed_for_its_time_and_an_own_change_is_seen_at_once() {
 }
 
 #[test]
+fn a_walk_that_must_stay_inside_refuses_to_leave_by_the_root() {
+    let hand = Hand::new(FakeCluster::new(2, STRIP));
+    let dir = made(&hand, 1, Handle::ROOT, "d", Kind::Directory);
+    let inside = |path: &[u8]| hand.run(hand.client.walk_inside(path, true)).map(|attr| attr.handle);
+    assert_eq!(inside(b"/d/./").unwrap(), dir);
+    assert_eq!(inside(b"").unwrap(), Handle::ROOT);
+    for path in [&b".."[..], b"/../d", b"./../d"] {
+        let error = inside(path).unwrap_err();
+        assert_eq!((error.status, error.errno()), (Status::CrossDevice, 18), "{error}");
+    }
+    assert_eq!(hand.run(hand.client.walk(b"/../d", true)).unwrap().handle, dir, "as a kernel does it");
+}
+
+#[test]
 fn a_negative_entry_answers_a_walk_but_never_an_open_or_a_lookup() {
     let hand = Hand::new(FakeCluster::new(1, STRIP));
     let walk = |path: &[u8]| hand.run(hand.client.walk(path, true)).map(|attr| attr.handle);

@@ -95,6 +95,31 @@ fn a_server_that_let_a_time_limit_pass_without_an_answer_is_not_asked_any_more()
 }
 
 #[test]
+fn a_call_with_a_deadline_of_its_own_ends_at_it_and_names_operation_and_server() {
+    let hand = hand();
+    let until = hand.now() + SECOND;
+    let mut waiting = Box::pin(hand.client.until(until, Box::pin(hand.client.ping(SILENT))));
+    begun(&hand, waiting.as_mut());
+    hand.advance(SECOND - Duration::from_millis(1));
+    assert!(hand.look(waiting.as_mut()).is_pending());
+    hand.advance(Duration::from_millis(1));
+    let error = ended(&hand, waiting).unwrap_err();
+    assert_eq!((error.status, error.op, error.server), (Status::TimedOut, "ping", Some(SILENT)), "{error}");
+    assert!(error.words.contains("no answer within 1s"), "{error}");
+    // Many at once: those of the other server are done, and each of the rest names the server.
+    let pings =
+        async { futures_util::future::join(hand.client.ping(ServerId(0)), hand.client.ping(SILENT)).await };
+    let mut both = Box::pin(hand.client.until(hand.now() + SECOND, Box::pin(pings)));
+    assert!(hand.look(both.as_mut()).is_pending());
+    hand.carry_all_but(SILENT);
+    assert!(hand.look(both.as_mut()).is_pending());
+    hand.advance(SECOND);
+    let (answered, late) = ended(&hand, both);
+    assert!(answered.is_ok());
+    assert_eq!(late.unwrap_err().server, Some(SILENT));
+}
+
+#[test]
 fn a_call_that_asks_the_silent_server_after_another_one_tells_too() {
     let hand = hand();
     let mut walk = Box::pin(hand.client.call(

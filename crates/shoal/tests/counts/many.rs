@@ -8,6 +8,7 @@ use shoal_env::real;
 use shoal_proto::op::Owner;
 use shoal_proto::{Handle, Name};
 use shoal_store::ModuleKind;
+use shoal_vfs::Vfs;
 
 /// Files in one call.
 const MANY: usize = 64;
@@ -111,4 +112,44 @@ fn sixty_four_files_cost_one_message_and_their_changes_one_or_two_syncs() {
         assert(&meter.cost("remove 64", 1, remove).await, 1.0, 2.0, 8.0, 40_000.0);
         client.close().await;
     });
+}
+
+/// A batch of the C library, and of any other program over the waist.
+#[test]
+fn a_batch_through_the_waist_is_one_message_a_server() {
+    for servers in [1, 4] {
+        let cluster = Cluster::start(servers, ModuleKind::Memory);
+        real::run("client", async |env| {
+            let client = &Client::connect(env.clone(), cluster.client()).await.unwrap();
+            let meter = Meter { env: &env, cluster: &cluster, client };
+            let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+            let mut dirs = Vec::new();
+            for number in 0..64 {
+                let name = Name::new(format!("d{number}").as_bytes()).unwrap();
+                dirs.push(client.mkdir(Handle::ROOT, &name, owner).await.unwrap().handle);
+            }
+            let at: std::collections::BTreeSet<_> = dirs.iter().map(|dir| dir.server()).collect();
+            assert_eq!(at.len(), usize::from(servers), "a directory on each server");
+            let data = Bytes::from(vec![7; SMALL]);
+            let of = |number: usize| dirs[number % dirs.len()];
+            let new = |(number, name)| NewFile { dir: of(number), name, data: data.clone() };
+            let new: Vec<NewFile> = names("f").into_iter().enumerate().map(new).collect();
+            let create = async {
+                for made in Vfs::create_many(client, new, OWNER).await {
+                    assert_eq!(made.unwrap().size, SMALL as u64);
+                }
+            };
+            let made = meter.cost("create many", 1, create).await;
+            let which: Vec<(Handle, Name, usize)> =
+                names("f").into_iter().enumerate().map(|(number, name)| (of(number), name, SMALL)).collect();
+            let read = async {
+                for read in Vfs::read_many(client, &which).await {
+                    assert_eq!(read.unwrap().1.unwrap().len(), SMALL);
+                }
+            };
+            let read = meter.cost("read many", 1, read).await;
+            assert_eq!([made.messages, read.messages], [f64::from(servers); 2]);
+            client.close().await;
+        });
+    }
 }

@@ -1,7 +1,7 @@
 //! Entries: made, found, removed.
 
-use super::{BOTH, DIR_OWNER, Ground, OWNER, name};
-use crate::{Vfs, VfsFile};
+use super::{BOTH, DIR_OWNER, Ground, OWNER, bytes_of, name};
+use crate::{NewFile, Vfs, VfsFile};
 use bytes::Bytes;
 use shoal_proto::{Handle, Kind, Name, Rights, Status};
 
@@ -97,4 +97,53 @@ pub(super) async fn a_removed_directory_is_stale<V: Vfs>(ground: &Ground<'_, V>)
     ground.fails(vfs.lookup(gone, &name("x")).await, Status::Stale);
     ground.fails(vfs.mkdir(gone, &name("x"), DIR_OWNER).await, Status::Stale);
     ground.fails(vfs.create(gone, &name("x"), OWNER, true, BOTH).await.map(|made| made.0), Status::Stale);
+}
+
+pub(super) async fn many_files_are_made_and_read_whole_each_with_its_own_result<V: Vfs>(
+    ground: &Ground<'_, V>,
+) {
+    let (vfs, dir) = (ground.vfs, ground.dir);
+    ground.directory("there").await;
+    ground.ok(vfs.symlink(dir, &name("link"), OWNER, b"f1").await);
+    ground.ok(vfs.mknod(dir, &name("fifo"), OWNER, Kind::Fifo, 0).await);
+    let len = |number: usize| number * 1000;
+    let mut files: Vec<NewFile> = (0..5)
+        .map(|number| NewFile { dir, name: name(&format!("f{number}")), data: bytes_of(len(number), 9) })
+        .collect();
+    files.insert(2, NewFile { dir, name: name("there"), data: bytes_of(10, 9) });
+    let mut made = vfs.create_many(files, OWNER).await;
+    assert_eq!(made.len(), 6);
+    ground.fails(made.remove(2), Status::Exists);
+    for (number, made) in made.into_iter().enumerate() {
+        let (made, found) = (ground.ok(made), ground.look(&format!("f{number}")).await);
+        assert_eq!((found.handle, found.size), (made.handle, len(number) as u64), "{number}");
+    }
+    assert!(vfs.create_many(Vec::new(), OWNER).await.is_empty() && vfs.read_many(&[]).await.is_empty());
+    let wanted = |text: &str, max: usize| (dir, name(text), max);
+    let wanted = [
+        wanted("f0", 100),
+        wanted("none", 100),
+        wanted("f2", 2000),
+        wanted("f3", 2999),
+        wanted("link", 5000),
+        wanted("there", 5000),
+        wanted("fifo", 5000),
+        wanted("f4", 1 << 20),
+    ];
+    let mut read = vfs.read_many(&wanted).await.into_iter();
+    let mut next = || read.next().expect("a result for each");
+    for (number, is_whole) in [(0, true), (9, false), (2, true), (3, false)] {
+        if number == 9 {
+            ground.fails(next(), Status::NotFound);
+            continue;
+        }
+        let (attr, data) = ground.ok(next());
+        assert_eq!((attr.size, data.is_some()), (len(number) as u64, is_whole), "{number}");
+        let is_same = |data: Bytes| data == bytes_of(len(number), 9) || !ground.promises.bytes;
+        assert!(data.is_none_or(is_same), "{number}");
+    }
+    ground.fails(next(), Status::Loop);
+    ground.fails(next(), Status::IsDirectory);
+    assert!(next().is_err(), "a FIFO has no contents, and no open waits for its other end");
+    assert_eq!(ground.ok(next()).1.map(|data| data.len()), Some(len(4)));
 }

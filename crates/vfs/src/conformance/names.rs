@@ -64,6 +64,24 @@ pub(super) async fn a_path_follows_links_and_no_circle<V: Vfs>(ground: &Ground<'
     assert_eq!(ground.ok(vfs.walk_path(b"/", true).await).handle, Handle::ROOT);
 }
 
+pub(super) async fn a_path_that_must_stay_inside_does_not_leave_by_the_root<V: Vfs>(ground: &Ground<'_, V>) {
+    let (vfs, dir) = (ground.vfs, ground.dir);
+    ground.directory("inner").await;
+    for (text, target) in [("root", "/"), ("out", "../.."), ("up", "..")] {
+        ground.ok(vfs.symlink(dir, &name(text), OWNER, target.as_bytes()).await);
+    }
+    let path = |end: &str| format!("/{}/{end}", ground.title).into_bytes();
+    for end in ["inner/..", "inner/../inner/..", "up/./", "root/.", "root"] {
+        let there = ground.ok(vfs.walk_path(&path(end), true).await);
+        assert_eq!(ground.ok(vfs.walk_inside(&path(end), true).await).handle, there.handle, "{end}");
+    }
+    for end in ["../..", "out", "up/..", "root/..", "out/more", "inner/../../.."] {
+        ground.fails(vfs.walk_inside(&path(end), true).await, Status::CrossDevice);
+    }
+    ground.fails(vfs.walk_inside(b"..", true).await, Status::CrossDevice);
+    assert_eq!(ground.ok(vfs.walk_path(b"..", true).await).handle, Handle::ROOT);
+}
+
 pub(super) async fn directories_count_their_subdirectories<V: Vfs>(ground: &Ground<'_, V>) {
     let inner = ground.directory("inner").await.handle;
     if !ground.promises.counted_directories {
