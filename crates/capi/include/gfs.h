@@ -6,7 +6,7 @@
  * ETIMEDOUT. A request to a server has 30 s of it at most, and is then GFS_EIO.
  *
  * A name counts from the root of the file system; one that leads out of it by `..` is GFS_EXDEV. Ids are given once
- * in a process: those of before a gfs_init, and of the parent of a child, are GFS_EBADF.
+ * in a process: those of before a gfs_init, and in a child those of before the fork, are GFS_EBADF.
  *
  * A list has up to 4,194,304 entries, and goes in requests of 4,096; a batched vector with vectors inside has up to
  * 4,096 nodes. Where the records of one write overlap, the later one's bytes stay.

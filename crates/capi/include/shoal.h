@@ -143,11 +143,17 @@ int shoal_ftruncate(shoal_file file, uint64_t size);
 int shoal_fstat(shoal_file file, shoal_stat_t *out);
 
 /* Batches: one call for up to 1,048,576 files, which blocks until all are done. On a ShoalFS it makes one message for
- * each server and 128 files; elsewhere it does one file after the other. Each entry has a result of its own, in done
+ * each server and up to 128 files (of at most 8 KiB, as their buffers; fewer with larger ones); elsewhere it does one
+ * file after the other. Each entry has a result of its own, in done
  * and error. The calls return the number of entries that succeeded, and shoal_error_number and shoal_error_words are
  * those of the first that failed. -1: no entry was tried, and none was changed. Paths in one directory are cheapest.
  *
- * At the deadline the entries that are not done have ETIMEDOUT; their effect may or may not take place. */
+ * At the deadline entries have ETIMEDOUT; their effect may or may not take place. On file systems that are no ShoalFS
+ * these may be all of the last 4,096 entries, also those that are done. After EIO from a call that returned -1 the
+ * entries are undefined.
+ *
+ * The array, its paths and its data stay as they are until the call returns. A buffer overlaps no other one, nor the
+ * array, nor a path. */
 int64_t shoal_read_many(shoal_fs fs, shoal_read_entry *reads, size_t count);
 /* None may exist. After an error a file may be there, in part. */
 int64_t shoal_create_many(shoal_fs fs, shoal_create_entry *creates, size_t count, uint32_t mode);

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 /// Entries of one call, at most.
 pub const ENTRIES_MAX: usize = 1 << 20;
-/// Entries of a round, and bytes of their buffers, at most: so much memory does a call take.
+/// Entries of a round, and bytes of their buffers: one that is longer makes a round of its own.
 const ROUND_ENTRIES_MAX: usize = 4096;
 const ROUND_BYTES_MAX: usize = 256 << 20;
 
@@ -166,6 +166,7 @@ impl<E: Entry> Batch<'_, E> {
             let (mut items, mut room, mut to) = (Vec::new(), 0_usize, from);
             while to < self.entries.len() && items.len() < ROUND_ENTRIES_MAX && room < ROUND_BYTES_MAX {
                 match self.begin(to) {
+                    Ok((len, ..)) if !items.is_empty() && room.saturating_add(len) > ROUND_BYTES_MAX => break,
                     Ok((len, dir, name)) => {
                         room = room.saturating_add(len);
                         items.push((to, dir, name));

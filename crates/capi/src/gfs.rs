@@ -4,7 +4,7 @@
 //!   gfs_read_strided(fork, buf, …) ── shape ── Galley::read_runs ── each run ─▶ buf + its place
 //! ```
 //! A process has one Galley, which `gfs_init` begins, in a world of its own. Its calls take turns. Ids are
-//! given once in a process, also over a second `gfs_init` and in a child of `fork`.
+//! given once in a process, also over a second `gfs_init`. Those from before a `fork` are no ids of the child.
 //! `gfs_errno` is the number of the thread's last error, as `shoal_error_number` returns it; the words
 //! are there too.
 //!
@@ -60,7 +60,7 @@ struct Gfs {
 static WORLD: World<Gfs> = World::new();
 /// The process whose state the world has; 0: of none yet.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// The ids that are given next: an id is given once, over all `gfs_init`s, and over `fork`.
+/// The ids that are given next: a process gives an id once, over all `gfs_init`s; its child begins after those.
 static NEXT_FILE: AtomicU32 = AtomicU32::new(0);
 static NEXT_FORK: AtomicU32 = AtomicU32::new(0);
 static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
@@ -96,6 +96,18 @@ impl Gfs {
         let galley = self.galley()?;
         let env = self.runtime.env();
         let end = env.now() + until.saturating_duration_since(Instant::now());
+        self.driven(until, work)?.map_err(|code| failed(&galley, code, galley.is_late() && env.now() >= end))
+    }
+
+    /// The same, with the code of Galley as the operation ended with it.
+    fn driven<T>(
+        &self,
+        until: Instant,
+        work: impl AsyncFnOnce(&Galley<Client>) -> shoal_galley::Result<T>,
+    ) -> Res<shoal_galley::Result<T>> {
+        let galley = self.galley()?;
+        let env = self.runtime.env();
+        let end = env.now() + until.saturating_duration_since(Instant::now());
         let done = self.runtime.block_on(async {
             let work = pin!(work(&galley));
             env.deadline(end + GRACE, galley.vfs().until(end, work)).await.ok()
@@ -104,7 +116,7 @@ impl Gfs {
         NEXT_FILE.fetch_max(file, Ordering::Relaxed);
         NEXT_FORK.fetch_max(fork, Ordering::Relaxed);
         let late = || failure(libc::ETIMEDOUT, "the call's deadline has passed");
-        done.ok_or_else(late)?.map_err(|code| failed(&galley, code, env.now() >= end))
+        done.ok_or_else(late)
     }
 
     fn handle(&self, handle: HandleId) -> Res<OperationHandle> {
@@ -483,7 +495,10 @@ pub extern "C" fn gfs_test(handle: HandleId) -> c_int {
 pub extern "C" fn gfs_wait(handle: HandleId) -> i64 {
     gfs("gfs_wait", |gfs, until| {
         let operation = gfs.handle(handle)?;
-        Ok(gfs.drive(until, async |galley| galley.gfs_wait(&operation).await)? as i64)
+        let galley = gfs.galley()?;
+        // Its error is the operation's, which has ended: not that of this call's deadline.
+        let done = gfs.driven(until, async |galley| galley.gfs_wait(&operation).await)?;
+        done.map(|bytes| bytes as i64).map_err(|code| failed(&galley, code, false))
     })
 }
 

@@ -2,9 +2,9 @@
 
 use crate::{Errno, FILES_MAX, FORKS_MAX, FileId, ForkId, Result};
 use shoal_env::Env;
-use shoal_proto::{Handle, Name, Owner};
+use shoal_proto::{Handle, Name, Owner, Status};
 use shoal_vfs::{Error, Vfs};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -24,6 +24,8 @@ pub(crate) struct State<V: Vfs> {
     files: RefCell<Table<Rc<OpenedFile>>>,
     forks: RefCell<Table<Rc<OpenedFork<V>>>>,
     last: RefCell<Option<(Errno, String)>>,
+    /// That one failed because a server did not answer in time.
+    is_late: Cell<bool>,
 }
 
 /// An open file: its name, its subfiles, in order, and the owner of its forks.
@@ -97,6 +99,7 @@ impl<V: Vfs> Galley<V> {
             files: RefCell::new(Table { used: BTreeMap::new(), next: next.file, most: FILES_MAX }),
             forks: RefCell::new(Table { used: BTreeMap::new(), next: next.fork, most: FORKS_MAX }),
             last: RefCell::default(),
+            is_late: Cell::default(),
         }))
     }
 
@@ -115,9 +118,14 @@ impl<V: Vfs> Galley<V> {
         self.0.last.borrow().clone()
     }
 
+    /// Whether that call failed because a server did not answer in time.
+    pub fn is_late(&self) -> bool {
+        self.0.is_late.get()
+    }
+
     /// Keep the error of a call.
     pub(crate) fn kept<T>(&self, done: std::result::Result<T, Error>) -> Result<T> {
-        done.map_err(|error| self.fail(Errno::of(error.status), error.to_string()))
+        done.map_err(|error| self.failed(error.status, error.to_string()))
     }
 
     /// The same of an object that the caller knows by a name.
@@ -126,10 +134,17 @@ impl<V: Vfs> Galley<V> {
         name: impl FnOnce() -> String,
         done: std::result::Result<T, Error>,
     ) -> Result<T> {
-        done.map_err(|error| self.fail(Errno::of(error.status), error.named(name())))
+        done.map_err(|error| self.failed(error.status, error.named(name())))
+    }
+
+    fn failed(&self, status: Status, words: String) -> Errno {
+        let code = self.fail(Errno::of(status), words);
+        self.0.is_late.set(status == Status::TimedOut);
+        code
     }
 
     pub(crate) fn fail(&self, code: Errno, words: impl Into<String>) -> Errno {
+        self.0.is_late.set(false);
         self.0.last.replace(Some((code, words.into())));
         code
     }
