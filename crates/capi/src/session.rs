@@ -12,10 +12,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 
+/// An open object, and the path by which it was opened.
+type Named<T> = (Box<T>, Rc<[u8]>);
+
 /// See the module.
 pub struct Session {
-    files: BTreeMap<u64, (Box<dyn TreeFile>, Rc<[u8]>)>,
-    listings: BTreeMap<u64, (Box<dyn TreeListing>, Rc<[u8]>)>,
+    files: BTreeMap<u64, Named<dyn TreeFile>>,
+    listings: BTreeMap<u64, Named<dyn TreeListing>>,
     /// The paths of the call under way, for its errors.
     named: RefCell<Vec<Rc<[u8]>>>,
     until: Instant,
