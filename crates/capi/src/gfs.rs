@@ -4,7 +4,7 @@
 //!   gfs_read_strided(fork, buf, …) ── shape ── Galley::read_runs ── each run ─▶ buf + its place
 //! ```
 //! A process has one Galley, which `gfs_init` begins, in a world of its own. Its calls take turns. Ids are
-//! given once in a process, also over a second `gfs_init`. Those from before a `fork` are no ids of the child.
+//! given once in a process, also over a second `gfs_init`. Those of before a `fork` are no ids of its child.
 //! `gfs_errno` is the number of the thread's last error, as `shoal_error_number` returns it; the words
 //! are there too.
 //!
@@ -15,22 +15,22 @@
 //! brings it to its end. A write takes its bytes when it begins; a read's buffer must stay until `gfs_wait`
 //! returned.
 
-use crate::call::{self, Failure, Res, call, failure, slice, there};
+use crate::call::{self, Res, call, failure, slice, there};
 use libc::{c_char, c_int, c_uint};
 use shoal_client::Client;
 use shoal_config::address::Place;
 use shoal_env::real::Runtime;
-use shoal_galley::{Errno, FileId, ForkId, Galley, NextIds, OperationHandle};
+use shoal_galley::{FileId, ForkId, Galley, NextIds, OperationHandle};
 use shoal_proto::{Owner, ServerId};
 use shoal_vfs::Connect as _;
 use shoal_world::World;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+mod drive;
 mod transfers;
 pub mod vectors;
 
@@ -60,7 +60,7 @@ struct Gfs {
 static WORLD: World<Gfs> = World::new();
 /// The process whose state the world has; 0: of none yet.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// The ids that are given next: a process gives an id once, over all `gfs_init`s; its child begins after those.
+/// The ids that are given next. A process gives an id once, over all `gfs_init`s; its child goes on.
 static NEXT_FILE: AtomicU32 = AtomicU32::new(0);
 static NEXT_FORK: AtomicU32 = AtomicU32::new(0);
 static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
@@ -86,50 +86,10 @@ impl Gfs {
         self.galley.clone().ok_or_else(|| failure(libc::EBADF, "gfs_init was not called"))
     }
 
-    /// Drive a call of Galley to its end, or to the deadline. A request that a server does not answer fails
-    /// at the deadline, and names its server; a call that waits for another reason is dropped a moment later.
-    fn drive<T>(
-        &self,
-        until: Instant,
-        work: impl AsyncFnOnce(&Galley<Client>) -> shoal_galley::Result<T>,
-    ) -> Res<T> {
-        let galley = self.galley()?;
-        let env = self.runtime.env();
-        let end = env.now() + until.saturating_duration_since(Instant::now());
-        self.driven(until, work)?.map_err(|code| failed(&galley, code, galley.is_late() && env.now() >= end))
-    }
-
-    /// The same, with the code of Galley as the operation ended with it.
-    fn driven<T>(
-        &self,
-        until: Instant,
-        work: impl AsyncFnOnce(&Galley<Client>) -> shoal_galley::Result<T>,
-    ) -> Res<shoal_galley::Result<T>> {
-        let galley = self.galley()?;
-        let env = self.runtime.env();
-        let end = env.now() + until.saturating_duration_since(Instant::now());
-        let done = self.runtime.block_on(async {
-            let work = pin!(work(&galley));
-            env.deadline(end + GRACE, galley.vfs().until(end, work)).await.ok()
-        });
-        let NextIds { file, fork } = galley.next_ids();
-        NEXT_FILE.fetch_max(file, Ordering::Relaxed);
-        NEXT_FORK.fetch_max(fork, Ordering::Relaxed);
-        let late = || failure(libc::ETIMEDOUT, "the call's deadline has passed");
-        done.ok_or_else(late)
-    }
-
     fn handle(&self, handle: HandleId) -> Res<OperationHandle> {
         let found = self.handles.get(&handle.id).cloned();
         found.ok_or_else(|| failure(libc::EBADF, format!("{} is no handle", handle.id)))
     }
-}
-
-/// A call of Galley failed, `is_late`: at its deadline.
-fn failed(galley: &Galley<Client>, code: Errno, is_late: bool) -> Failure {
-    let words = galley.gfs_errno().filter(|(last, _)| *last == code).map(|(_, words)| words);
-    let number = if is_late && code == Errno::Io { libc::ETIMEDOUT } else { code.number() };
-    failure(number, words.unwrap_or_else(|| code.word().to_owned()))
 }
 
 fn gfs<T: call::Failed>(function: &str, work: impl FnOnce(&mut Gfs, Instant) -> Res<T>) -> T {
@@ -498,7 +458,7 @@ pub extern "C" fn gfs_wait(handle: HandleId) -> i64 {
         let galley = gfs.galley()?;
         // Its error is the operation's, which has ended: not that of this call's deadline.
         let done = gfs.driven(until, async |galley| galley.gfs_wait(&operation).await)?;
-        done.map(|bytes| bytes as i64).map_err(|code| failed(&galley, code, false))
+        done.map(|bytes| bytes as i64).map_err(|code| drive::failed(&galley, code, false))
     })
 }
 

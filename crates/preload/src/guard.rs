@@ -5,8 +5,8 @@
 //!   descriptor, or jump away: it must not find our lock taken by its own thread. They arrive at the return.
 //! - **Cancellation** is off meanwhile, for the same reason.
 //! - **A panic is `EIO`**, and a line on standard error. It never unwinds into the program.
-//! - **Our own calls go to the C library.** The standard library and the runtime call the same symbols; a call
-//!   of a thread that is in our world ([`is_inside`]) is passed on.
+//! - **Our own calls go to the C library.** The standard library and the runtime call the same symbols; a
+//!   call of a thread that is in our world ([`is_inside`]) is passed on.
 
 use crate::session::Session;
 use libc::c_int;

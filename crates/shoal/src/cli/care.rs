@@ -1,4 +1,5 @@
-//! Arguments of the commands that observe and maintain a file system: `shoal ping`, `status`, `fsck`, `sync`, `torture`.
+//! Arguments of the commands that observe and maintain a file system: `shoal ping`, `status`, `fsck`, `sync`,
+//! `torture`.
 
 use super::{Key, TimeLimit};
 use crate::cluster_file::{DataSyncName, MetadataSyncName};
