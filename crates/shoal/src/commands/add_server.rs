@@ -24,6 +24,8 @@ pub fn run(args: AddServer) -> Result<ExitCode> {
         roles,
         folder: args.folder.clone(),
         streams: args.streams.clone(),
+        audit: args.audit.clone(),
+        audit_bytes_max: None,
     };
     let bits = entry.role_bits();
     let before = cluster.clone();

@@ -20,6 +20,7 @@
 //! The keys: decisions 0025 and 0028 (`docs/decisions`).
 
 use super::{Frames, Line, flush};
+use crate::audit::Stated;
 use crate::counters::add;
 use crate::membership::stores;
 use crate::meta::keys;
@@ -49,12 +50,18 @@ pub struct Refused {
     pub status: Status,
     /// For people.
     pub words: String,
+    /// For the audit log: what the other side said of itself.
+    pub stated: Option<Box<Stated>>,
 }
 
 impl Refused {
     /// A refusal.
     pub fn new(status: Status, words: impl Into<String>) -> Refused {
-        Refused { status, words: words.into() }
+        Refused { status, words: words.into(), stated: None }
+    }
+
+    fn of(self, stated: &Stated) -> Refused {
+        Refused { stated: Some(Box::new(stated.clone())), ..self }
     }
 
     /// The refusal of a key that was revoked.
@@ -142,7 +149,8 @@ pub async fn greet(
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
     let mut attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
     let proof = Proof { attach: &attach, hello: &hello, challenge: &challenge, mount };
-    let admitted = proof.admits(&identity)?;
+    let own = Stated::of(&identity, mount, &attach);
+    let admitted = proof.admits(&identity).map_err(|refused| refused.of(&own))?;
     line.admitted.set(admitted);
     let stated = attach.client;
     if let Some(key) = admitted.mount {
@@ -150,14 +158,14 @@ pub async fn greet(
     }
     if attach.collection != identity.collection {
         let words = format!("this server holds collection {} of the file system", identity.collection);
-        return Err(Refused::new(Status::BadCollection, words));
+        return Err(Refused::new(Status::BadCollection, words).of(&own));
     }
-    let session = attach_session(shard, &attach, &line).await?;
+    let session = attach_session(shard, &attach, &line).await.map_err(|refused| refused.of(&own))?;
     session.stated.set(stated);
     shard.is_set_aside()?;
     // It may have been revoked while the session was looked for.
     if let Some(key) = admitted.mount {
-        is_let_in(&shard.identity(), key.id)?;
+        is_let_in(&shard.identity(), key.id).map_err(|refused| refused.of(&own))?;
     }
     let attached = Attached {
         session: session.id,
@@ -364,6 +372,7 @@ async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> R
         return Err(Refused::new(crate::data::status_of(error), "no session could be begun"));
     }
     add(&shard.counters.sessions_begun, 1);
+    shard.audit.session_began(shard, line, attach.client);
     Ok(session)
 }
 

@@ -1,0 +1,226 @@
+//! The events, and the fields of each. `docs/operating/care.md` lists them for administrators.
+//!
+//! `role` and `key` are proved: they are those of the handshake. What a refused connection says of itself is
+//! not, so these fields begin with `claimed_`.
+
+use super::queue::Kind;
+use super::{Audit, Noted};
+use crate::net::connection::{Admitted, Ended, Line, Refused};
+use crate::net::session::Session;
+use crate::ops;
+use crate::shard::{Identity, Shard};
+use serde_json::{Value, json};
+use shoal_env::Instant;
+use shoal_proto::message::Attach;
+use shoal_proto::{ClientId, ClusterMap, KeyLimits, MountKey, MountKeyId, Op, ServerId, Status};
+use std::rc::Rc;
+
+/// What a connection says of itself in its handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stated {
+    file_system: String,
+    role: &'static str,
+    key: String,
+    client: ClientId,
+}
+
+impl Stated {
+    /// By its messages: the mount key that it named, and its introduction.
+    pub fn of(identity: &Identity, mount: MountKeyId, attach: &Attach) -> Stated {
+        let is_server = attach.peer.is_some();
+        Stated {
+            file_system: identity.map.name.0.clone(),
+            role: if is_server { "server" } else { "client" },
+            key: if is_server { "server".to_owned() } else { key_name(&identity.map, mount) },
+            client: attach.client,
+        }
+    }
+
+    /// A revoked key was proved; of any other refusal nothing was.
+    fn fields(&self, status: Status) -> Value {
+        let Stated { file_system, role, key, client } = self;
+        match status {
+            Status::KeyRevoked => json!({
+                "file_system": file_system, "role": "mount", "key": key, "claimed_client": hex(client),
+            }),
+            _ => json!({
+                "file_system": file_system, "claimed_role": role, "claimed_key": key, "claimed_client": hex(client),
+            }),
+        }
+    }
+}
+
+impl Audit {
+    /// The server begins to serve these shards.
+    pub(crate) fn started(&self, shards: &[Rc<Shard>]) {
+        self.note(Kind::Server, "started", || {
+            let of = |shard: &Rc<Shard>| {
+                let identity = shard.identity();
+                let keys = &identity.keys;
+                json!({
+                    "name": identity.map.name.0,
+                    "fingerprints": {
+                        "mount": keys.mount.fingerprint(),
+                        "server": keys.server.fingerprint(),
+                        "admin": keys.admin.as_ref().map(|key| key.fingerprint()),
+                    },
+                })
+            };
+            let shards: Vec<Value> = shards.iter().map(of).collect();
+            json!({ "program": env!("CARGO_PKG_VERSION"), "file_systems": shards })
+        });
+    }
+
+    /// A connection has attached.
+    pub(crate) fn connected(&self, shard: &Shard, session: &Session, line: &Line) {
+        self.note(Kind::Connection, "connected", || {
+            let limits = line.admitted.get().mount.map_or(KeyLimits::default(), |of| of.limits);
+            let of = |limit| limits.contains(limit).then_some(true);
+            let more =
+                json!({ "read_only": of(KeyLimits::READ_ONLY), "squash_root": of(KeyLimits::SQUASH_ROOT) });
+            with(by(shard, line, session.client, session.peer), more)
+        });
+    }
+
+    /// A connection that had attached at `since` has ended; `refusal`: this server ended it, and why.
+    pub(crate) fn disconnected(
+        &self,
+        shard: &Shard,
+        session: &Session,
+        line: &Line,
+        since: Instant,
+        (ended, refusal): (Ended, Option<&Refused>),
+    ) {
+        self.note(Kind::Connection, "disconnected", || {
+            let reason = match (refusal, ended) {
+                (Some(refused), _) => format!("{:?}", refused.status),
+                (None, _) if session.is_revoked.get() => format!("{:?}", Status::KeyRevoked),
+                (None, Ended::Closed) => "closed".to_owned(),
+                (None, _) => "lost".to_owned(),
+            };
+            let more = json!({
+                "reason": reason,
+                "words": refusal.map(|refused| refused.words.as_str()),
+                "seconds": shard.env.now().since(since).as_secs(),
+            });
+            with(by(shard, line, session.client, session.peer), more)
+        });
+    }
+
+    /// A client's session has begun.
+    pub(crate) fn session_began(&self, shard: &Shard, line: &Line, client: ClientId) {
+        self.note(Kind::Connection, "session_began", || by(shard, line, client, None));
+    }
+
+    /// A client's session has ended.
+    pub(crate) fn session_ended(&self, shard: &Shard, session: &Session) {
+        self.note(Kind::Connection, "session_ended", || {
+            let map = shard.identity().map.clone();
+            let silent = shard.env.now().since(session.heard.get()) > shard.settings.lease;
+            let reason = match (session.is_revoked.get(), silent) {
+                (true, _) => "KeyRevoked",
+                (false, true) => "lease",
+                (false, false) => "given up",
+            };
+            json!({
+                "file_system": map.name.0,
+                "client": hex(&session.client),
+                "key": session.key.get().map(|id| key_name(&map, id)),
+                "reason": reason,
+            })
+        });
+    }
+
+    /// A connection was refused before it had attached.
+    pub(crate) fn refused(&self, peer: &str, refused: &Refused) {
+        self.note(Kind::Refusal, "refused", || {
+            let Refused { status, words, stated } = refused;
+            let more = stated.as_ref().map_or(Value::Null, |stated| stated.fields(*status));
+            with(json!({ "peer": peer, "reason": format!("{status:?}"), "words": words }), more)
+        });
+    }
+
+    /// Operations were refused, because the connection's key gives no right to them.
+    pub(crate) fn refused_operations(
+        &self,
+        shard: &Shard,
+        line: &Line,
+        client: ClientId,
+        ops: &[Op],
+        status: Status,
+    ) {
+        self.note(Kind::Refusal, "refused", || {
+            let names: Vec<&str> = ops.iter().map(Op::name).collect();
+            let more = json!({
+                "operation": names.join(","),
+                "reason": format!("{status:?}"),
+                "words": status.words(),
+            });
+            with(by(shard, line, client, None), more)
+        });
+    }
+
+    /// An administrator's operation has ended. Its reply waits for the line, unless it only looks.
+    pub(crate) fn managed(
+        &self,
+        shard: &Shard,
+        line: &Line,
+        client: ClientId,
+        op: &Op,
+        status: Status,
+    ) -> Option<Noted> {
+        let facts = ops::of(op);
+        let kind = if facts.only_looks { Kind::Look } else { Kind::Server };
+        let noted = self.note(kind, "managed", || {
+            let more = json!({
+                "operation": op.name(),
+                "object": (facts.object)(op),
+                "result": format!("{status:?}"),
+            });
+            with(by(shard, line, client, None), more)
+        });
+        noted.filter(|_| !facts.only_looks)
+    }
+}
+
+/// The fields of an attached connection.
+fn by(shard: &Shard, line: &Line, client: ClientId, peer: Option<ServerId>) -> Value {
+    let Admitted { manages, mount } = line.admitted.get();
+    let map = shard.identity().map.clone();
+    let (role, key) = match (peer, mount) {
+        (Some(_), _) => ("server", "server".to_owned()),
+        (None, Some(of)) => ("mount", key_name(&map, of.id)),
+        (None, None) => ("admin", "admin".to_owned()),
+    };
+    json!({
+        "file_system": map.name.0,
+        "peer": line.name,
+        "peer_server": peer.map(|server| server.0),
+        "role": role,
+        "key": key,
+        "client": if peer.is_some() { None } else { Some(hex(&client)) },
+        // No admin key was made: the mount key has its rights.
+        "manages": (manages && mount.is_some()).then_some(true),
+    })
+}
+
+/// The name of a mount key; its id, if it has none here.
+fn key_name(map: &ClusterMap, id: MountKeyId) -> String {
+    match map.mount_key(id) {
+        Some(key) => key.name.0.clone(),
+        None if id == MountKeyId::FIRST => MountKey::FIRST_NAME.to_owned(),
+        None => id.to_string(),
+    }
+}
+
+/// The fields of both.
+fn with(mut fields: Value, more: Value) -> Value {
+    if let (Value::Object(fields), Value::Object(more)) = (&mut fields, more) {
+        fields.extend(more);
+    }
+    fields
+}
+
+fn hex(client: &ClientId) -> String {
+    client.0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
