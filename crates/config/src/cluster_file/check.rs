@@ -108,8 +108,13 @@ impl ClusterFile {
                     file.display()
                 );
             }
-            if files.contains(&file) {
-                bail!("two servers write the audit log {}: give each its own", file.display());
+            let written = audit_files(&file);
+            if let Some(both) = written.iter().find(|path| files.contains(path)) {
+                bail!(
+                    "two servers write the audit log {}: give each its own (beside FILE also FILE.1, FILE.connections, \
+                     FILE.connections.1 and FILE.lock are written)",
+                    both.display()
+                );
             }
             if bytes_max < AUDIT_BYTES_LEAST {
                 bail!(
@@ -118,7 +123,7 @@ impl ClusterFile {
                     ByteSize(AUDIT_BYTES_LEAST)
                 );
             }
-            files.push(file);
+            files.extend(written);
         }
         Ok(())
     }
@@ -135,6 +140,16 @@ impl ClusterFile {
         }
         Ok(())
     }
+}
+
+/// All files that a server with this audit log writes.
+fn audit_files(file: &Path) -> Vec<PathBuf> {
+    let beside = |ending: &str| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    ["", ".1", ".connections", ".connections.1", ".lock"].map(beside).into()
 }
 
 impl CollectionEntry {

@@ -94,6 +94,9 @@ fn check_private(stat: &Stat) -> io::Result<()> {
         FileType::RegularFile if mode & 0o027 != 0 => {
             format!("others may read or change it: its mode is {mode:o}, and may be 600 or 640")
         }
+        FileType::RegularFile if stat.st_nlink > 1 => {
+            format!("it has {} names: one of them may be elsewhere", stat.st_nlink)
+        }
         FileType::RegularFile => return Ok(()),
         _ => "it is no regular file".to_owned(),
     };
@@ -269,6 +272,11 @@ mod tests {
             std::fs::set_permissions(at("new"), std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(open(&at("new"), options).is_ok(), is_private, "{mode:o}");
         }
+        std::fs::set_permissions(at("new"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::hard_link(at("new"), at("second")).unwrap();
+        assert!(refused("new").contains("it has 2 names"));
+        std::fs::remove_file(at("second")).unwrap();
+        assert!(open(&at("new"), options).is_ok());
         if rustix::process::geteuid().is_root() {
             std::fs::set_permissions(at("new"), std::fs::Permissions::from_mode(0o600)).unwrap();
             std::os::unix::fs::chown(at("new"), Some(65_534), None).unwrap();

@@ -1,13 +1,14 @@
 //! The events, and the fields of each. `docs/operating/care.md` lists them for administrators.
 //!
-//! `role` and `key` are proved: they are those of the handshake. What a refused connection says of itself is
-//! not, so these fields begin with `claimed_`.
+//! `role` and `key` are proved: they are those of the handshake. What a connection says of itself and is
+//! refused before it proves that is not, so these fields begin with `claimed_`.
 
 use super::queue::Kind;
 use super::{Audit, Noted};
-use crate::net::connection::{Admitted, Ended, Line, Refused};
+use crate::net::connection::{Admitted, Ended, Line, MountUse, Refused};
 use crate::net::session::Session;
 use crate::ops;
+use crate::request::executor::Asker;
 use crate::shard::{Identity, Shard};
 use serde_json::{Value, json};
 use shoal_env::Instant;
@@ -15,13 +16,14 @@ use shoal_proto::message::Attach;
 use shoal_proto::{ClientId, ClusterMap, KeyLimits, MountKey, MountKeyId, Op, ServerId, Status};
 use std::rc::Rc;
 
-/// What a connection says of itself in its handshake.
+/// What a connection says of itself in its handshake, or has proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stated {
     file_system: String,
     role: &'static str,
     key: String,
     client: ClientId,
+    is_proved: bool,
 }
 
 impl Stated {
@@ -33,13 +35,24 @@ impl Stated {
             role: if is_server { "server" } else { "client" },
             key: if is_server { "server".to_owned() } else { key_name(&identity.map, mount) },
             client: attach.client,
+            is_proved: false,
         }
     }
 
-    /// A revoked key was proved; of any other refusal nothing was.
+    /// By the key that it has proved, and the client that its holder is here.
+    pub fn proved(identity: &Identity, admitted: Admitted, attach: &Attach) -> Stated {
+        let (role, key) = role_and_key(&identity.map, attach.peer, admitted.mount);
+        let file_system = identity.map.name.0.clone();
+        Stated { file_system, role, key, client: attach.client, is_proved: true }
+    }
+
+    /// A revoked key was proved; of any other refusal of a key nothing was.
     fn fields(&self, status: Status) -> Value {
-        let Stated { file_system, role, key, client } = self;
+        let Stated { file_system, role, key, client, is_proved } = self;
         match status {
+            _ if *is_proved => json!({
+                "file_system": file_system, "role": role, "key": key, "client": hex(client),
+            }),
             Status::KeyRevoked => json!({
                 "file_system": file_system, "role": "mount", "key": key, "claimed_client": hex(client),
             }),
@@ -73,7 +86,7 @@ impl Audit {
 
     /// A connection has attached.
     pub(crate) fn connected(&self, shard: &Shard, session: &Session, line: &Line) {
-        self.note(Kind::Connection, "connected", || {
+        self.note(kind_of(line, session.peer), "connected", || {
             let limits = line.admitted.get().mount.map_or(KeyLimits::default(), |of| of.limits);
             let of = |limit| limits.contains(limit).then_some(true);
             let more =
@@ -91,7 +104,7 @@ impl Audit {
         since: Instant,
         (ended, refusal): (Ended, Option<&Refused>),
     ) {
-        self.note(Kind::Connection, "disconnected", || {
+        self.note(kind_of(line, session.peer), "disconnected", || {
             let reason = match (refusal, ended) {
                 (Some(refused), _) => format!("{:?}", refused.status),
                 (None, _) if session.is_revoked.get() => format!("{:?}", Status::KeyRevoked),
@@ -160,14 +173,16 @@ impl Audit {
         });
     }
 
-    /// An administrator's operation has ended. Its reply waits for the line, unless it only looks.
+    /// An administrator's operation has ended. Its reply waits for the line, unless it only looks. A retry
+    /// that is answered by the kept reply is noted again.
     pub(crate) fn managed(
         &self,
         shard: &Shard,
         line: &Line,
-        client: ClientId,
+        asker: Asker,
         op: &Op,
         status: Status,
+        is_again: bool,
     ) -> Option<Noted> {
         let facts = ops::of(op);
         let kind = if facts.only_looks { Kind::Look } else { Kind::Server };
@@ -176,10 +191,52 @@ impl Audit {
                 "operation": op.name(),
                 "object": (facts.object)(op),
                 "result": format!("{status:?}"),
+                "again": is_again.then_some(true),
             });
-            with(by(shard, line, client, None), more)
+            with(by(shard, line, asker.client, asker.peer), more)
         });
         noted.filter(|_| !facts.only_looks)
+    }
+
+    /// Another server's map was taken, and is not the one before.
+    pub(crate) fn map_taken(&self, shard: &Shard, server: ServerId, before: &ClusterMap) {
+        self.note(Kind::Map, "map_taken", || {
+            let map = shard.identity().map.clone();
+            let sessions = shard.peer_sessions.borrow();
+            let line = sessions.get(&server).and_then(|session| session.line.borrow().clone());
+            let is_new = |key: &&MountKey| !before.keys.contains(key);
+            let keys = map.keys.iter().filter(is_new);
+            let keys = keys.map(|key| json!({ "key": key.name.0, "revoked": key.revoked }));
+            json!({
+                "file_system": map.name.0,
+                "peer": line.map(|line| line.name.clone()),
+                "peer_server": server.0,
+                "role": "server",
+                "key": "server",
+                "object": { "epoch": map.epoch, "before": before.epoch, "keys": keys.collect::<Vec<_>>() },
+            })
+        });
+    }
+}
+
+/// The kind of a connection's lines: those with the admin key stay whatever others do.
+fn kind_of(line: &Line, peer: Option<ServerId>) -> Kind {
+    match (peer, line.admitted.get().mount) {
+        (None, None) => Kind::Admin,
+        _ => Kind::Connection,
+    }
+}
+
+/// By the key that was proved.
+fn role_and_key(
+    map: &ClusterMap,
+    peer: Option<impl Sized>,
+    mount: Option<MountUse>,
+) -> (&'static str, String) {
+    match (peer, mount) {
+        (Some(_), _) => ("server", "server".to_owned()),
+        (None, Some(of)) => ("mount", key_name(map, of.id)),
+        (None, None) => ("admin", "admin".to_owned()),
     }
 }
 
@@ -187,11 +244,7 @@ impl Audit {
 fn by(shard: &Shard, line: &Line, client: ClientId, peer: Option<ServerId>) -> Value {
     let Admitted { manages, mount } = line.admitted.get();
     let map = shard.identity().map.clone();
-    let (role, key) = match (peer, mount) {
-        (Some(_), _) => ("server", "server".to_owned()),
-        (None, Some(of)) => ("mount", key_name(&map, of.id)),
-        (None, None) => ("admin", "admin".to_owned()),
-    };
+    let (role, key) = role_and_key(&map, peer, mount);
     json!({
         "file_system": map.name.0,
         "peer": line.name,

@@ -16,30 +16,40 @@ use std::time::Duration;
 
 /// Each line begins so.
 pub(super) const BEGIN: &[u8] = b"{\"time\":\"";
-/// Characters of one text, at most.
-pub(super) const TEXT_CHARS_MAX: usize = 400;
+/// Bytes of one text as it is written, at most.
+const TEXT_BYTES_MAX: usize = 800;
 /// Entries of one list, at most.
 const ITEMS_MAX: usize = 16;
-/// Bytes of one line, at most: one that would be longer has its event alone, and says that it was cut.
+/// Bytes of one line, at most: fields that have no room are left out, and the line says that it was cut.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 10;
+/// These fields come last: they are long, and the others say who did it.
+const LAST: [&str; 2] = ["object", "words"];
+/// How a line ends that was cut.
+const CUT: &str = ",\"cut\":true";
 /// The last second that is written with a year of four digits.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
 /// The line of an event. Fields that are null are left out.
 pub(super) fn line(time: WallTime, server: ServerId, event: &str, fields: Value) -> Vec<u8> {
-    let head = format!("{{\"time\":\"{}\",\"server\":{server},\"event\":\"{event}\"", moment(time));
-    let mut text = head.clone();
-    if let Value::Object(fields) = fields {
-        for (name, mut value) in fields.into_iter().filter(|(_, value)| !value.is_null()) {
-            bound(&mut value);
-            // Writing to a text does not fail.
-            let _ = write!(text, ",\"{name}\":{value}");
+    let mut line = format!("{{\"time\":\"{}\",\"server\":{server},\"event\":\"{event}\"", moment(time));
+    let Value::Object(fields) = fields else { return ended(line, false) };
+    let (last, first): (Vec<_>, Vec<_>) =
+        fields.into_iter().partition(|(name, _)| LAST.contains(&name.as_str()));
+    let mut is_cut = false;
+    for (name, mut value) in first.into_iter().chain(last).filter(|(_, value)| !value.is_null()) {
+        bound(&mut value);
+        let field = ascii(&format!(",\"{name}\":{value}"));
+        if line.len() + field.len() + CUT.len() + "}\n".len() <= LINE_BYTES_MAX {
+            line.push_str(&field);
+        } else {
+            is_cut = true;
         }
     }
-    let mut line = ascii(&text);
-    if line.len() + 2 > LINE_BYTES_MAX {
-        line = format!("{head},\"cut\":true");
-    }
+    ended(line, is_cut)
+}
+
+fn ended(mut line: String, is_cut: bool) -> Vec<u8> {
+    line.push_str(if is_cut { CUT } else { "" });
     line.push_str("}\n");
     line.into_bytes()
 }
@@ -54,7 +64,12 @@ fn moment(WallTime(nanos): WallTime) -> String {
 fn bound(value: &mut Value) {
     match value {
         Value::String(text) => {
-            if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
+            let mut bytes = 0;
+            let end = text.char_indices().find(|(_, c)| {
+                bytes += written_bytes(*c);
+                bytes > TEXT_BYTES_MAX
+            });
+            if let Some((end, _)) = end {
                 text.truncate(end);
                 text.push_str("...");
             }
@@ -65,6 +80,16 @@ fn bound(value: &mut Value) {
         }
         Value::Object(fields) => fields.values_mut().for_each(bound),
         _ => {}
+    }
+}
+
+/// Bytes of a character of a text in a line.
+fn written_bytes(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        ' ' => 1,
+        _ if c.is_ascii_graphic() => 1,
+        _ => 6 * c.len_utf16(),
     }
 }
 
@@ -97,7 +122,7 @@ mod tests {
         assert_eq!(
             text(json!({ "peer": "tcp:10.0.0.9:1", "key": null, "object": { "n": 1 } })),
             "{\"time\":\"2023-11-14T22:13:20.000001Z\",\"server\":3,\"event\":\"managed\",\
-             \"object\":{\"n\":1},\"peer\":\"tcp:10.0.0.9:1\"}\n"
+             \"peer\":\"tcp:10.0.0.9:1\",\"object\":{\"n\":1}}\n"
         );
         assert!(text(json!({})).as_bytes().starts_with(BEGIN));
         for (nanos, year) in [(i64::MIN, "1970-01-01T00:00:00"), (i64::MAX, "2262-04-11T23:47:16")] {
@@ -117,13 +142,35 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_and_lists_are_cut_and_no_line_is_longer_than_the_bound() {
+    fn a_line_that_would_be_too_long_leaves_out_the_object_and_still_says_who_did_it() {
+        for c in ["\u{1f980}", "\0", "\"", "a", "\u{7f}"] {
+            let long = c.repeat(100_000);
+            let text = text(json!({ "words": &long }));
+            assert!(text.len() < 100 + TEXT_BYTES_MAX, "{}", text.len());
+            assert!(text.len() > TEXT_BYTES_MAX, "{}", text.len());
+            let read: Value = serde_json::from_str(&text).unwrap();
+            assert!(read["words"].as_str().unwrap().starts_with(c));
+            assert!(read["words"].as_str().unwrap().ends_with("..."));
+        }
         let long = "\u{1f980}".repeat(100_000);
-        let read: Value = serde_json::from_str(&text(json!({ "words": &long }))).unwrap();
-        assert_eq!(read["words"].as_str().unwrap().chars().count(), TEXT_CHARS_MAX + 3);
-        let many = text(json!({ "object": { "addresses": vec![&long; 1_000] }, "peer": &long }));
+        let lists = vec![vec!["\u{1f980}".repeat(1_000); 20]; 20];
+        let many = text(json!({
+            "object": lists, "peer": &long, "key": &long, "role": "admin", "client": "ab", "result": "Ok",
+            "operation": "renew", "file_system": &long, "words": "why",
+        }));
         assert!(many.len() <= LINE_BYTES_MAX, "{}", many.len());
         let read: Value = serde_json::from_str(&many).unwrap();
-        assert_eq!((&read["cut"], &read["event"]), (&json!(true), &json!("managed")));
+        assert_eq!((&read["cut"], &read["object"]), (&json!(true), &Value::Null));
+        for (name, value) in [
+            ("event", "managed"),
+            ("role", "admin"),
+            ("client", "ab"),
+            ("result", "Ok"),
+            ("operation", "renew"),
+        ] {
+            assert_eq!(read[name], value, "{name}");
+        }
+        assert!(read["peer"].as_str().is_some_and(|peer| peer.starts_with('\u{1f980}')));
+        assert!(read["key"].is_string() && read["file_system"].is_string());
     }
 }

@@ -13,13 +13,17 @@ use std::time::Duration;
 const LINES_MAX: usize = 4096;
 const BYTES_MAX: usize = 1 << 20;
 /// Bytes of one write, at most; one line at least.
-const WRITE_BYTES_MAX: usize = 60 << 10;
+pub(super) const WRITE_BYTES_MAX: usize = 60 << 10;
 
 /// The kinds of events: each that others can cause at will has a rate of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// The server's own, and changes by administrators: without a limit.
     Server,
+    /// Connections with the admin key, and their ends.
+    Admin,
+    /// Maps of other servers.
+    Map,
     /// Refusals.
     Refusal,
     /// Connections and sessions, and their ends.
@@ -29,18 +33,31 @@ pub(super) enum Kind {
 }
 
 /// The kinds that have a rate: lines at once, and then one in so many milliseconds.
-const RATES: [(Kind, u32, u64); 3] =
-    [(Kind::Refusal, 64, 1_000), (Kind::Connection, 512, 100), (Kind::Look, 16, 10_000)];
+const RATES: [(Kind, u32, u64); 5] = [
+    (Kind::Admin, 64, 10_000),
+    (Kind::Map, 64, 10_000),
+    (Kind::Refusal, 64, 1_000),
+    (Kind::Connection, 512, 100),
+    (Kind::Look, 16, 10_000),
+];
 
 impl Kind {
     /// The name in the log.
     pub(super) fn words(self) -> &'static str {
         match self {
             Kind::Server => "server",
+            Kind::Admin => "admin_connections",
+            Kind::Map => "maps",
             Kind::Refusal => "refusals",
             Kind::Connection => "connections",
             Kind::Look => "reads",
         }
+    }
+
+    /// Whether only holders of the admin key or the servers' key cause it (or of the first mount key, where
+    /// that manages), and it has to stay whatever others do.
+    pub(super) fn is_of_administrators(self) -> bool {
+        matches!(self, Kind::Server | Kind::Admin | Kind::Map)
     }
 }
 
@@ -50,7 +67,8 @@ pub(crate) struct Noted(u64);
 
 /// See the module.
 pub(super) struct Queue {
-    lines: VecDeque<Vec<u8>>,
+    /// Each since when it waits.
+    lines: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
     /// The number of the next line.
     next: u64,
@@ -99,7 +117,7 @@ impl Queue {
     }
 
     /// A line comes last, if there is room.
-    pub(super) fn enter(&mut self, line: Vec<u8>) -> Noted {
+    pub(super) fn enter(&mut self, line: Vec<u8>, now: Instant) -> Noted {
         if self.lines.len() >= LINES_MAX || self.bytes + line.len() > BYTES_MAX {
             self.lost += 1;
             self.lost_unsaid += 1;
@@ -107,7 +125,7 @@ impl Queue {
             return Noted(0);
         }
         self.bytes += line.len();
-        self.lines.push_back(line);
+        self.lines.push_back((now, line));
         self.next += 1;
         Noted(self.next - 1)
     }
@@ -118,6 +136,16 @@ impl Queue {
         (self.lost_unsaid > 0 && has_room).then(|| std::mem::take(&mut self.lost_unsaid))
     }
 
+    /// Whether lines were lost that no line reports yet.
+    pub(super) fn has_lost_unsaid(&self) -> bool {
+        self.lost_unsaid > 0
+    }
+
+    /// How long the first has waited.
+    pub(super) fn waited(&self, now: Instant) -> Duration {
+        self.lines.front().map_or(Duration::ZERO, |(since, _)| now.since(*since))
+    }
+
     /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.lines.len()
@@ -126,7 +154,7 @@ impl Queue {
     /// The first lines, as many as one write takes, and their number.
     pub(super) fn first(&self) -> (Bytes, usize) {
         let (mut lines, mut count) = (Vec::new(), 0);
-        for line in &self.lines {
+        for (_, line) in &self.lines {
             if count > 0 && lines.len() + line.len() > WRITE_BYTES_MAX {
                 break;
             }
@@ -141,7 +169,7 @@ impl Queue {
         let first = self.next - self.lines.len() as u64;
         self.tried = self.tried.max(first + count as u64);
         if is_written {
-            let bytes: usize = self.lines.drain(..count).map(|line| line.len()).sum();
+            let bytes: usize = self.lines.drain(..count).map(|(_, line)| line.len()).sum();
             self.bytes -= bytes;
             self.written += count as u64;
         }
@@ -159,10 +187,13 @@ mod tests {
 
     #[test]
     fn a_full_queue_loses_the_newest_lines_and_counts_them_and_says_so_once_when_there_is_room() {
-        let mut queue = Queue::new();
+        let (mut queue, at) = (Queue::new(), |seconds: u64| Instant(seconds * 1_000_000_000));
+        assert_eq!(queue.waited(at(9)), Duration::ZERO);
         for n in 0..LINES_MAX + 10 {
-            queue.enter(format!("{n}\n").into_bytes());
+            queue.enter(format!("{n}\n").into_bytes(), at(7 + n as u64));
         }
+        // Whether its write has failed or does not end.
+        assert_eq!((queue.waited(at(20)), queue.has_lost_unsaid()), (Duration::from_secs(13), true));
         assert_eq!((queue.len(), queue.lost, queue.lost_to_report()), (LINES_MAX, 10, None));
         let (lines, count) = queue.first();
         assert!(lines.starts_with(b"0\n1\n2\n") && lines.len() <= WRITE_BYTES_MAX && count > 0);
@@ -174,6 +205,7 @@ mod tests {
         queue.tried(count, true);
         assert_eq!((queue.len(), queue.written), (LINES_MAX - count, count as u64));
         assert_eq!((queue.lost_to_report(), queue.lost_to_report()), (Some(10), None));
+        assert!(!queue.has_lost_unsaid());
         while queue.len() > 0 {
             let (_, count) = queue.first();
             queue.tried(count, true);
@@ -181,7 +213,7 @@ mod tests {
         assert_eq!((queue.bytes, queue.written), (0, LINES_MAX as u64));
         // Its bytes have a bound too.
         for _ in 0..LINES_MAX {
-            queue.enter(vec![b'x'; 16 << 10]);
+            queue.enter(vec![b'x'; 16 << 10], at(9));
         }
         assert!(queue.bytes <= BYTES_MAX && queue.lost > 10);
     }

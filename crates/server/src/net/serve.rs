@@ -405,7 +405,7 @@ impl ServerHandle {
     /// As `setmap`; `BadCollection` if no shard is of its file system.
     pub async fn set_map(&self, map: ClusterMap) -> Result<(), Status> {
         let own = self.inner.shards.iter().find(|shard| shard.identity().map.fs_id == map.fs_id);
-        crate::ops::admin::setmap::run(own.ok_or(Status::BadCollection)?, map).await.map(drop)
+        crate::ops::admin::setmap::run(own.ok_or(Status::BadCollection)?, None, map).await.map(drop)
     }
 
     /// End cleanly. Requests under way are finished and answered (for a bounded time); then the stores are

@@ -353,6 +353,10 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
     // All ports are held until all are chosen.
     let mut held = Vec::new();
     let fs_id = cluster.collection.first().map(|c: &CollectionEntry| c.id.clone()).unwrap_or_default();
+    // A name is of a file in each server's folder; an absolute path is of one server.
+    let like = cluster.server.first().filter(|first| first.audit.as_ref().is_some_and(|at| at.is_relative()));
+    let (audit, audit_bytes_max) =
+        like.map_or((None, None), |first| (first.audit.clone(), first.audit_bytes_max));
     for id in cluster.server.len() as u16..wanted {
         let name = format!("server-{id}");
         let mut listen = vec![format!("local:{fs_id}-{id}")];
@@ -371,8 +375,8 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
             roles: vec![crate::cluster_file::Role::Metadata, crate::cluster_file::Role::Data],
             folder: name.into(),
             streams: Vec::new(),
-            audit: cluster.server.first().and_then(|first| first.audit.clone()),
-            audit_bytes_max: None,
+            audit: audit.clone(),
+            audit_bytes_max,
         });
     }
     Ok(())

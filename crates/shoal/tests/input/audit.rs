@@ -6,7 +6,14 @@ use serde_json::{Value, json};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
+/// The lines of connections, and then those of what administrators did.
 fn lines(file: &Path) -> Vec<Value> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".connections");
+    [lines_of(Path::new(&beside)), lines_of(file)].concat()
+}
+
+fn lines_of(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
 }
@@ -168,7 +175,7 @@ fn an_audit_log_on_a_full_disk_fails_no_operation_is_named_by_status_and_is_writ
     soon("the log is written", || run(&["status", &root, "--key", &key]).status.success());
     let told = serving.stop();
     assert!(told.contains("NOT WELL: server 0: the audit log"), "{told}");
-    let noted = lines(&logs.join("audit.log"));
+    let noted = lines_of(&logs.join("audit.log"));
     has(&noted, "managed", &json!({ "operation": "setsync", "result": "Ok" }));
     assert_eq!((&noted[0]["event"], &noted.last().unwrap()["event"]), (&json!("started"), &json!("stopped")));
 }
@@ -191,4 +198,27 @@ fn up_gives_all_its_servers_an_audit_log_and_new_ones_too() {
         let noted = lines(&home.path(&format!("data/server-{id}/audit.log")));
         assert_eq!(noted.iter().filter(|line| line["event"] == "started").count(), starts, "server {id}");
     }
+}
+
+#[test]
+fn servers_that_up_adds_have_the_audit_log_of_the_first_if_that_is_a_name_and_not_a_path() {
+    let home = Home::new();
+    let data = home.text("data");
+    let up = ["up", &data, "--audit", "audit.log", "--servers"];
+    Serving::start(&[&up[..], &["1"]].concat()).stop();
+    let (config, log) = (home.path("data/cluster.toml"), home.text("elsewhere.log"));
+    let change = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(&config).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&config, text.replacen(from, to, 1)).unwrap();
+    };
+    let here = "audit = \"audit.log\"";
+    change(here, &format!("{here}\naudit_bytes_max = \"1M\""));
+    Serving::start(&["up", &data, "--servers", "2"]).stop();
+    let text = std::fs::read_to_string(&config).unwrap();
+    assert_eq!((text.matches(here).count(), text.matches("audit_bytes_max").count()), (2, 2), "{text}");
+    change(here, &format!("audit = \"{log}\""));
+    Serving::start(&["up", &data, "--servers", "3"]).stop();
+    let text = std::fs::read_to_string(&config).unwrap();
+    assert_eq!((text.matches(here).count(), text.matches(&log).count()), (1, 1), "{text}");
 }

@@ -102,6 +102,20 @@ fn contradictions_are_named_with_the_remedy_and_nothing_is_begun() {
             &["two servers write the audit log /nowhere/audit", "its own"],
         ),
         (
+            &[
+                (S0, "folder = \"s0\"\naudit = \"/nowhere/audit\""),
+                ("\"s1\"", "\"s1\"\naudit = \"/nowhere/audit.1\""),
+            ],
+            &["two servers write the audit log /nowhere/audit.1", "its own"],
+        ),
+        (
+            &[
+                (S0, "folder = \"s0\"\naudit = \"/nowhere/audit.connections\""),
+                ("\"s1\"", "\"s1\"\naudit = \"/nowhere/audit\""),
+            ],
+            &["two servers write the audit log /nowhere/audit.connections", "its own"],
+        ),
+        (
             &[(S0, "folder = \"s0\"\naudit = \"audit.log\"\naudit_bytes_max = \"1k\"")],
             &["server 0", "`audit_bytes_max` of 1K is less than 64K"],
         ),

@@ -149,20 +149,23 @@ pub async fn greet(
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
     let mut attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
     let proof = Proof { attach: &attach, hello: &hello, challenge: &challenge, mount };
-    let own = Stated::of(&identity, mount, &attach);
-    let admitted = proof.admits(&identity).map_err(|refused| refused.of(&own))?;
+    let admitted = proof.admits(&identity).map_err(|refused| {
+        let own = Stated::of(&identity, mount, &attach);
+        refused.of(&own)
+    })?;
     line.admitted.set(admitted);
     let stated = attach.client;
     if let Some(key) = admitted.mount {
         attach.client = client_of_key(&identity.keys.server, key.id, stated);
     }
+    let own = Stated::proved(&identity, admitted, &attach);
     if attach.collection != identity.collection {
         let words = format!("this server holds collection {} of the file system", identity.collection);
         return Err(Refused::new(Status::BadCollection, words).of(&own));
     }
     let session = attach_session(shard, &attach, &line).await.map_err(|refused| refused.of(&own))?;
     session.stated.set(stated);
-    shard.is_set_aside()?;
+    shard.is_set_aside().map_err(|refused| refused.of(&own))?;
     // It may have been revoked while the session was looked for.
     if let Some(key) = admitted.mount {
         is_let_in(&shard.identity(), key.id).map_err(|refused| refused.of(&own))?;

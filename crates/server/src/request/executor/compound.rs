@@ -303,6 +303,7 @@ impl Compound {
                     // fsync must see it.
                     // Of several groups the first to be done knows the oldest one.
                     self.collected.loss = self.collected.loss.take().or(loss);
+                    self.note_kept(&reply);
                     self.collect(reply.into(), Vec::new());
                     let made = self.collected.made;
                     let done = match self.is_of_attributes() {
