@@ -1,4 +1,5 @@
-//! The audit log: who did what, for administrators. One JSON object a line, in a file of the server's own.
+//! The audit log: connections, refusals, and all that administrators did. One JSON object a line, in a file
+//! of the server's own.
 //!
 //! ```text
 //!   events (connections, refusals, management) ─▶ rate ─▶ queue ─▶ writer (a task) ─▶ FILE, FILE.1
@@ -14,8 +15,8 @@
 //! mount key can cause: neither pushes the lines of administrators out of the log. A change by an
 //! administrator has no rate.
 //!
-//! A clean stop writes what waits. What a kill finds in the queue is lost; a start without a `stopped` before
-//! it shows that. **No line has a secret**: no key, no capability, no proof, no id of a session.
+//! A clean stop writes the lines that wait. A kill loses them; a start without a `stopped` before it shows
+//! that. **No line has a secret**: no key, no capability, no proof, no id of a session.
 
 mod events;
 mod file;
