@@ -1,4 +1,5 @@
-//! The audit log: who did what, for administrators. One JSON object a line, in files of the server's own.
+//! The audit log: connections, refusals, and all that administrators did. One JSON object a line, in files of
+//! the server's own.
 //!
 //! ```text
 //!   management, use of the admin key, start, stop ─▶ rate ─▶ queue ─▶ writer (a task) ─▶ FILE, FILE.1
@@ -11,15 +12,15 @@
 //! synced), or that was tried once, or [`REPLY_WAITS_MAX`] is over. A write that fails is a warning, is tried
 //! again, and is shown by `shoal status`; the lines wait as long as the queue has room.
 //!
-//! **Invariant: what strangers and holders of a mount key cause pushes no line of an administrator out.** It
-//! has a rate ([`rate`]), and a queue and files of its own, so it uses neither the room of the other queue nor
-//! the bytes of FILE. A change by an administrator has no rate. (Without an admin key the first mount key
-//! manages, so its holders write such lines.)
+//! **Invariant: events of strangers and of holders of a mount key push no line of an administrator out.**
+//! They have a rate ([`rate`]), and a queue and files of their own, so they use neither the room of the other
+//! queue nor the bytes of FILE. A change by an administrator has no rate. (Without an admin key the first
+//! mount key manages, so its holders write such lines.)
 //!
 //! **One process writes a log**: it holds the lock of FILE.lock as long as it runs.
 //!
-//! A clean stop writes what waits. What a kill finds in the queue is lost; a start without a `stopped` before
-//! it shows that. **No line has a secret**: no key, no capability, no proof, no id of a session.
+//! A clean stop writes the lines that wait. A kill loses them; a start without a `stopped` before it shows
+//! that. **No line has a secret**: no key, no capability, no proof, no id of a session.
 
 mod events;
 mod file;

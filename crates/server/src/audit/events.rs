@@ -1,7 +1,7 @@
 //! The events, and the fields of each. `docs/operating/care.md` lists them for administrators.
 //!
-//! `role` and `key` are proved: they are those of the handshake. What a connection says of itself and is
-//! refused before it proves that is not, so these fields begin with `claimed_`.
+//! `role` and `key` are proved: they are those of the handshake. A connection that is refused before its
+//! proof proves nothing of its own words, so these fields begin with `claimed_`.
 
 use super::queue::Kind;
 use super::{Audit, Noted};
@@ -16,7 +16,7 @@ use shoal_proto::message::Attach;
 use shoal_proto::{ClientId, ClusterMap, KeyLimits, MountKey, MountKeyId, Op, ServerId, Status};
 use std::rc::Rc;
 
-/// What a connection says of itself in its handshake, or has proved.
+/// The words of a connection about itself, in its handshake; or its key, once that is proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stated {
     file_system: String,
@@ -147,9 +147,16 @@ impl Audit {
     /// A connection was refused before it had attached.
     pub(crate) fn refused(&self, peer: &str, refused: &Refused) {
         self.note(Kind::Refusal, "refused", || {
-            let Refused { status, words, stated } = refused;
+            let Refused { status, words, stated, is_theirs } = refused;
             let more = stated.as_ref().map_or(Value::Null, |stated| stated.fields(*status));
-            with(json!({ "peer": peer, "reason": format!("{status:?}"), "words": words }), more)
+            let (reason, words) = (format!("{status:?}"), words.as_str());
+            let why = match is_theirs {
+                true => {
+                    json!({ "reason": "RefusedByPeer", "claimed_reason": reason, "claimed_words": words })
+                }
+                false => json!({ "reason": reason, "words": words }),
+            };
+            with(with(json!({ "peer": peer }), why), more)
         });
     }
 

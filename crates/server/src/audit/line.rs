@@ -23,7 +23,7 @@ const ITEMS_MAX: usize = 16;
 /// Bytes of one line, at most: fields that have no room are left out, and the line says that it was cut.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 10;
 /// These fields come last: they are long, and the others say who did it.
-const LAST: [&str; 2] = ["object", "words"];
+const LAST: [&str; 3] = ["object", "words", "claimed_words"];
 /// How a line ends that was cut.
 const CUT: &str = ",\"cut\":true";
 /// The last second that is written with a year of four digits.

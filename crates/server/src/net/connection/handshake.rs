@@ -52,12 +52,14 @@ pub struct Refused {
     pub words: String,
     /// For the audit log: what the other side said of itself.
     pub stated: Option<Box<Stated>>,
+    /// The other side refuses; status and words are its own.
+    pub is_theirs: bool,
 }
 
 impl Refused {
     /// A refusal.
     pub fn new(status: Status, words: impl Into<String>) -> Refused {
-        Refused { status, words: words.into(), stated: None }
+        Refused { status, words: words.into(), stated: None, is_theirs: false }
     }
 
     fn of(self, stated: &Stated) -> Refused {
@@ -528,7 +530,7 @@ async fn expect_tagged<T: Codec>(
     let garbled = |_| Refused::new(Status::BadMessage, "the bytes sent are no message of this protocol");
     if frame.kind == FrameKind::Refusal {
         let refusal: Refusal = frame.message().map_err(garbled)?;
-        return Err(Refused::new(refusal.status, refusal.words.0));
+        return Err(Refused { is_theirs: true, ..Refused::new(refusal.status, refusal.words.0) });
     }
     if frame.kind != kind {
         let words = format!("{kind:?} was expected in the handshake, {:?} came", frame.kind);
