@@ -22,7 +22,7 @@ const TEXT_BYTES_MAX: usize = 800;
 const ITEMS_MAX: usize = 16;
 /// Bytes of one line, at most: fields that have no room are left out, and the line says that it was cut.
 pub(super) const LINE_BYTES_MAX: usize = 16 << 10;
-/// These fields come last: they are long, and the others say who did it.
+/// These fields come last: they are long, and the others name the key, the peer and the result.
 const LAST: [&str; 3] = ["object", "words", "claimed_words"];
 /// How a line ends that was cut.
 const CUT: &str = ",\"cut\":true";

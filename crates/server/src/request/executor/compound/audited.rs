@@ -29,7 +29,7 @@ impl Compound {
             Some(_) => op.is_management() && !ops::of(op).only_looks,
             None => op.is_management() || op.is_peers(),
         };
-        // What a server is refused here is no question of its key.
+        // A refusal of a server here is no question of its key.
         let is_refused = !self.is_permitted;
         let has_line = if is_refused { peer.is_none() } else { self.ops().iter().any(is_noted) };
         if !has_line {
