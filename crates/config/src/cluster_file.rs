@@ -7,6 +7,7 @@
 //! listen = ["tcp:10.0.0.1:7441"]                # or a host name: ["tcp:node1:7441"]
 //! roles = ["metadata", "data"]
 //! folder = "/srv/shoal/0"
+//! audit = "audit.log"                           # in the folder: which clients did what, JSON lines
 //!
 //! [[collection]]                                # a file system; several may share the servers
 //! name = "demo"
@@ -36,6 +37,9 @@ use shoal_store::{CollectionConfig, DataSync, MetadataSync, ModuleKind, SyncMode
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+/// Bytes of an audit log, and of the file before it, at most, if nothing else is said.
+pub const AUDIT_BYTES_MAX: u64 = 16 << 20;
 
 /// The file's name in a folder.
 pub const FILE_NAME: &str = "cluster.toml";
@@ -78,6 +82,12 @@ pub struct ServerEntry {
     /// later, none taken away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<PathBuf>,
+    /// The file of its audit log; a relative path begins in `folder`. `None`: it has no such log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<PathBuf>,
+    /// Bytes of each of its four files, at most; 16 MiB if nothing else is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit_bytes_max: Option<ByteSize>,
 }
 
 /// A role, as written.
@@ -367,6 +377,12 @@ impl ClusterFile {
     /// A path of the file, from where it is.
     pub fn path(&self, relative: &Path) -> PathBuf {
         self.base.join(relative)
+    }
+
+    /// Where the audit log of a server lies, and its bound in bytes; none if it has none.
+    pub fn audit_of(&self, server: &ServerEntry) -> Option<(PathBuf, u64)> {
+        let file = self.path(&server.folder).join(server.audit.as_ref()?);
+        Some((file, server.audit_bytes_max.map_or(AUDIT_BYTES_MAX, |size| size.0)))
     }
 
     /// A file system by its name; `None` chooses the only one.

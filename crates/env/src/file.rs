@@ -22,6 +22,13 @@ pub struct OpenOptions {
     pub direct: bool,
     /// Each write is durable when it returns (`O_DSYNC`).
     pub dsync: bool,
+    /// Refuse a symbolic link in the file's place, anything but a regular file, a file of another user, one
+    /// with a second name, and one that other users may read or write, or the group may write. (A simulated
+    /// disk has none of these.)
+    pub private: bool,
+    /// No write of it is made by the thread that polls the world, however small: its disk may hang while
+    /// those of other files work.
+    pub apart: bool,
 }
 
 /// A buffer whose address is aligned for direct I/O.

@@ -219,6 +219,7 @@ async fn start(env: &Env, map: &ClusterMap, stores: &[Collection], server: u16) 
             }],
             settings: Settings::default(),
             polling: Duration::ZERO,
+            audit: None,
         };
         match serve(env.clone(), config).await {
             Ok(handle) => return handle,

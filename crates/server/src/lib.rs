@@ -13,6 +13,7 @@
 //! mode says for replies; always for prepares and commits). **Invariant: the slot is looked up before
 //! anything else.**
 
+mod audit;
 mod counters;
 pub mod data;
 pub mod file_locks;
@@ -28,6 +29,7 @@ mod stepwise;
 mod tasks;
 pub mod txn;
 
+pub use audit::{Audit, AuditConfig};
 pub use counters::{CounterSnapshot, Counters};
 pub use data::{change_counts, pools, precreated, room};
 pub use membership::stores;

@@ -1,5 +1,6 @@
 //! A shard: one file system's part on this server, and all that belongs to it. Owned by one thread.
 
+use crate::audit::Audit;
 use crate::counters::Counters;
 use crate::data::change_counts::ChangeCounts;
 use crate::data::pools::{Pools, Sizes};
@@ -160,6 +161,8 @@ pub struct Shard {
     pub changes: ChangeCounts,
     /// Counts.
     pub counters: Rc<Counters>,
+    /// The audit log of its server.
+    pub audit: Audit,
     /// Spans of time.
     pub settings: Settings,
     /// Removed files that others may have open.
@@ -197,7 +200,13 @@ pub struct Shard {
 
 impl Shard {
     /// A shard over an open collection. Nothing runs yet: see [`crate::recovery::open`].
-    pub fn new(env: Env, identity: Identity, collection: Collection, settings: Settings) -> Rc<Shard> {
+    pub fn new(
+        env: Env,
+        identity: Identity,
+        collection: Collection,
+        settings: Settings,
+        audit: Audit,
+    ) -> Rc<Shard> {
         let id = identity.id;
         let identity: SharedIdentity = Rc::new(RefCell::new(Rc::new(identity)));
         let counters = Rc::<Counters>::default();
@@ -250,6 +259,7 @@ impl Shard {
             book: Book::default(),
             changes,
             counters,
+            audit,
             settings,
             keys_changed: Notify::default(),
             reap_rows: Notify::default(),

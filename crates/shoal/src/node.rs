@@ -18,7 +18,9 @@ use shoal_proto::{ClusterMap, Keys, Owner, ServerId, Status};
 use shoal_server::refusing::Refusing;
 use shoal_server::room::Room;
 use shoal_server::stores;
-use shoal_server::{CollectionSetup, ServeError, ServerConfig, ServerHandle, Settings, Shard, serve};
+use shoal_server::{
+    AuditConfig, CollectionSetup, ServeError, ServerConfig, ServerHandle, Settings, Shard, serve,
+};
 use shoal_store::{CollectionConfig, Identity, StoreError};
 use std::fmt;
 use std::net::{IpAddr, UdpSocket};
@@ -139,6 +141,7 @@ struct Plan {
     root: Owner,
     connections: u64,
     record: StoreRecord,
+    audit: Option<AuditConfig>,
 }
 
 impl Node {
@@ -292,6 +295,7 @@ impl Plan {
             },
             connections,
             record,
+            audit: cluster.audit_of(entry).map(|(file, bytes_max)| AuditConfig { file, bytes_max }),
         })
     }
 
@@ -350,7 +354,8 @@ impl Plan {
     }
 
     async fn begin(self, env: &Env) -> Result<ServerHandle> {
-        let Plan { id, listen, folder, streams, collections, keys, spans, root, connections, record } = self;
+        let Plan { id, listen, folder, streams, collections, keys, spans, root, connections, record, audit } =
+            self;
         let explain_all = |error, name: &str| match error {
             StoreError::Missing(why) => Missing::new(id, &folder, name, &why).into(),
             StoreError::DiskMissing(why) => Missing::disk(id, name, &why).into(),
@@ -386,12 +391,17 @@ impl Plan {
             }
             setups.push(CollectionSetup { store, map, keys: Some(keys.clone()), root });
         }
+        // A store that keeps nothing has made no folder.
+        if audit.as_ref().is_some_and(|audit| audit.file.starts_with(&folder)) {
+            env.create_dir(&folder).await.with_context(|| format!("cannot make {}", folder.display()))?;
+        }
         let settings = Settings {
             connections_max: usize::try_from(connections).unwrap_or(usize::MAX),
             lease: spans.lease,
             ..Settings::default()
         };
-        let config = ServerConfig { id, listen, collections: setups, settings, polling: spans.polling };
+        let config =
+            ServerConfig { id, listen, collections: setups, settings, polling: spans.polling, audit };
         let server = serve(env.clone(), config).await.map_err(|error| match error {
             ServeError::Store(name, error) => explain_all(error, &name),
             error => explain(error),
@@ -532,6 +542,11 @@ fn explain(error: ServeError) -> anyhow::Error {
         }
         ServeError::Listen(Address::Tcp(at), io) if io.kind() == std::io::ErrorKind::PermissionDenied => {
             format!("port {} is for root alone: name one above 1023 in the cluster file", at.port())
+        }
+        ServeError::Audit(..) => {
+            "the server is to have an audit log (`audit` in the cluster file) and does not begin without: let this user \
+             write there, or name another file"
+                .to_owned()
         }
         _ => return error.into(),
     };

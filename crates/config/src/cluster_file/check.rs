@@ -2,10 +2,14 @@
 //! contradictions that would lose data or mislead. Each refusal names the contradiction and the remedy.
 
 use super::{ClusterFile, CollectionEntry, Role, ServerEntry};
+use crate::bytes_size::ByteSize;
 use anyhow::{Context as _, Result, bail};
 use shoal_env::Address;
 use shoal_proto::limits;
 use std::path::{Component, Path, PathBuf};
+
+/// An audit log may have so many bytes at least.
+const AUDIT_BYTES_LEAST: u64 = 64 << 10;
 
 impl ClusterFile {
     /// Refuse contradictions.
@@ -13,6 +17,7 @@ impl ClusterFile {
         self.check_counts()?;
         self.check_addresses()?;
         self.check_folders()?;
+        self.check_audits()?;
         self.check_roles()?;
         for (at, one) in self.collection.iter().enumerate() {
             one.check()?;
@@ -76,6 +81,53 @@ impl ClusterFile {
         Ok(())
     }
 
+    fn check_audits(&self) -> Result<()> {
+        let mut files: Vec<PathBuf> = Vec::new();
+        for (id, server) in self.server.iter().enumerate() {
+            let Some((file, bytes_max)) = self.audit_of(server) else {
+                if server.audit_bytes_max.is_some() {
+                    bail!(
+                        "server {id} has `audit_bytes_max` and no audit log: give it `audit = \"audit.log\"`"
+                    );
+                }
+                continue;
+            };
+            let file = plain(&file);
+            let (given, within) = (server.audit.as_deref().unwrap_or(Path::new("")), plain(&server.folder));
+            if given.file_name().is_none() || given.components().any(|part| part == Component::ParentDir) {
+                bail!(
+                    "server {id}: `{}` is no file for an audit log: write a name (it lies in the server's folder) or an absolute \
+                     path, without `..`",
+                    given.display()
+                );
+            }
+            let stores = || self.collection.iter().map(|one| self.base.join(&within).join(&one.name));
+            if stores().any(|store| file.starts_with(plain(&store))) {
+                bail!(
+                    "server {id}: the audit log {} would lie within a file system's data: give it another name",
+                    file.display()
+                );
+            }
+            let written = audit_files(&file);
+            if let Some(both) = written.iter().find(|path| files.contains(path)) {
+                bail!(
+                    "two servers write the audit log {}: give each its own (beside FILE also FILE.1, FILE.connections, \
+                     FILE.connections.1 and FILE.lock are written)",
+                    both.display()
+                );
+            }
+            if bytes_max < AUDIT_BYTES_LEAST {
+                bail!(
+                    "server {id}: `audit_bytes_max` of {} is less than {}: an audit log needs some room",
+                    ByteSize(bytes_max),
+                    ByteSize(AUDIT_BYTES_LEAST)
+                );
+            }
+            files.extend(written);
+        }
+        Ok(())
+    }
+
     fn check_roles(&self) -> Result<()> {
         if let Some(id) = self.server.iter().position(|server| server.roles.is_empty()) {
             bail!("server {id} has no role: `roles = [\"metadata\", \"data\"]`, or one of them");
@@ -88,6 +140,16 @@ impl ClusterFile {
         }
         Ok(())
     }
+}
+
+/// All files that a server with this audit log writes.
+fn audit_files(file: &Path) -> Vec<PathBuf> {
+    let beside = |ending: &str| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    ["", ".1", ".connections", ".connections.1", ".lock"].map(beside).into()
 }
 
 impl CollectionEntry {

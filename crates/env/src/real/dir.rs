@@ -10,7 +10,8 @@ use super::polling::Polling;
 use super::pool::Pool;
 use crate::{Counters, DirEntry, DiskSpace, File, FileDoor, OpenOptions};
 use futures_util::future::LocalBoxFuture;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
@@ -69,7 +70,37 @@ fn open(path: &Path, options: OpenOptions) -> io::Result<OwnedFd> {
     flags.set(OFlags::CREATE, options.create);
     flags.set(OFlags::EXCL, options.create && options.exclusive);
     flags.set(OFlags::DSYNC, options.dsync);
-    Ok(rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE))?)
+    // Without blocking: what lies there may be a pipe.
+    flags.set(OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY, options.private);
+    let opened = rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE));
+    if !options.private {
+        return Ok(opened?);
+    }
+    if matches!(opened, Err(Errno::LOOP)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a symbolic link is in its place"));
+    }
+    let fd = opened?;
+    check_private(&rustix::fs::fstat(&fd)?)?;
+    Ok(fd)
+}
+
+/// Refuse a file that other users could have made, read or changed.
+fn check_private(stat: &Stat) -> io::Result<()> {
+    let (own, mode) = (rustix::process::geteuid().as_raw(), stat.st_mode & 0o777);
+    let words = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile if stat.st_uid != own => {
+            format!("it belongs to user {}, and this process is of user {own}", stat.st_uid)
+        }
+        FileType::RegularFile if mode & 0o027 != 0 => {
+            format!("others may read or change it: its mode is {mode:o}, and may be 600 or 640")
+        }
+        FileType::RegularFile if stat.st_nlink > 1 => {
+            format!("it has {} names: one of them may be elsewhere", stat.st_nlink)
+        }
+        FileType::RegularFile => return Ok(()),
+        _ => "it is no regular file".to_owned(),
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, words))
 }
 
 fn list(path: &Path) -> io::Result<Vec<DirEntry>> {
@@ -219,5 +250,37 @@ mod tests {
         drop(held);
         lock(&path).unwrap();
         drop(of_a_child);
+    }
+
+    #[test]
+    fn a_private_file_is_a_regular_file_of_this_user_alone_and_no_link_is_followed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let options = OpenOptions { create: true, private: true, ..OpenOptions::default() };
+        let mode_of = |name: &str| std::fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+        let refused = |name: &str| open(&at(name), options).unwrap_err().to_string();
+        open(&at("new"), options).unwrap();
+        assert_eq!(mode_of("new"), 0o600);
+        std::os::unix::fs::symlink(at("elsewhere"), at("link")).unwrap();
+        assert!(refused("link").contains("symbolic link"));
+        assert!(!at("elsewhere").exists());
+        let made = std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap();
+        assert!(made.success());
+        assert!(refused("pipe").contains("no regular file"));
+        for (mode, is_private) in [(0o600, true), (0o640, true), (0o660, false), (0o604, false)] {
+            std::fs::set_permissions(at("new"), std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(open(&at("new"), options).is_ok(), is_private, "{mode:o}");
+        }
+        std::fs::set_permissions(at("new"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::hard_link(at("new"), at("second")).unwrap();
+        assert!(refused("new").contains("it has 2 names"));
+        std::fs::remove_file(at("second")).unwrap();
+        assert!(open(&at("new"), options).is_ok());
+        if rustix::process::geteuid().is_root() {
+            std::fs::set_permissions(at("new"), std::fs::Permissions::from_mode(0o600)).unwrap();
+            std::os::unix::fs::chown(at("new"), Some(65_534), None).unwrap();
+            assert!(refused("new").contains("belongs to user 65534"));
+        }
     }
 }

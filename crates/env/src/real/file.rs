@@ -72,6 +72,7 @@ struct Inner {
     aligned: bool,
     direct: AtomicBool,
     dsync: bool,
+    apart: bool,
 }
 
 /// See the module.
@@ -86,8 +87,13 @@ impl RealFile {
         // Set after opening: an open with O_CREAT|O_EXCL|O_DIRECT that is refused may leave the file in
         // place.
         let direct = options.direct && set_direct(&fd, true).is_ok();
-        let inner =
-            Inner { fd, aligned: options.direct, direct: AtomicBool::new(direct), dsync: options.dsync };
+        let inner = Inner {
+            fd,
+            aligned: options.direct,
+            direct: AtomicBool::new(direct),
+            dsync: options.dsync,
+            apart: options.apart,
+        };
         RealFile { inner: Arc::new(inner), desk }
     }
 
@@ -101,7 +107,8 @@ impl RealFile {
 
     /// Whether to make a write of so many bytes at once, on this thread.
     fn writes_inline(&self, bytes: usize) -> bool {
-        !self.inner.aligned && !self.inner.dsync && self.desk.inline.takes(bytes)
+        let Inner { aligned, dsync, apart, .. } = *self.inner;
+        !(aligned || dsync || apart) && self.desk.inline.takes(bytes)
     }
 
     fn count_write(&self, bytes: usize) {
@@ -421,6 +428,9 @@ impl FileImpl for RealFile {
     fn len(&self) -> LocalBoxFuture<'static, io::Result<u64>> {
         // The inode is in memory while the file is open: no reason to cross to another thread.
         let inner = self.inner.clone();
+        if inner.apart {
+            return self.call(Inner::len);
+        }
         Box::pin(async move { inner.len() })
     }
 

@@ -181,7 +181,12 @@ struct UnixAccept {
 impl ListenerImpl for UnixAccept {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
         let (socket, _) = ready!(self.listener.poll_accept(cx))?;
-        let peer = format!("unix:{} (accepted)", self.path.display());
+        // The process has no number here if it is in another namespace.
+        let from = match socket.peer_cred() {
+            Ok(from) => format!("user {}, process {}", from.uid(), from.pid().unwrap_or(0)),
+            Err(_) => "user not known".to_owned(),
+        };
+        let peer = format!("unix:{} ({from})", self.path.display());
         Poll::Ready(stream(socket, peer, self.meter.clone()))
     }
 

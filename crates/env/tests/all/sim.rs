@@ -26,7 +26,8 @@ macro_rules! in_the_simulated_world {
 }
 suite::all!(in_the_simulated_world);
 
-const CREATE: OpenOptions = OpenOptions { create: true, exclusive: false, direct: false, dsync: false };
+const CREATE: OpenOptions =
+    OpenOptions { create: true, exclusive: false, direct: false, dsync: false, private: false, apart: false };
 
 fn address() -> Address {
     "tcp:10.0.0.1:7441".parse().unwrap()

@@ -10,7 +10,8 @@ use shoal_env::sim::{Config, Disk, World};
 use std::io::ErrorKind;
 use std::time::Duration;
 
-const CREATE: OpenOptions = OpenOptions { create: true, exclusive: false, direct: false, dsync: false };
+const CREATE: OpenOptions =
+    OpenOptions { create: true, exclusive: false, direct: false, dsync: false, private: false, apart: false };
 
 #[test]
 fn a_power_cut_keeps_what_was_synced_and_may_lose_the_rest() {

@@ -159,6 +159,7 @@ impl Scene {
                 }],
                 settings: Settings { lease: Duration::from_millis(900), ..Settings::default() },
                 polling: Duration::ZERO,
+                audit: None,
             };
             match serve(self.env.clone(), config).await {
                 Ok(handle) => {

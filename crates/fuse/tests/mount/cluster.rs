@@ -167,6 +167,7 @@ fn start_server(map: &ClusterMap, id: ServerId, folder: Option<PathBuf>) -> Runn
             collections: vec![setup],
             settings: Settings::default(),
             polling: Duration::ZERO,
+            audit: None,
         };
         let server = serve(env, config).await.unwrap();
         ready.send(()).unwrap();

@@ -88,13 +88,19 @@ fn size_of(changes: &Changes) -> u64 {
     changes.rows.iter().map(row).sum::<usize>() as u64
 }
 
-/// Accept the newer parts of a map of another server, or of an operator's command.
+/// Accept the newer parts of a map of another server, or of this process (`None`).
 ///
 /// # Errors
 /// `BadCollection`: of another file system. `Conflict`: it is no map of servers by their numbers.
-pub(crate) async fn take(shard: &Shard, given: &ClusterMap) -> Result<(), Status> {
+pub(crate) async fn take(shard: &Shard, from: Option<ServerId>, given: &ClusterMap) -> Result<(), Status> {
     check(shard, given)?;
-    change(shard, |map| *map = map.succeeded_by(given)).await.map_err(status_of)
+    let before = shard.identity().map.clone();
+    let taken = change(shard, |map| *map = map.succeeded_by(given)).await.map_err(status_of);
+    let is_new = *shard.identity().map != *before;
+    if let Some(server) = from.filter(|_| is_new) {
+        shard.audit.map_taken(shard, server, &before);
+    }
+    taken
 }
 
 /// The same, if `given` names the stores of `servers` that are to be served from now on.
@@ -171,7 +177,7 @@ async fn exchange(shard: &Rc<Shard>, server: ServerId, epoch: u32) -> Result<(),
     let deadline = shard.env.now() + EXCHANGE_TIMEOUT;
     if epoch > own.epoch {
         return match shard.peers.call(server, Op::Map {}, deadline).await? {
-            Answer::Map { map } => take(shard, &map).await,
+            Answer::Map { map } => take(shard, Some(server), &map).await,
             _ => Err(Status::BadMessage),
         };
     }

@@ -119,6 +119,8 @@ pub async fn serve(
 ) {
     let (mut reader, mut writer, mut frames) = parts;
     line.session.replace(Rc::downgrade(session));
+    let since = shard.env.now();
+    shard.audit.connected(shard, session, line);
     let mut refusal = None;
     let ended = pump(&mut reader, &mut writer, line, &mut frames, |frame| {
         request(shard, session, line, frame).map_err(|refused| {
@@ -130,6 +132,7 @@ pub async fn serve(
     if ended == Ended::Garbage {
         refusal = Some(Refused::new(Status::BadMessage, "the bytes sent are no frame of this protocol"));
     }
+    shard.audit.disconnected(shard, session, line, since, (ended, refusal.as_ref()));
     if let Some(refused) = refusal {
         add(&shard.counters.refusals, 1);
         refuse(line, &mut writer, &refused).await;

@@ -72,6 +72,7 @@ pub async fn end_session(shard: &Rc<Shard>, session: &Rc<Session>) {
     shard.env.crash_point(crash_point::LEASE_ENDS, session.id.0);
     shard.sessions.remove(session.id);
     add(&shard.counters.sessions_ended, 1);
+    shard.audit.session_ended(shard, session);
     if let Some(line) = session.line.take() {
         let words = "nothing was heard for the time of the lease";
         // One that took nothing for so long does not take this: its bytes are not held for it.

@@ -46,7 +46,7 @@ fn refuse_all(shard: &Shard) -> Vec<Rc<Session>> {
             continue;
         }
         if let Some(line) = session.line.borrow().as_ref() {
-            let Refused { status, words } = Refused::revoked(key);
+            let Refused { status, words, .. } = Refused::revoked(key);
             line.send(FrameKind::Refusal, 0, &Refusal { status, words: words.into() }, &[]);
             line.close();
         }

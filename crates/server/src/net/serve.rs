@@ -5,6 +5,7 @@
 //! everything durable, stores closed. [`ServerHandle::abandon`] acts as a crash: all tasks vanish, nothing is
 //! written.
 
+use crate::audit::{Audit, AuditConfig};
 use crate::counters::add;
 use crate::log_limit::Seldom;
 use crate::membership::maps;
@@ -22,6 +23,7 @@ use shoal_proto::op::Owner;
 use shoal_proto::{ClusterMap, Keys, SecretKey, ServerId, Status};
 use shoal_store::{Collection, StoreError};
 use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -59,6 +61,8 @@ pub struct ServerConfig {
     pub settings: Settings,
     /// How long its thread polls before it sleeps; zero: not at all.
     pub polling: Duration,
+    /// Its audit log, if it is to have one.
+    pub audit: Option<AuditConfig>,
 }
 
 /// Why a server did not begin.
@@ -75,6 +79,9 @@ pub enum ServeError {
     /// A collection cannot be opened.
     #[error("collection {0}: {1}")]
     Store(String, #[source] StoreError),
+    /// The audit log that it is to have cannot be opened.
+    #[error("cannot open the audit log {0}: {1}")]
+    Audit(PathBuf, #[source] std::io::Error),
     /// Nothing to serve, or two collections of one file system.
     #[error("{0}")]
     Setup(String),
@@ -93,6 +100,7 @@ struct Inner {
     closing: Notify,
     is_closing: Cell<bool>,
     key_warnings: RefCell<Seldom>,
+    audit: Audit,
 }
 
 /// A running server. Dropping the handle lets it run on.
@@ -115,19 +123,24 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
             env.listen(address).await.map_err(|error| ServeError::Listen(address.clone(), error))?;
         listeners.push(listener);
     }
+    let path = config.audit.as_ref().map(|audit| audit.file.clone()).unwrap_or_default();
+    let audit = Audit::open(&env, config.id, config.audit).await;
+    let audit = audit.map_err(|error| ServeError::Audit(path, error))?;
     let mut shards = Vec::new();
     let mut roots = Vec::new();
     for setup in config.collections {
         let name = setup.map.name.0.clone();
         roots.push(setup.root);
-        match find(&env, config.id, setup, config.settings).await {
+        match find(&env, config.id, setup, config.settings, &audit).await {
             Ok(shard) => shards.push(shard),
             Err(error) => {
                 shards.iter().for_each(|shard: &Rc<Shard>| shard.tasks.cancel());
+                audit.abandon();
                 return Err(ServeError::Store(name, error));
             }
         }
     }
+    audit.started(&shards);
     let inner = Rc::new(Inner {
         env: env.clone(),
         shards,
@@ -140,6 +153,7 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
         closing: Notify::default(),
         is_closing: Cell::default(),
         key_warnings: RefCell::new(Seldom::new(KEY_WARNING_EVERY)),
+        audit,
     });
     let addresses = listeners.iter().map(Listener::address).collect();
     let accepting = Tasks::default();
@@ -150,6 +164,7 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
     // From here on its fellows can ask it; clients wait until they have answered.
     if let Err(error) = server.begin(&roots).await {
         server.close_listeners().await;
+        server.inner.audit.close(Some("it did not begin")).await;
         server.abandon();
         return Err(error);
     }
@@ -179,11 +194,12 @@ async fn find(
     id: ServerId,
     setup: CollectionSetup,
     settings: Settings,
+    audit: &Audit,
 ) -> Result<Rc<Shard>, StoreError> {
     // Without a key both sides prove that they have none.
     let keys = setup.keys.unwrap_or(Keys::one(SecretKey::new([0; 32])));
     let identity = Identity::new(id, Rc::new(setup.map), keys);
-    let shard = Shard::new(env.clone(), identity, setup.store, settings);
+    let shard = Shard::new(env.clone(), identity, setup.store, settings, audit.clone());
     recovery::find(&shard).await.map(|()| shard)
 }
 
@@ -248,9 +264,10 @@ async fn turn_away(inner: Rc<Inner>, stream: Stream) {
     let mut frames = Frames::new(inner.scratch.clone());
     let until = inner.env.now() + REFUSAL_TIMEOUT;
     let heard = connection::hear(&mut reader, &mut frames);
-    if inner.env.deadline(until, heard).await.is_ok() {
-        let refused = inner.no_place("all places are taken");
-        inner.tell(peer, &mut writer, refused).await;
+    let refused = inner.no_place("all places are taken");
+    match inner.env.deadline(until, heard).await {
+        Ok(()) => inner.tell(peer, &mut writer, refused).await,
+        Err(_) => inner.audit.refused(&peer, &refused),
     }
 }
 
@@ -269,7 +286,9 @@ impl Inner {
                     drop(told);
                 });
             }
-            Entry::Nothing => {}
+            Entry::Nothing => {
+                self.audit.refused(&stream.peer, &self.no_place("all places are taken"));
+            }
         }
     }
 
@@ -290,6 +309,7 @@ impl Inner {
         } else {
             tracing::info!(peer, status = ?refused.status, words = refused.words, "a connection was refused");
         }
+        self.audit.refused(&peer, &refused);
         if let Some(shard) = self.shards.first() {
             add(&shard.counters.refusals, 1);
         }
@@ -385,7 +405,7 @@ impl ServerHandle {
     /// As `setmap`; `BadCollection` if no shard is of its file system.
     pub async fn set_map(&self, map: ClusterMap) -> Result<(), Status> {
         let own = self.inner.shards.iter().find(|shard| shard.identity().map.fs_id == map.fs_id);
-        crate::ops::admin::setmap::run(own.ok_or(Status::BadCollection)?, map).await.map(drop)
+        crate::ops::admin::setmap::run(own.ok_or(Status::BadCollection)?, None, map).await.map(drop)
     }
 
     /// End cleanly. Requests under way are finished and answered (for a bounded time); then the stores are
@@ -415,12 +435,14 @@ impl ServerHandle {
             let closed = shard.collection.close().await;
             result = result.and(closed);
         }
+        self.inner.audit.close(None).await;
         result
     }
 
     /// End at once, as a crash would: all tasks vanish, nothing more is written. For tests and simulations.
     pub fn abandon(self) {
         self.accepting.cancel();
+        self.inner.audit.abandon();
         self.abandon_tasks();
     }
 

@@ -15,6 +15,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::request::executor::Asker;
 use crate::shard::Shard;
 use futures_util::future::LocalBoxFuture;
+use serde_json::Value;
 use shoal_proto::{Answer, ClusterMap, Op, Status};
 use std::rc::Rc;
 
@@ -91,6 +92,10 @@ pub struct OpFacts {
     pub cost: fn(&Op, &ClusterMap) -> Cost,
     /// Whether a repair may request it, although only peers do.
     pub is_repair: fn(&Shard, &Op) -> bool,
+    /// It manages and changes nothing: the audit log has some of many.
+    pub only_looks: bool,
+    /// The fields that matter of one that manages, for the audit log.
+    pub object: fn(&Op) -> Value,
 }
 
 impl OpFacts {
@@ -109,6 +114,8 @@ impl OpFacts {
             gives_bytes: |_| 0,
             cost: |op, _| Cost::of(u64::from(op.changes())),
             is_repair: |_, _| false,
+            only_looks: false,
+            object: |_| Value::Null,
         }
     }
 

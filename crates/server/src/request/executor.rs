@@ -110,7 +110,12 @@ fn end(compound: Compound) {
     }
     let waiters = compound.running.waiters.take();
     let collected = compound.collected;
-    deliver(&shard, waiters, collected);
+    let Some(noted) = compound.noted else { return deliver(&shard, waiters, collected) };
+    let own = shard.clone();
+    shard.work.spawn(&shard.env, "audited", async move {
+        own.audit.until_tried(noted).await;
+        deliver(&own, waiters, collected);
+    });
 }
 
 fn refuse(shard: &Rc<Shard>, running: &Rc<Running>, groups: usize, status: Status) {

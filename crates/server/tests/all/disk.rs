@@ -163,6 +163,7 @@ fn a_position_that_a_peer_says_while_a_server_begins_is_remembered() {
             servers: Vec::new(),
             settings,
             keys: keys(),
+            audit: None,
         };
         let peer = |position| Wish { peer: Some(ServerId(1)), store: (store, position), ..Wish::default() };
         // The server waits for its fellow, which does not listen, and answers meanwhile.

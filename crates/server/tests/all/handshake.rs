@@ -99,6 +99,7 @@ fn a_server_without_a_key_listens_on_loopback_only() {
             }],
             settings: Default::default(),
             polling: Duration::ZERO,
+            audit: None,
         };
         assert!(matches!(serve(env.clone(), config).await, Err(ServeError::NeedsKey(_))));
     });

@@ -2,6 +2,7 @@
 //! link.
 
 mod appends;
+mod audit;
 mod bytes;
 mod change_counts;
 mod disk;

@@ -70,10 +70,10 @@ fn a_client_that_says_it_is_a_server_and_proves_it_by_the_mount_key_is_refused()
 }
 
 /// The administrators' key.
-const ADMIN_KEY: SecretKey = SecretKey::new([37; 32]);
+pub const ADMIN_KEY: SecretKey = SecretKey::new([37; 32]);
 
 /// Every management operation, with contents that change nothing.
-fn managing(cluster: &Cluster) -> Vec<Op> {
+pub fn managing(cluster: &Cluster) -> Vec<Op> {
     let words = || "no such mode".into();
     vec![
         Op::Addserver { addresses: Vec::new().into(), roles: Roles::all() },
@@ -87,7 +87,7 @@ fn managing(cluster: &Cluster) -> Vec<Op> {
     ]
 }
 
-async fn status_of(client: &mut Raw, op: Op) -> Status {
+pub async fn status_of(client: &mut Raw, op: Op) -> Status {
     match op.changes() {
         true => client.change(vec![op]).await.status,
         false => client.ask(vec![op]).await.status,

@@ -63,6 +63,10 @@ pub struct Up {
     /// Mount here.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub mount: Option<PathBuf>,
+    /// Servers write which clients did what, as JSON lines, to this file in the folder of each. It stays so:
+    /// `audit` in cluster.toml changes it.
+    #[arg(long, value_name = "NAME")]
+    pub audit: Option<PathBuf>,
     /// Settings of a new file system.
     #[command(flatten)]
     pub new: NewFileSystem,
@@ -101,6 +105,10 @@ pub struct Init {
     /// Add a further file system to an existing cluster file instead.
     #[arg(long, conflicts_with = "servers")]
     pub collection: bool,
+    /// Each server writes which clients did what, as JSON lines, to this file in its folder (an absolute path
+    /// only for one server).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "collection")]
+    pub audit: Option<PathBuf>,
     /// Settings of the file system.
     #[command(flatten)]
     pub new: NewFileSystem,
@@ -288,6 +296,9 @@ pub struct AddServer {
     /// Its roles [default: both].
     #[arg(long, value_enum)]
     pub role: Vec<Role>,
+    /// It writes which clients did what, as JSON lines, to this file; a relative path begins in its folder.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub audit: Option<PathBuf>,
     /// As JSON.
     #[arg(long)]
     pub json: bool,

@@ -24,6 +24,8 @@ pub fn run(args: AddServer) -> Result<ExitCode> {
         roles,
         folder: args.folder.clone(),
         streams: args.streams.clone(),
+        audit: args.audit.clone(),
+        audit_bytes_max: None,
     };
     let bits = entry.role_bits();
     let before = cluster.clone();
@@ -54,6 +56,13 @@ pub fn run(args: AddServer) -> Result<ExitCode> {
         }
     }
     cluster.save_to(&ClusterFile::path_of(&args.config))?;
+    if args.audit.is_none() && before.server.iter().any(|other| other.audit.is_some()) {
+        eprintln!(
+            "shoal: server {id} has no audit log, and other servers have one: add `audit = \"audit.log\"` to its [[server]] in {} \
+             before it begins",
+            ClusterFile::path_of(&args.config).display()
+        );
+    }
     let config = args.config.display();
     if args.json {
         let names: Vec<&str> = cluster.collection.iter().map(|one| one.name.as_str()).collect();

@@ -6,7 +6,7 @@ use crate::out;
 use crate::secret::KeyFile;
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Write them.
@@ -55,7 +55,7 @@ fn new_cluster(args: &Init) -> Result<ClusterFile> {
     let mut cluster = ClusterFile {
         key: "key".into(),
         server_key: None,
-        server: args.servers.iter().map(|text| server(text)).collect::<Result<_>>()?,
+        server: args.servers.iter().map(|text| server(text, args.audit.as_deref())).collect::<Result<_>>()?,
         collection: vec![new_collection(&args.new, 1)?],
         base: args.folder.clone(),
     };
@@ -84,7 +84,7 @@ fn add_collection(args: &Init) -> Result<ClusterFile> {
 }
 
 /// `ADDRESS=FOLDER`.
-fn server(text: &str) -> Result<ServerEntry> {
+fn server(text: &str, audit: Option<&Path>) -> Result<ServerEntry> {
     let Some((address, folder)) = text.split_once('=') else {
         bail!("`{text}` is not a server: write ADDRESS=FOLDER, e.g. tcp:10.0.0.1:7441=/srv/shoal");
     };
@@ -94,6 +94,8 @@ fn server(text: &str) -> Result<ServerEntry> {
         roles: vec![Role::Metadata, Role::Data],
         folder: folder.into(),
         streams: Vec::new(),
+        audit: audit.map(Path::to_owned),
+        audit_bytes_max: None,
     })
 }
 

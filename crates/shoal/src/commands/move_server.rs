@@ -235,6 +235,8 @@ fn next(
         roles: Vec::new(),
         folder: PathBuf::new(),
         streams: Vec::new(),
+        audit: None,
+        audit_bytes_max: None,
     };
     let listen = before.moved_to(new)?;
     // Of one that is there, nothing is counted again; but where two commands at once came to different ends

@@ -68,8 +68,8 @@ async fn sample(client: &Client, known: &[Sample]) -> Vec<Sample> {
 }
 
 fn show(client: &Client, args: &Status, before: &[Sample], now: &[Sample], span: f64) -> Result<bool> {
-    let (degraded, short) = (degraded(now), short_of_room(now));
-    let well = degraded.is_empty() && short.is_empty();
+    let (degraded, short, unaudited) = (degraded(now), short_of_room(now), unaudited(now));
+    let well = degraded.is_empty() && short.is_empty() && unaudited.is_empty();
     if args.json {
         out::json_line(&as_json(client, before, now, span, well))?;
         return Ok(well);
@@ -100,7 +100,7 @@ fn show(client: &Client, args: &Status, before: &[Sample], now: &[Sample], span:
             out::line(format!("{}: server {id} is NOT WELL: {reason}", words::alarm("DEGRADED")))?;
         }
     }
-    for (id, short) in short {
+    for (id, short) in short.into_iter().chain(unaudited) {
         out::line(format!("{}: server {id}: {short}", words::alarm("NOT WELL")))?;
     }
     if args.counters {
@@ -299,6 +299,7 @@ fn as_json(client: &Client, before: &[Sample], now: &[Sample], span: f64, well: 
         "degraded": degraded(now),
         "full": full(now),
         "short_of_room": short_of_room(now).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
+        "unaudited": unaudited(now).into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
         "seconds": span,
         "space": Space::of(now).map(|space| json!({
             "disks": space.disks,
@@ -314,6 +315,14 @@ fn as_json(client: &Client, before: &[Sample], now: &[Sample], span: f64, well: 
 fn short_of_room(now: &[Sample]) -> Vec<(usize, &str)> {
     fn words((id, sample): (usize, &Sample)) -> Option<(usize, &str)> {
         Some((id, sample.as_ref().ok()?["room"]["short"].as_str()?))
+    }
+    now.iter().enumerate().filter_map(words).collect()
+}
+
+/// The servers whose audit logs cannot be written, and the reason and the remedy in words.
+fn unaudited(now: &[Sample]) -> Vec<(usize, &str)> {
+    fn words((id, sample): (usize, &Sample)) -> Option<(usize, &str)> {
+        Some((id, sample.as_ref().ok()?["audit"]["problem"].as_str()?))
     }
     now.iter().enumerate().filter_map(words).collect()
 }

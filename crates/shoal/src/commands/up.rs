@@ -202,7 +202,9 @@ fn new(folder: &Path, args: &Up) -> Result<ClusterFile> {
         collection: vec![new_collection(&args.new, 1)?],
         base: folder.to_path_buf(),
     };
+    check_audit(args)?;
     grow(&mut cluster, args.servers.unwrap_or(SERVERS))?;
+    settle_audit(&mut cluster, args)?;
     cluster.draw_keys()?;
     cluster.save()?;
     ClusterFile::load(folder)
@@ -212,7 +214,9 @@ fn new(folder: &Path, args: &Up) -> Result<ClusterFile> {
 fn existing(folder: &Path, args: &Up, given: Option<&clap::ArgMatches>) -> Result<ClusterFile> {
     let mut cluster = ClusterFile::load(folder)?;
     let moved = follow_sockets(&mut cluster);
-    let changed = settle_settings(&mut cluster, args, given)? || moved;
+    check_audit(args)?;
+    let audited = settle_audit(&mut cluster, args)?;
+    let changed = settle_settings(&mut cluster, args, given)? || moved || audited;
     let there = cluster.server.len();
     match args.servers.map(usize::from) {
         Some(wanted) if wanted < there => bail!(
@@ -225,6 +229,37 @@ fn existing(folder: &Path, args: &Up, given: Option<&clap::ArgMatches>) -> Resul
     }
     cluster.save()?;
     ClusterFile::load(folder)
+}
+
+/// The audit logs of `up` lie in the servers' folders, beside their stores.
+fn check_audit(args: &Up) -> Result<()> {
+    let Some(audit) = &args.audit else { return Ok(()) };
+    let is_name = audit.file_name() == Some(audit.as_os_str());
+    if !is_name || audit.as_os_str() == args.new.name.as_str() {
+        bail!(
+            "--audit {}: give a name, as audit.log, for a file in each server's folder, which is not the file system's name (another \
+             place: `audit` in {FILE_NAME})",
+            audit.display()
+        );
+    }
+    Ok(())
+}
+
+/// All servers have the audit log that is wanted; whether that is new.
+fn settle_audit(cluster: &mut ClusterFile, args: &Up) -> Result<bool> {
+    let Some(audit) = &args.audit else { return Ok(false) };
+    let before = cluster.server.clone();
+    for (id, server) in cluster.server.iter_mut().enumerate() {
+        let there = server.audit.get_or_insert_with(|| audit.clone());
+        if there != audit {
+            bail!(
+                "server {id} has the audit log {}: leave --audit out, or change `audit` in {}",
+                there.display(),
+                cluster.base.join(FILE_NAME).display()
+            );
+        }
+    }
+    Ok(before != cluster.server)
 }
 
 /// Settings of a new file system, given for one that is there: equal is fine, the cache may change, all else
@@ -318,6 +353,10 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
     // All ports are held until all are chosen.
     let mut held = Vec::new();
     let fs_id = cluster.collection.first().map(|c: &CollectionEntry| c.id.clone()).unwrap_or_default();
+    // A name is of a file in each server's folder; an absolute path is of one server.
+    let like = cluster.server.first().filter(|first| first.audit.as_ref().is_some_and(|at| at.is_relative()));
+    let (audit, audit_bytes_max) =
+        like.map_or((None, None), |first| (first.audit.clone(), first.audit_bytes_max));
     for id in cluster.server.len() as u16..wanted {
         let name = format!("server-{id}");
         let mut listen = vec![format!("local:{fs_id}-{id}")];
@@ -336,6 +375,8 @@ fn grow(cluster: &mut ClusterFile, wanted: u16) -> Result<()> {
             roles: vec![crate::cluster_file::Role::Metadata, crate::cluster_file::Role::Data],
             folder: name.into(),
             streams: Vec::new(),
+            audit: audit.clone(),
+            audit_bytes_max,
         });
     }
     Ok(())

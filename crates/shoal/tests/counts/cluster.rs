@@ -173,7 +173,7 @@ async fn begin(env: Env, map: ClusterMap, id: ServerId, of: CollectionSetupOf<'_
     let root = Owner { mode: 0o777, uid: 0, gid: 0 };
     let collections = vec![CollectionSetup { store, map, keys: Some(key().into()), root }];
     let (settings, polling) = (Settings::default(), Duration::ZERO);
-    serve(env, ServerConfig { id, listen, collections, settings, polling }).await.unwrap()
+    serve(env, ServerConfig { id, listen, collections, settings, polling, audit: None }).await.unwrap()
 }
 
 fn counts(server: &ServerHandle, counters: &Arc<Counters>) -> ServerCounts {

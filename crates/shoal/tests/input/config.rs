@@ -3,6 +3,9 @@
 
 use crate::program::*;
 
+/// The folder of the first server.
+const S0: &str = "folder = \"s0\"";
+
 /// The text in a file, and its replacement.
 type Replaced<'a> = (&'a str, &'a str);
 
@@ -85,6 +88,38 @@ fn contradictions_are_named_with_the_remedy_and_nothing_is_begun() {
         (&[("    \"metadata\",\n", "")], &["server 0 holds the root directory", "`metadata`"]),
         (&[("    \"data\",\n", ""), ("    \"data\",\n", "")], &["no server has the role `data`"]),
         (&[("    \"metadata\",\n    \"data\",\n", "")], &["server 0 has no role", "roles = "]),
+        (
+            &[(S0, "folder = \"s0\"\naudit = \"../audit.log\"")],
+            &["server 0", "`../audit.log`", "without `..`"],
+        ),
+        (&[(S0, "folder = \"s0\"\naudit = \"\"")], &["server 0", "no file for an audit log"]),
+        (&[(S0, "folder = \"s0\"\naudit = \"demo/audit\"")], &["server 0", "within a file system's data"]),
+        (
+            &[
+                (S0, "folder = \"s0\"\naudit = \"/nowhere/audit\""),
+                ("\"s1\"", "\"s1\"\naudit = \"/nowhere/./audit\""),
+            ],
+            &["two servers write the audit log /nowhere/audit", "its own"],
+        ),
+        (
+            &[
+                (S0, "folder = \"s0\"\naudit = \"/nowhere/audit\""),
+                ("\"s1\"", "\"s1\"\naudit = \"/nowhere/audit.1\""),
+            ],
+            &["two servers write the audit log /nowhere/audit.1", "its own"],
+        ),
+        (
+            &[
+                (S0, "folder = \"s0\"\naudit = \"/nowhere/audit.connections\""),
+                ("\"s1\"", "\"s1\"\naudit = \"/nowhere/audit\""),
+            ],
+            &["two servers write the audit log /nowhere/audit.connections", "its own"],
+        ),
+        (
+            &[(S0, "folder = \"s0\"\naudit = \"audit.log\"\naudit_bytes_max = \"1k\"")],
+            &["server 0", "`audit_bytes_max` of 1K is less than 64K"],
+        ),
+        (&[(S0, "folder = \"s0\"\naudit_bytes_max = \"1M\"")], &["server 0", "no audit log", "audit = "]),
     ];
     for (replaced, words) in cases {
         contradicts(&home, replaced, words);

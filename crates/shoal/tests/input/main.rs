@@ -1,6 +1,7 @@
 //! Bad input: the program reports the error, its place and the remedy, and no undamaged data is lost. One
 //! file a family; `docs/reference/BADINPUT.md` is the table of all.
 
+mod audit;
 mod composed;
 mod config;
 mod containers;

@@ -234,6 +234,7 @@ impl Plan {
             collections: vec![setup],
             settings: self.settings,
             polling: Duration::ZERO,
+            audit: None,
         };
         let handle = serve(env, config).await?;
         self.shard.replace(handle.shards().first().map(Rc::downgrade).unwrap_or_default());

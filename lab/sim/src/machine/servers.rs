@@ -124,6 +124,7 @@ impl Plan {
             collections: vec![setup],
             settings: Settings::default(),
             polling: Duration::ZERO,
+            audit: None,
         };
         serve(env, config).await.map_err(|error| error.to_string())
     }

@@ -20,6 +20,7 @@
 //! The keys: decisions 0025 and 0028 (`docs/decisions`).
 
 use super::{Frames, Line, flush};
+use crate::audit::Stated;
 use crate::counters::add;
 use crate::membership::stores;
 use crate::meta::keys;
@@ -49,12 +50,20 @@ pub struct Refused {
     pub status: Status,
     /// For people.
     pub words: String,
+    /// For the audit log: what the other side said of itself.
+    pub stated: Option<Box<Stated>>,
+    /// The other side refuses; status and words are its own.
+    pub is_theirs: bool,
 }
 
 impl Refused {
     /// A refusal.
     pub fn new(status: Status, words: impl Into<String>) -> Refused {
-        Refused { status, words: words.into() }
+        Refused { status, words: words.into(), stated: None, is_theirs: false }
+    }
+
+    fn of(self, stated: &Stated) -> Refused {
+        Refused { stated: Some(Box::new(stated.clone())), ..self }
     }
 
     /// The refusal of a key that was revoked.
@@ -142,22 +151,26 @@ pub async fn greet(
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
     let mut attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
     let proof = Proof { attach: &attach, hello: &hello, challenge: &challenge, mount };
-    let admitted = proof.admits(&identity)?;
+    let admitted = proof.admits(&identity).map_err(|refused| {
+        let own = Stated::of(&identity, mount, &attach);
+        refused.of(&own)
+    })?;
     line.admitted.set(admitted);
     let stated = attach.client;
     if let Some(key) = admitted.mount {
         attach.client = client_of_key(&identity.keys.server, key.id, stated);
     }
+    let own = Stated::proved(&identity, admitted, &attach);
     if attach.collection != identity.collection {
         let words = format!("this server holds collection {} of the file system", identity.collection);
-        return Err(Refused::new(Status::BadCollection, words));
+        return Err(Refused::new(Status::BadCollection, words).of(&own));
     }
-    let session = attach_session(shard, &attach, &line).await?;
+    let session = attach_session(shard, &attach, &line).await.map_err(|refused| refused.of(&own))?;
     session.stated.set(stated);
-    shard.is_set_aside()?;
+    shard.is_set_aside().map_err(|refused| refused.of(&own))?;
     // It may have been revoked while the session was looked for.
     if let Some(key) = admitted.mount {
-        is_let_in(&shard.identity(), key.id)?;
+        is_let_in(&shard.identity(), key.id).map_err(|refused| refused.of(&own))?;
     }
     let attached = Attached {
         session: session.id,
@@ -364,6 +377,7 @@ async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> R
         return Err(Refused::new(crate::data::status_of(error), "no session could be begun"));
     }
     add(&shard.counters.sessions_begun, 1);
+    shard.audit.session_began(shard, line, attach.client);
     Ok(session)
 }
 
@@ -516,7 +530,7 @@ async fn expect_tagged<T: Codec>(
     let garbled = |_| Refused::new(Status::BadMessage, "the bytes sent are no message of this protocol");
     if frame.kind == FrameKind::Refusal {
         let refusal: Refusal = frame.message().map_err(garbled)?;
-        return Err(Refused::new(refusal.status, refusal.words.0));
+        return Err(Refused { is_theirs: true, ..Refused::new(refusal.status, refusal.words.0) });
     }
     if frame.kind != kind {
         let words = format!("{kind:?} was expected in the handshake, {:?} came", frame.kind);

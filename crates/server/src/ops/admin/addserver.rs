@@ -5,8 +5,9 @@
 //! a newer epoch fetches the map.
 
 use crate::meta::keys;
-use crate::ops::{OpFacts, handler};
+use crate::ops::{OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
+use serde_json::json;
 use shoal_env::Address;
 use shoal_proto::codec::Codec;
 use shoal_proto::{Answer, ClusterMap, Roles, ServerId, ServerInfo, Status, Text, limits};
@@ -14,6 +15,10 @@ use shoal_proto::{Answer, ClusterMap, Roles, ServerId, ServerInfo, Status, Text,
 /// Its facts.
 pub const FACTS: OpFacts = OpFacts {
     journal_bytes: |_| 256 * limits::SERVERS_MAX as u64,
+    object: when!(Addserver { addresses, roles } => json!({
+        "addresses": addresses.iter().map(|at| at.0.as_str()).collect::<Vec<_>>(),
+        "roles": roles.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>(),
+    })),
     ..OpFacts::new(handler!(|ctx| Addserver { addresses, roles } => run(ctx, addresses, *roles)))
 };
 

@@ -5,15 +5,19 @@
 //! reads nothing.
 
 use crate::data::status_of;
-use crate::ops::{OpFacts, direct};
+use crate::ops::{OpFacts, direct, when};
 use crate::shard::Shard;
 use futures_util::future::join_all;
+use serde_json::json;
 use shoal_proto::{Answer, Handle, Status};
 use std::rc::Rc;
 
 /// Its facts.
-pub const FACTS: OpFacts =
-    OpFacts::new(direct!(|shard, _| Checkfiles { streams } => run(shard, &streams).await));
+pub const FACTS: OpFacts = OpFacts {
+    only_looks: true,
+    object: when!(Checkfiles { streams } => json!({ "streams": streams.len() })),
+    ..OpFacts::new(direct!(|shard, _| Checkfiles { streams } => run(shard, &streams).await))
+};
 
 /// Files that are looked for at once.
 const AT_ONCE: usize = 16;

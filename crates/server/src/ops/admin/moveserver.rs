@@ -7,17 +7,25 @@
 
 use crate::data::status_of;
 use crate::membership::maps;
-use crate::ops::{OpFacts, direct};
+use crate::ops::{OpFacts, direct, when};
 use crate::shard::Shard;
+use serde_json::json;
 use shoal_env::Address;
 use shoal_proto::wire::Many;
 use shoal_proto::{Answer, ClusterMap, ServerId, Status, Text};
 use std::rc::Rc;
 
 /// Its facts.
-pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Moveserver { server, addresses, moved } => {
-    run(shard, server, addresses, moved).await
-}));
+pub const FACTS: OpFacts = OpFacts {
+    object: when!(Moveserver { server, addresses, moved } => json!({
+        "server": server.0,
+        "addresses": addresses.iter().map(|at| at.0.as_str()).collect::<Vec<_>>(),
+        "moved": moved,
+    })),
+    ..OpFacts::new(direct!(|shard, _| Moveserver { server, addresses, moved } => {
+        run(shard, server, addresses, moved).await
+    }))
+};
 
 /// The answer is the map in which that stands.
 ///

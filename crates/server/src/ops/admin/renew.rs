@@ -6,14 +6,18 @@
 //! map taken and does nothing.
 
 use crate::membership::maps;
-use crate::ops::{OpFacts, direct};
+use crate::ops::{OpFacts, direct, when};
 use crate::shard::Shard;
+use serde_json::json;
 use shoal_proto::{Answer, ClusterMap, ServerId, Status};
 
 /// Its facts.
-pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Renew { servers, map } => {
-    run(shard, &servers, map).await
-}));
+pub const FACTS: OpFacts = OpFacts {
+    object: when!(Renew { servers, .. } => json!({ "servers": servers.iter().map(|id| id.0).collect::<Vec<_>>() })),
+    ..OpFacts::new(direct!(|shard, _| Renew { servers, map } => {
+        run(shard, &servers, map).await
+    }))
+};
 
 /// Take the map, if it names the stores of `servers` that are to be served from now on.
 ///

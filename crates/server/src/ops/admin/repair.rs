@@ -2,11 +2,16 @@
 
 use crate::ops::{OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
+use serde_json::json;
 use shoal_proto::{Action, Answer};
 
 /// Its facts.
 pub const FACTS: OpFacts = OpFacts {
     journal_bytes: when!(Repair { actions } => 2048 * actions.len() as u64),
+    object: when!(Repair { actions } => json!({
+        "actions": actions.iter().map(Action::name).collect::<Vec<_>>(),
+        "count": actions.len(),
+    })),
     ..OpFacts::new(handler!(|ctx| Repair { actions } => run(ctx, actions)))
 };
 

@@ -6,9 +6,12 @@ use shoal_proto::op::Row;
 use shoal_proto::{Answer, Blob, Status};
 
 /// Its facts.
-pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Rows { prefix, after, limit } => {
-    run(ctx, prefix, after, *limit)
-}));
+pub const FACTS: OpFacts = OpFacts {
+    only_looks: true,
+    ..OpFacts::new(handler!(|ctx| Rows { prefix, after, limit } => {
+        run(ctx, prefix, after, *limit)
+    }))
+};
 
 /// Rows of one answer, at most.
 const ROWS_MAX: usize = 4096;

@@ -6,14 +6,24 @@
 
 use crate::data::status_of;
 use crate::membership::maps;
-use crate::ops::{OpFacts, direct};
+use crate::ops::{OpFacts, direct, when};
 use crate::shard::Shard;
+use serde_json::json;
 use shoal_proto::message::VERSION_OF_NAMED_KEYS;
-use shoal_proto::{Answer, ClusterMap, MountKey, MountKeyId, Status};
+use shoal_proto::{Answer, ClusterMap, KeyLimits, MountKey, MountKeyId, Status};
 use std::rc::Rc;
 
 /// Its facts.
-pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Setkey { key } => run(shard, key).await));
+pub const FACTS: OpFacts = OpFacts {
+    object: when!(Setkey { key } => json!({
+        "key": key.name.0,
+        "id": key.id.to_string(),
+        "read_only": key.limits.contains(KeyLimits::READ_ONLY),
+        "squash_root": key.limits.contains(KeyLimits::SQUASH_ROOT),
+        "revoked": key.revoked,
+    })),
+    ..OpFacts::new(direct!(|shard, _| Setkey { key } => run(shard, key).await))
+};
 
 /// The answer is the map in which that stands.
 ///

@@ -3,16 +3,17 @@
 use crate::membership::maps;
 use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
-use shoal_proto::{Answer, ClusterMap, Status};
+use shoal_proto::{Answer, ClusterMap, ServerId, Status};
 
 /// Its facts.
-pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Setmap { map } => run(shard, map).await));
+pub const FACTS: OpFacts =
+    OpFacts::new(direct!(|shard, asker| Setmap { map } => run(shard, asker.peer, map).await));
 
-/// Take it.
+/// Take it, from a server or from this process.
 ///
 /// # Errors
 /// As [`maps::take`].
-pub async fn run(shard: &Shard, map: ClusterMap) -> Result<Answer, Status> {
-    maps::take(shard, &map).await?;
+pub async fn run(shard: &Shard, from: Option<ServerId>, map: ClusterMap) -> Result<Answer, Status> {
+    maps::take(shard, from, &map).await?;
     Ok(Answer::Done {})
 }

@@ -1,16 +1,24 @@
 //! setsync: change the sync modes of this server's part, and which changes share a sync.
 
 use crate::data::status_of;
-use crate::ops::{OpFacts, direct};
+use crate::ops::{OpFacts, direct, when};
 use crate::shard::Shard;
+use serde_json::json;
 use shoal_proto::{Answer, Status};
 use shoal_store::{DataSync, MetadataSync, SyncModes, settle};
 use std::rc::Rc;
 
 /// Its facts.
-pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Setsync { metadata, data, coalescing } => {
-    run(shard, &metadata.0, &data.0, &coalescing.0).await
-}));
+pub const FACTS: OpFacts = OpFacts {
+    object: when!(Setsync { metadata, data, coalescing } => json!({
+        "metadata": metadata.0,
+        "data": data.0,
+        "coalescing": coalescing.0,
+    })),
+    ..OpFacts::new(direct!(|shard, _| Setsync { metadata, data, coalescing } => {
+        run(shard, &metadata.0, &data.0, &coalescing.0).await
+    }))
+};
 
 /// Set new modes: metadata `reply`, `fsync` or `never`; data `reply` or `fsync`; coalescing `per-op`,
 /// `watermark:LOW:HIGH` or `pipelined`; empty leaves as is. Changes acknowledged under the old modes are

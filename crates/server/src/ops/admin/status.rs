@@ -84,6 +84,7 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
             "cached_bytes": shard.engine().sweep.cached_bytes(),
         },
         "sessions": shard.sessions.len(),
+        "audit": shard.audit.status(),
         "mount_keys": mount_keys(shard),
         "transactions": {
             "deciding": deciding,

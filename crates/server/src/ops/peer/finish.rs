@@ -1,10 +1,11 @@
 //! finish: commit, or drop, a prepared transaction. See [`crate::txn`].
 
 use crate::membership::stores;
-use crate::ops::{OpFacts, direct};
+use crate::ops::{OpFacts, direct, when};
 use crate::request::executor::Asker;
 use crate::shard::Shard;
 use crate::txn;
+use serde_json::json;
 use shoal_proto::{Answer, Decision, Op, Status, TxId};
 use std::rc::Rc;
 
@@ -14,6 +15,10 @@ pub const FACTS: OpFacts = OpFacts {
         Op::Finish { tx, .. } => is_ended_by_repair(shard, *tx),
         _ => false,
     },
+    object: when!(Finish { tx, decision } => json!({
+        "transaction": tx.to_string(),
+        "decision": format!("{decision:?}").to_lowercase(),
+    })),
     ..OpFacts::new(direct!(|shard, asker| Finish { tx, decision } => {
         may_finish(shard, asker, tx, decision)?;
         run(shard, tx, decision).await

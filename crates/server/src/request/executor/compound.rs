@@ -12,11 +12,13 @@
 //! **Invariant: between the run of the handlers and the batch (or the transaction's local locks) nothing else
 //! runs.**
 
+mod audited;
 mod notice;
 mod reply;
 mod space;
 
 use super::Wait;
+use crate::audit::Noted;
 use crate::counters::add;
 use crate::data::precreated::{self, Touch};
 use crate::meta::lingering;
@@ -106,6 +108,10 @@ pub struct Compound {
     kept_groups: u16,
     pub(super) waited_for_found: bool,
     pub(super) collected: Collected,
+    /// The last line of the audit log that the reply waits for.
+    pub(super) noted: Option<Noted>,
+    /// The asker may ask the present group.
+    is_permitted: bool,
 
     // The present group.
     at: usize,
@@ -172,6 +178,8 @@ impl Compound {
             kept_groups: 0,
             waited_for_found: false,
             collected: Collected::default(),
+            noted: None,
+            is_permitted: true,
             at: 0,
             bulk_at: 0,
             runs: 0,
@@ -276,6 +284,7 @@ impl Compound {
             }
             self.shard.env.work(Work::Operation, self.ops().len() as u64);
             if let Err(status) = self.permit() {
+                self.is_permitted = false;
                 self.end_group(Err(status), Vec::new(), Vec::new());
                 return None;
             }
@@ -294,6 +303,7 @@ impl Compound {
                     // fsync must see it.
                     // Of several groups the first to be done knows the oldest one.
                     self.collected.loss = self.collected.loss.take().or(loss);
+                    self.note_kept(&reply);
                     self.collect(reply.into(), Vec::new());
                     let made = self.collected.made;
                     let done = match self.is_of_attributes() {
@@ -601,6 +611,7 @@ impl Compound {
         self.bulk_at += bulk_of(self.ops());
         self.at += 1;
         self.runs = 0;
+        self.is_permitted = true;
         self.tries = 0;
         self.retry_looked_up = false;
         self.own = None;

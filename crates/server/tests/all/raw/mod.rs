@@ -13,7 +13,7 @@ use shoal_proto::{
     Keys, MountKeyId, Name, Op, Reply, Request, Rights, Roles, SecretKey, ServerId, ServerInfo, SessionId,
     Slot, SlotUse, Status, StoreId, Template,
 };
-use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, serve};
+use shoal_server::{AuditConfig, CollectionSetup, ServerConfig, ServerHandle, Settings, serve};
 use shoal_store::{Collection, CollectionConfig, Identity, ModuleKind};
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -46,6 +46,8 @@ pub struct Cluster {
     pub servers: Vec<Option<ServerHandle>>,
     pub settings: Settings,
     pub keys: Keys,
+    /// The audit log of a cluster of one server.
+    pub audit: Option<AuditConfig>,
 }
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -86,6 +88,7 @@ impl Cluster {
             servers: Vec::new(),
             settings,
             keys: keys(),
+            audit: None,
         };
         for i in 0..count {
             let identity = Identity { fs: FS, collection: COLLECTION.0, server: i };
@@ -118,6 +121,7 @@ impl Cluster {
                 }],
                 settings: self.settings,
                 polling: Duration::ZERO,
+                audit: self.audit.clone(),
             };
             match serve(self.env.clone(), config).await {
                 Ok(handle) => {

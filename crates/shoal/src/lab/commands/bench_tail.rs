@@ -141,6 +141,7 @@ impl Setup {
             collections: vec![setup],
             settings: Settings::default(),
             polling: Duration::ZERO,
+            audit: None,
         };
         let server = serve(env, config).await?;
         let _ = begun.send(());

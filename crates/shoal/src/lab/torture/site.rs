@@ -79,6 +79,8 @@ impl Site {
                 _ => format!("server-{id}").into(),
             },
             streams: Vec::new(),
+            audit: None,
+            audit_bytes_max: None,
         };
         let mut cluster = ClusterFile {
             key: "key".into(),

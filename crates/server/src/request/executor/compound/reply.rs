@@ -141,6 +141,7 @@ impl Compound {
 
     /// The present group has ended.
     pub(crate) fn end_group(&mut self, result: Result<(), Status>, answers: Vec<Answer>, bulk: Vec<Bytes>) {
+        self.note_end(result.err().unwrap_or(Status::Ok));
         let asks = self.ops().iter().any(|op| ops::of(op).makes_durable);
         self.collected.with_start |= asks;
         self.collected.is_compared |= asks || !self.changes();
