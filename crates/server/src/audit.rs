@@ -249,7 +249,7 @@ impl Log {
 
     /// Write the first lines that wait.
     async fn write_some(&self) -> io::Result<()> {
-        let (lines, count) = self.queue.borrow().first();
+        let (lines, count) = self.queue.borrow().first(self.file.bytes_max());
         let written = self.file.append(lines).await;
         self.queue.borrow_mut().tried(count, written.is_ok());
         self.tried.wake_all();

@@ -37,6 +37,11 @@ impl AuditFile {
         AuditFile { env, former: beside(&path, "1"), path, bytes_max }
     }
 
+    /// Bytes of the file, at most.
+    pub(super) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
     /// Where it lies.
     pub(super) fn path(&self) -> &Path {
         &self.path

@@ -151,11 +151,12 @@ impl Queue {
         self.lines.len()
     }
 
-    /// The first lines, as many as one write takes, and their number.
-    pub(super) fn first(&self) -> (Bytes, usize) {
+    /// The first lines, as many as one write to a file of at most so many bytes takes, and their number.
+    pub(super) fn first(&self, bytes_max: u64) -> (Bytes, usize) {
+        let most = WRITE_BYTES_MAX.min(usize::try_from(bytes_max).unwrap_or(usize::MAX));
         let (mut lines, mut count) = (Vec::new(), 0);
         for (_, line) in &self.lines {
-            if count > 0 && lines.len() + line.len() > WRITE_BYTES_MAX {
+            if count > 0 && lines.len() + line.len() > most {
                 break;
             }
             lines.extend_from_slice(line);
@@ -195,19 +196,20 @@ mod tests {
         // Whether its write has failed or does not end.
         assert_eq!((queue.waited(at(20)), queue.has_lost_unsaid()), (Duration::from_secs(13), true));
         assert_eq!((queue.len(), queue.lost, queue.lost_to_report()), (LINES_MAX, 10, None));
-        let (lines, count) = queue.first();
+        let (lines, count) = queue.first(u64::MAX);
         assert!(lines.starts_with(b"0\n1\n2\n") && lines.len() <= WRITE_BYTES_MAX && count > 0);
+        assert_eq!(queue.first(5), (b"0\n1\n"[..].into(), 2), "no write is longer than its file may be");
         // A write that failed changes nothing but that it was tried.
         let next = queue.next;
         queue.tried(count, false);
-        assert_eq!((queue.len(), queue.first().1), (LINES_MAX, count));
+        assert_eq!((queue.len(), queue.first(u64::MAX).1), (LINES_MAX, count));
         assert!(queue.is_tried(Noted(count as u64 - 1)) && !queue.is_tried(Noted(next)));
         queue.tried(count, true);
         assert_eq!((queue.len(), queue.written), (LINES_MAX - count, count as u64));
         assert_eq!((queue.lost_to_report(), queue.lost_to_report()), (Some(10), None));
         assert!(!queue.has_lost_unsaid());
         while queue.len() > 0 {
-            let (_, count) = queue.first();
+            let (_, count) = queue.first(u64::MAX);
             queue.tried(count, true);
         }
         assert_eq!((queue.bytes, queue.written), (0, LINES_MAX as u64));
