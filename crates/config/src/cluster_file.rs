@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! key = "key"                                   # the file with the secret, beside this one
+//! mac = "all"                                   # frames on TCP bear a MAC: all, head (not their data), off
 //!
 //! [[server]]
 //! listen = ["tcp:10.0.0.1:7441"]                # or a host name: ["tcp:node1:7441"]
@@ -30,7 +31,7 @@ pub use check::{check_address, check_servers};
 use serde::{Deserialize, Serialize};
 use shoal_env::Address;
 use shoal_proto::{
-    ClusterMap, CollectionId, Dist, Roles, ServerId, ServerInfo, Switches, Template, Text, limits,
+    ClusterMap, CollectionId, Dist, Roles, Seal, ServerId, ServerInfo, Switches, Template, Text, limits,
 };
 use shoal_store::{CollectionConfig, DataSync, MetadataSync, ModuleKind, SyncModes};
 use std::fmt;
@@ -49,6 +50,10 @@ pub struct ClusterFile {
     /// File of the servers' keys. `None`: the file system was made when one key had all roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_key: Option<PathBuf>,
+    /// How much of each frame on TCP bears a MAC; a client or server of an older version, which cannot, is
+    /// refused. `None`: all, and an older one is served without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacName>,
     /// The servers; their order gives their ids.
     #[serde(default)]
     pub server: Vec<ServerEntry>,
@@ -88,6 +93,28 @@ pub enum Role {
     Metadata,
     /// Datafiles and stuffed files' first strips.
     Data,
+}
+
+/// How much of each frame bears a MAC, as written.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum MacName {
+    /// All of it.
+    All,
+    /// Not the data of files: that can be changed on its way.
+    Head,
+    /// Nothing.
+    Off,
+}
+
+impl From<MacName> for Seal {
+    fn from(name: MacName) -> Seal {
+        match name {
+            MacName::All => Seal::All,
+            MacName::Head => Seal::Head,
+            MacName::Off => Seal::Off,
+        }
+    }
 }
 
 fn is_zero(count: &u32) -> bool {

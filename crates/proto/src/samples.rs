@@ -389,6 +389,51 @@ pub fn reply() -> Reply {
     Reply { loss: message::Loss { kept: 42, start: 43 }, map_epoch: 2, groups: groups.into() }
 }
 
+/// Both ends of a connection whose frames are sealed so far: the client's, and the server's. All is fixed,
+/// and differs with `number`.
+pub fn ends(seal: Seal, number: u8) -> [seal::Ends; 2] {
+    let version = message::VERSION_OF_SEALS;
+    let (client, server) = (seal::PrivateKey::new([number; 32]), seal::PrivateKey::new([0x21; 32]));
+    let nonce = client.public();
+    let hello = Hello { version_min: version, version_max: version, fs_id: [1; 16], nonce };
+    let challenge = Challenge {
+        version,
+        nonce: server.public(),
+        server: ServerId(1),
+        store: StoreId(41),
+        map_epoch: 6,
+        proof: [4; 32],
+        peer_proof: [8; 32],
+        seal,
+    };
+    let attach = Attach {
+        proof: [5; 32],
+        collection: CollectionId(1),
+        client: ClientId([6; 16]),
+        peer: None,
+        session: None,
+        slots: 64,
+        client_key: Some(seal::PrivateKey::new([0x22; 32]).public()),
+    };
+    let key = SecretKey::new([7; 32]);
+    let handshake = seal::Handshake { hello: &hello, challenge: &challenge, attach: &attach };
+    let shared = client.exchange(&challenge.nonce).expect("both are drawn keys");
+    [handshake.end_of_client(&key, &shared), handshake.end_of_server(&key, &shared)]
+}
+
+/// The sample frames, as one end sends them sealed.
+pub fn sealed_frames(sealer: &mut seal::Sealer) -> Vec<Vec<u8>> {
+    let seal_one = |(_, bytes): (FrameKind, Vec<u8>)| {
+        let bulk_at = bytes.len() - if bytes.ends_with(b"bulk") { 4 } else { 0 };
+        let (mut frame, bulk) = (bytes[..bulk_at].to_vec(), &bytes[bulk_at..]);
+        let seal = sealer.seal(&mut frame, [bulk]);
+        frame.extend_from_slice(bulk);
+        frame.extend_from_slice(&seal);
+        frame
+    };
+    frames().into_iter().map(seal_one).collect()
+}
+
 /// One frame of every kind, as bytes with a little bulk data after requests and replies.
 pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
     let version = message::VERSIONS.1;
@@ -406,6 +451,7 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         map_epoch: 6,
         proof: [4; 32],
         peer_proof: [8; 32],
+        seal: Seal::All,
     };
     let attach = Attach {
         proof: [5; 32],
@@ -414,6 +460,7 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         peer: Some(message::Peer { server: ServerId(1), store: StoreId(41), position: 900 }),
         session: Some(SessionId(7)),
         slots: 64,
+        client_key: Some([9; 32]),
     };
     let attached = Attached {
         session: SessionId(7),

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
 use shoal_proto::message::Loss;
-use shoal_proto::{ClusterMap, CollectionId, Keys, PlaceKey, Roles, ServerId, Status, StoreId, Time};
+use shoal_proto::{ClusterMap, CollectionId, Keys, PlaceKey, Roles, Seal, ServerId, Status, StoreId, Time};
 use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -97,6 +97,11 @@ pub struct Settings {
     pub connections_max: usize,
     /// Bytes of the block cache; 0: none.
     pub block_cache_bytes: u64,
+    /// How much of the frames of a connection over the network is sealed, at least; a side that cannot seal
+    /// is refused. `None`: all, and a side of an older version is served without.
+    pub seal: Option<Seal>,
+    /// The same of connections within the machine, which no attacker on the wire reaches.
+    pub seal_within: Seal,
 }
 
 impl Default for Settings {
@@ -108,6 +113,8 @@ impl Default for Settings {
             pools: Sizes::DEFAULT,
             connections_max: 16_384,
             block_cache_bytes: 32 << 20,
+            seal: None,
+            seal_within: Seal::Off,
         }
     }
 }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Run `body` with a client of a fake server at `local:at`, whose faults are by script.
-fn with_server<T, F: Future<Output = T>>(
+pub(super) fn with_server<T, F: Future<Output = T>>(
     at: &'static str,
     script: Vec<Fault>,
     timeout: Duration,

@@ -6,19 +6,22 @@
 //! ```
 //! One task a connection, no task for a request that finds everything in memory. Reading stops while too many
 //! requests are under way or too many replies wait to be written, and continues as they leave. A client that
-//! sends more bulk data than its credit, or bytes that are no frame, gets an error and is disconnected.
+//! sends more bulk data than its credit, or bytes that are no frame, gets an error and is disconnected. So is a
+//! connection that brings a frame which its client did not send ([`shoal_proto::seal`]), with a warning.
 
 mod credit;
 mod frames;
 mod grants;
 mod handshake;
 mod line;
+mod proof;
 
 pub use credit::Credits;
-pub use frames::{Frames, Scratch};
+pub use frames::{Frames, Scratch, Standing};
 pub use grants::Grants;
-pub use handshake::{Admitted, MountUse, Own, Refused, greet, hear, introduce, who_listens};
+pub use handshake::{Begun, Own, Refused, greet, hear, introduce, who_listens};
 pub use line::{Line, PieceRoom};
+pub use proof::{Admitted, MountUse};
 
 use crate::counters::add;
 use crate::net::session::{Session, Waiter};
@@ -47,6 +50,8 @@ pub enum Ended {
     Closed,
     /// The received bytes are no frame.
     Garbage,
+    /// The received frame is not the next one that the other side sent.
+    Forged,
 }
 
 /// Move frames until the connection ends. `on_frame` says whether the connection continues.
@@ -72,7 +77,7 @@ pub async fn pump(
                         }
                     }
                     Ok(None) => break,
-                    Err(_) => return Poll::Ready(Ended::Garbage),
+                    Err(ended) => return Poll::Ready(ended),
                 }
             }
             if let Poll::Ready(Err(_)) = line.poll_flush(writer.0.as_mut(), cx) {
@@ -130,6 +135,12 @@ pub async fn serve(
     if ended == Ended::Garbage {
         refusal = Some(Refused::new(Status::BadMessage, "the bytes sent are no frame of this protocol"));
     }
+    if ended == Ended::Forged {
+        add(&shard.counters.forged_frames, 1);
+        warn_of_forgery(line);
+        let words = "a frame came that does not bear your seal: the traffic was changed on its way";
+        refusal = Some(Refused::new(Status::BadMessage, words));
+    }
     if let Some(refused) = refusal {
         add(&shard.counters.refusals, 1);
         refuse(line, &mut writer, &refused).await;
@@ -140,6 +151,15 @@ pub async fn serve(
     }
     // The other side reads to the end of the stream; an error means it is gone already.
     let _ = writer.close().await;
+}
+
+/// A sealed connection brought a frame that its other end did not send. An attacker that repeats this needs
+/// a new connection of an honest client each time, so each is logged.
+pub(crate) fn warn_of_forgery(line: &Line) {
+    tracing::warn!(
+        peer = line.name,
+        "a frame was changed, left out, repeated or added between that peer and this server: the connection ends"
+    );
 }
 
 /// Take one frame of an attached connection.

@@ -18,7 +18,9 @@
 
 use crate::counters::{Counters, add};
 use crate::membership::claims::Claims;
-use crate::net::connection::{Ended, Frames, Line, Own, Scratch, introduce, pump, who_listens};
+use crate::net::connection::{
+    Ended, Frames, Line, Own, Scratch, introduce, pump, warn_of_forgery, who_listens,
+};
 use crate::net::silence::{self, Silence};
 use crate::shard::SharedIdentity;
 use crate::tasks::Tasks;
@@ -362,13 +364,17 @@ impl Peers {
                 link.line.replace(Some(line.clone()));
                 link.connecting.set(false);
                 link.changed.wake_all();
-                pump(&mut reader, &mut writer, &line, &mut frames, |frame| {
+                let ended = pump(&mut reader, &mut writer, &line, &mut frames, |frame| {
                     let epoch = answered(&link, frame)?;
                     self.inner.silence.ends(server);
                     self.note_epoch(server, epoch);
                     Ok(())
                 })
                 .await;
+                if ended == Ended::Forged {
+                    add(&self.inner.counters.forged_frames, 1);
+                    warn_of_forgery(&line);
+                }
                 line.end();
                 if link.line.borrow().as_ref().is_some_and(|present| Rc::ptr_eq(present, &line)) {
                     link.line.take();
@@ -603,7 +609,7 @@ mod tests {
     use super::*;
     use crate::shard::Identity;
     use shoal_proto::message::{Attach, Challenge, Hello, Refusal, VERSIONS};
-    use shoal_proto::{ClusterMap, Roles, SecretKey, ServerInfo, StoreId, samples};
+    use shoal_proto::{ClusterMap, Roles, Seal, SecretKey, ServerInfo, StoreId, samples};
     use shoal_store::{CollectionConfig, ModuleKind};
     use std::io::IoSlice;
 
@@ -634,6 +640,7 @@ mod tests {
             map_epoch,
             proof: [0; 32],
             peer_proof: [0; 32],
+            seal: Seal::Off,
         };
         challenge.prove(key, key, hello);
         challenge

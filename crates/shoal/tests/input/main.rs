@@ -12,6 +12,7 @@ mod frames;
 mod full;
 mod keys;
 mod lost;
+mod middle;
 mod month;
 mod moved;
 mod network;
