@@ -1,4 +1,4 @@
-//! The stream of a sealed connection as a middle man leaves it.
+//! The stream of a sealed connection as an attacker on the wire leaves it.
 //!
 //! The first byte chooses how much is sealed. The rest is the stream: **whatever it is, the receiving end
 //! takes a beginning of the frames that the other end sent, and nothing else.** An input that took one more

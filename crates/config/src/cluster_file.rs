@@ -24,16 +24,18 @@
 //! connection. An unknown word is an error, so that no setting is silently ignored.
 
 mod check;
+mod names;
 
 use crate::bytes_size::ByteSize;
 use anyhow::{Context as _, Result, bail};
 pub use check::{check_address, check_servers};
+pub use names::{DataSyncName, DistributionName, MacName, MetadataSyncName, ModuleName};
 use serde::{Deserialize, Serialize};
 use shoal_env::Address;
 use shoal_proto::{
-    ClusterMap, CollectionId, Dist, Roles, Seal, ServerId, ServerInfo, Switches, Template, Text, limits,
+    ClusterMap, CollectionId, Dist, Roles, ServerId, ServerInfo, Switches, Template, Text, limits,
 };
-use shoal_store::{CollectionConfig, DataSync, MetadataSync, ModuleKind, SyncModes};
+use shoal_store::{CollectionConfig, DataSync, MetadataSync, SyncModes};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -93,28 +95,6 @@ pub enum Role {
     Metadata,
     /// Datafiles and stuffed files' first strips.
     Data,
-}
-
-/// How much of each frame bears a MAC, as written.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum MacName {
-    /// All of it.
-    All,
-    /// Not the data of files: that can be changed on its way.
-    Head,
-    /// Nothing.
-    Off,
-}
-
-impl From<MacName> for Seal {
-    fn from(name: MacName) -> Seal {
-        match name {
-            MacName::All => Seal::All,
-            MacName::Head => Seal::Head,
-            MacName::Off => Seal::Off,
-        }
-    }
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -197,65 +177,6 @@ fn default_cache() -> ByteSize {
 
 fn default_strip() -> ByteSize {
     ByteSize(Template::STRIP_DEFAULT)
-}
-
-/// A module's name.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum ModuleName {
-    /// Journal, tables and streams on the local disk.
-    #[default]
-    Disk,
-    /// The same semantics; nothing is kept.
-    Memory,
-    /// Metadata in memory; data acknowledged and not kept (for study).
-    Null,
-}
-
-/// When metadata changes are durable.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum MetadataSyncName {
-    /// When the reply leaves.
-    #[default]
-    Reply,
-    /// At the next fsync; a killed server loses nothing.
-    Fsync,
-    /// Written back later (scratch).
-    Never,
-}
-
-/// When data writes are durable.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum DataSyncName {
-    /// At the next fsync; a killed server loses nothing.
-    #[default]
-    Fsync,
-    /// When the reply leaves.
-    Reply,
-}
-
-/// A distribution's name.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[clap(rename_all = "snake_case")]
-pub enum DistributionName {
-    /// Strips dealt round robin.
-    #[default]
-    SimpleStripe,
-    /// All in one datafile.
-    Basic,
-}
-
-impl From<ModuleName> for ModuleKind {
-    fn from(name: ModuleName) -> ModuleKind {
-        match name {
-            ModuleName::Disk => ModuleKind::Disk,
-            ModuleName::Memory => ModuleKind::Memory,
-            ModuleName::Null => ModuleKind::Null,
-        }
-    }
 }
 
 impl CollectionEntry {

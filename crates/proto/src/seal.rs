@@ -247,9 +247,12 @@ mod tests {
         taken(&mut server.opener, &frames.concat())
     }
 
-    /// A flipped bit, with checksums that are right again.
+    /// A flipped bit, with checksums that are right again unless it is one of theirs.
     fn flip(frame: &mut [u8], at: usize) {
         frame[at] ^= 1 << (at % 8);
+        if (24..32).contains(&at) {
+            return;
+        }
         let body_len = u32::from_le_bytes(frame[16..20].try_into().unwrap()) as usize;
         let body = frame.get(32..32 + body_len).map_or(0, crc32c::crc32c);
         frame[24..28].copy_from_slice(&body.to_le_bytes());
@@ -284,8 +287,8 @@ mod tests {
         let last =
             |end: &mut Ends| text(&samples::sealed_frames(&mut end.sealer)[WITH_BULK][..])[..].to_owned();
         let seal_of = |frame: String| frame[frame.len() - 32..].to_owned();
-        assert_eq!(seal_of(last(&mut client)), "CLIENT");
-        assert_eq!(seal_of(last(&mut server)), "SERVER");
+        assert_eq!(seal_of(last(&mut client)), "43d49cebdfc3ada5336ccf8cab0c380d");
+        assert_eq!(seal_of(last(&mut server)), "766a01b9106747b5a07d796f5e86633f");
     }
 
     #[test]

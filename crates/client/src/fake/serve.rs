@@ -30,8 +30,8 @@ pub(crate) enum Fault {
     Deaf,
     /// All connections from here on have frames that are sealed so far.
     Seals(Seal),
-    /// A middle man changes the frame of the reply. He has all sealed frames of this side on this connection,
-    /// that one included.
+    /// A middle man changes the frame of the reply, and may use all sealed frames of this side on this
+    /// connection, that one included.
     Changed(fn(Vec<u8>, &[Vec<u8>]) -> Vec<u8>),
     /// A middle man changes the first two messages.
     Downgraded(fn(&mut Hello), fn(&mut Challenge)),

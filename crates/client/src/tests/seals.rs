@@ -1,5 +1,5 @@
-//! A middle man between a client and its server: the client believes none of his words, and goes on without
-//! him.
+//! An attacker between a client and its server: the client believes nothing that the attacker changed or
+//! added, and continues.
 
 use super::links::with_server;
 use crate::fake::{Fault, OWNER, name};

@@ -1,4 +1,4 @@
-//! A middle man on sealed connections: no frame that he changes, adds, repeats or passes on from elsewhere is
+//! An attacker on sealed connections: no frame that it changes, adds, repeats or passes on from elsewhere is
 //! executed, and the connection ends.
 
 use crate::raw::*;
@@ -54,7 +54,7 @@ async fn end_of(client: &mut Raw) -> (usize, Option<Status>) {
 
 async fn is_there(cluster: &Cluster, text: &str) -> bool {
     let mut client = cluster.client(0).await;
-    client.ask(vec![entry(Handle::ROOT, &name(text))]).await.status == Status::Ok
+    client.ask(vec![lookup(Handle::ROOT, &name(text))]).await.status == Status::Ok
 }
 
 fn forged(cluster: &Cluster) -> u64 {

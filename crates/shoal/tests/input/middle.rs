@@ -1,4 +1,4 @@
-//! A middle man on the wire between a program and a real server: he flips single bits of what passes him.
+//! An attacker on the wire between a program and a real server, which flips single bits of the traffic.
 
 use crate::program::*;
 use std::io::{Read, Write};
