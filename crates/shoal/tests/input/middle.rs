@@ -29,20 +29,22 @@ fn pass(mut from: TcpStream, mut to: TcpStream, flipped: Option<usize>) {
     let _ = from.shutdown(Shutdown::Both);
 }
 
-/// Where the middle man listens. The client's further connections go to the server, which the map names.
+/// Where the attacker listens. Further connections pass unchanged.
 fn middle(server: SocketAddr, flip: Flip) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        let (client, _) = listener.accept().unwrap();
-        let server = TcpStream::connect(server).unwrap();
-        let (up, down) = match flip {
+        let (mut up, mut down) = match flip {
             Flip::Up(at) => (Some(at), None),
             Flip::Down(at) => (None, Some(at)),
         };
-        let (other, back) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-        std::thread::spawn(move || pass(back, other, down));
-        pass(client, server, up);
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { return };
+            let (other, back) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let (up, down) = (up.take(), down.take());
+            std::thread::spawn(move || pass(back, other, down));
+            std::thread::spawn(move || pass(client, server, up));
+        }
     });
     address
 }
