@@ -33,13 +33,14 @@ use crate::message::{Attach, Challenge, Hello};
 use crate::wire::wire_choice;
 use crate::{SecretKey, frame};
 use x25519_dalek::{PublicKey, StaticSecret};
+use zeroize::Zeroizing;
 
 /// Bytes of a frame's seal.
 pub const SEAL_BYTES: usize = 16;
 
 wire_choice! {
     /// How much of each frame that follows the handshake is sealed.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
     pub enum Seal {
         /// Nothing: frames have no seal.
         #[default]
@@ -48,6 +49,21 @@ wire_choice! {
         Head = 1,
         /// All.
         All = 2,
+        /// Nothing, because the server accepted the connection within its machine. A side that connected over
+        /// the network refuses it: an attacker has passed its messages on to a socket of that machine.
+        Within = 3,
+    }
+}
+
+impl Seal {
+    /// Whether frames have a seal.
+    pub const fn is_on(self) -> bool {
+        matches!(self, Seal::Head | Seal::All)
+    }
+
+    /// Whether it seals all that `other` seals.
+    pub fn covers(self, other: Seal) -> bool {
+        self == Seal::All || self == other || !other.is_on()
     }
 }
 
@@ -55,8 +71,9 @@ wire_choice! {
 #[derive(Clone)]
 pub struct PrivateKey(StaticSecret);
 
-/// The result of an exchange: both sides have it, and no listener.
-pub struct Shared([u8; 32]);
+/// The result of an exchange: both sides have it, and no listener. Its bytes are overwritten when it is
+/// dropped.
+pub struct Shared(Zeroizing<[u8; 32]>);
 
 impl PrivateKey {
     /// A key of 32 random bytes.
@@ -73,7 +90,7 @@ impl PrivateKey {
     /// result with every private key.
     pub fn exchange(&self, public: &[u8; 32]) -> Option<Shared> {
         let shared = self.0.diffie_hellman(&PublicKey::from(*public));
-        shared.was_contributory().then(|| Shared(shared.to_bytes()))
+        shared.was_contributory().then(|| Shared(Zeroizing::new(shared.to_bytes())))
     }
 }
 
@@ -126,23 +143,23 @@ impl Handshake<'_> {
     }
 
     /// Keys of the frames that the client sends, and of those that the server sends.
-    fn keys(&self, key: &SecretKey, shared: &Shared) -> [[u8; 32]; 2] {
+    fn keys(&self, key: &SecretKey, shared: &Shared) -> [Zeroizing<[u8; 32]>; 2] {
         let (hello, challenge) = (self.hello.to_bytes(), self.challenge.to_bytes());
         let attach = self.attach.to_bytes();
         ["frames of a client", "frames of a server"]
-            .map(|purpose| key.mac(purpose, &[&shared.0, &hello, &challenge, &attach]))
+            .map(|purpose| Zeroizing::new(key.mac(purpose, &[&shared.0[..], &hello, &challenge, &attach])))
     }
 }
 
-/// A key, and the number of the next frame under it.
+/// A key, and the number of the next frame under it. The key is overwritten when the connection ends.
 struct Chain {
-    key: [u8; 32],
+    key: Zeroizing<[u8; 32]>,
     seal: Seal,
     sequence: u64,
 }
 
 impl Chain {
-    fn new(key: [u8; 32], seal: Seal) -> Chain {
+    fn new(key: Zeroizing<[u8; 32]>, seal: Seal) -> Chain {
         Chain { key, seal, sequence: 0 }
     }
 
@@ -343,6 +360,16 @@ mod tests {
         // The same keys of both sides, and another extent of the seals.
         let [mut head, _] = samples::ends(Seal::Head, 0x20);
         assert_eq!(taken(&mut server.opener, &samples::sealed_frames(&mut head.sealer)[0]), 0);
+    }
+
+    #[test]
+    fn a_seal_covers_what_it_and_less_of_it_seals() {
+        let all = [Seal::Off, Seal::Within, Seal::Head, Seal::All];
+        let depth = |seal| all.iter().position(|one| *one == seal).unwrap_or(0).max(1);
+        for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other))) {
+            assert_eq!(one.covers(other), depth(one) >= depth(other), "{one:?} {other:?}");
+            assert_eq!(one.is_on(), depth(one) > 1, "{one:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! nonces, so that no client talks to an impostor and no impostor is served. A client also proves that it has
 //! the private part of its own key, by which alone its sessions are continued. From `Attached` on all is
 //! sealed, as the server requires ([`shoal_proto::seal`]). A refusal says why, and what to do.
+//!
+//! **No frame that comes before a proof ends a session, or fails a request for good.** An attacker on the wire
+//! can send each of them; such a connection counts as lost, and the client connects again until the deadline.
 
 use crate::refusal::is_refusal;
 use crate::{Error, Options};
@@ -45,6 +48,8 @@ pub(super) struct Trouble {
     pub(super) words: String,
     /// The server, or its machine in its place, answered so. Otherwise there was no answer.
     pub(super) is_answer: bool,
+    /// An attacker on the wire could have said it.
+    is_doubtful: bool,
 }
 
 impl Trouble {
@@ -55,12 +60,12 @@ impl Trouble {
 
     /// Said by the server or its machine.
     pub(super) fn told(status: Status, words: impl Into<String>) -> Trouble {
-        Trouble { status, words: words.into(), is_answer: true }
+        Trouble { status, words: words.into(), is_answer: true, is_doubtful: false }
     }
 
     /// There was no answer.
     pub(super) fn unheard(words: impl Into<String>) -> Trouble {
-        Trouble { status: Status::Unavailable, words: words.into(), is_answer: false }
+        Trouble { is_answer: false, ..Trouble::told(Status::Unavailable, words) }
     }
 
     /// The connection failed. A machine without the server refuses or resets it; no answer, and no way there,
@@ -75,19 +80,25 @@ impl Trouble {
     }
 
     /// The same of a server that gave the map, by the same key: a stranger that listens at its address is not
-    /// the server, which may have moved, and is no sign of its life.
+    /// the server, which may have moved, and is no sign of its life. Nor is an attacker on the wire to it.
     fn of_known(self) -> Trouble {
         match self.status {
             Status::BadKey | Status::BadCollection | Status::BadMessage => Trouble::unheard(self.words),
+            Status::BadVersion | Status::NoStore if self.is_doubtful => Trouble::unheard(self.words),
             _ => self,
         }
     }
 
-    /// The same of one that has not proved yet that it is a server: it cannot say that a key was revoked.
-    fn of_stranger(self) -> Trouble {
+    /// The same of one that has not proved yet that it is a server: it cannot say that a key was revoked, and
+    /// no server says before its proof what would end a session. `is_network`: an attacker on the wire could
+    /// be in its place.
+    fn of_stranger(self, is_network: bool) -> Trouble {
         match self.status {
             Status::KeyRevoked => Trouble { status: Status::BadKey, ..self },
-            _ => self,
+            Status::NoSession | Status::Forbidden | Status::Poisoned => {
+                Trouble::unheard(format!("a refusal without a proof: {}", self.words))
+            }
+            _ => Trouble { is_doubtful: is_network, ..self },
         }
     }
 
@@ -239,7 +250,7 @@ pub(crate) async fn who_listens(
     let asked = async {
         let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
         let mut rest = BytesMut::new();
-        let told = challenged(env, options, &mut stream, &mut rest).await;
+        let told = challenged(env, options, address, (&mut stream, &mut rest)).await;
         // An address whose peer ends the connection has a listener.
         let somebody = |trouble: Trouble| match trouble.status {
             Status::Unavailable => Trouble { status: Status::BadMessage, ..trouble },
@@ -264,7 +275,8 @@ async fn try_one(
     let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
     let mut rest = BytesMut::new();
     let own_key = identity.options.admin.as_ref().unwrap_or(&identity.options.key);
-    let (private, hello, challenge) = challenged(env, identity.options, &mut stream, &mut rest).await?;
+    let (private, hello, challenge) =
+        challenged(env, identity.options, address, (&mut stream, &mut rest)).await?;
     let Stream { mut reader, mut writer, .. } = stream;
     if identity.server.is_some_and(|server| server != challenge.server) {
         let words =
@@ -295,7 +307,7 @@ async fn try_one(
     attach.prove(own_key, &hello, &challenge, shared.as_ref());
     send(&mut writer, FrameKind::Attach, challenge.version, &attach).await?;
     let mut ends = None;
-    if challenge.seal != Seal::Off {
+    if challenge.seal.is_on() {
         let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
         ends = Some(handshake.end_of_client(own_key, &exchanged(&private, &challenge.nonce)?));
     }
@@ -311,12 +323,28 @@ fn exchanged(own: &PrivateKey, nonce: &[u8; 32]) -> Result<Shared, Trouble> {
     own.exchange(nonce).ok_or_else(Trouble::garbled)
 }
 
+/// Whether a connection to `address` is sealed as this side requires.
+fn is_sealed_enough(options: &Options, address: &Address, seal: Seal) -> Result<(), Trouble> {
+    if !address.is_tcp() || seal.is_on() {
+        return Ok(());
+    }
+    if seal == Seal::Within {
+        let words = "it took this connection for one within its machine: it was passed on to a socket there; use an address of the server itself";
+        return Err(Trouble::unheard(words));
+    }
+    if options.admin.is_some() && !options.admin_unsealed {
+        let words = "it does not seal its frames, so it proves by the mount key alone that it is a server: an administrator is not served so over the network; update the server, or put `cluster.toml` with `mac = \"off\"` beside the key if that is what the servers have";
+        return Err(Trouble::told(Status::BadVersion, words));
+    }
+    Ok(())
+}
+
 /// Say hello; that, the private part of its nonce, and the challenge of a server that has the key.
 async fn challenged(
     env: &Env,
     options: &Options,
-    stream: &mut Stream,
-    rest: &mut BytesMut,
+    address: &Address,
+    (stream, rest): (&mut Stream, &mut BytesMut),
 ) -> Result<(PrivateKey, Hello, Challenge), Trouble> {
     let Stream { reader, writer, .. } = stream;
     let private = drawn(env);
@@ -324,8 +352,17 @@ async fn challenged(
     let (version_min, version_max) = message::VERSIONS;
     let hello = Hello { version_min, version_max, fs_id: options.fs_id, nonce };
     send_tagged(writer, FrameKind::Hello, version_max, options.key_id.0, &hello).await?;
-    let challenge: Challenge =
-        expect(reader, rest, None, FrameKind::Challenge).await.map_err(Trouble::of_stranger)?;
+    let challenge: Challenge = expect(reader, rest, None, FrameKind::Challenge)
+        .await
+        .map_err(|trouble| trouble.of_stranger(address.is_tcp()))?;
+    if !challenge.is_proven(&options.key, &hello) {
+        // So that the server's log has it: it cannot see by itself why this side ends.
+        let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
+        let _ = send(writer, FrameKind::Refusal, version_max, &told).await;
+        let words =
+            "the server could not prove that it has the file system's key; is this the right key file?";
+        return Err(Trouble::told(Status::BadKey, words));
+    }
     if !(version_min..=version_max).contains(&challenge.version) {
         let words = format!(
             "it wants version {} of the protocol; this program speaks {version_min} to {version_max}",
@@ -333,14 +370,7 @@ async fn challenged(
         );
         return Err(Trouble::told(Status::BadVersion, words));
     }
-    if !challenge.is_proven(&options.key, &hello) {
-        // So that the server's log has it: it cannot see by itself why this side ends.
-        let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
-        let _ = send(writer, FrameKind::Refusal, challenge.version, &told).await;
-        let words =
-            "the server could not prove that it has the file system's key; is this the right key file?";
-        return Err(Trouble::told(Status::BadKey, words));
-    }
+    is_sealed_enough(options, address, challenge.seal)?;
     Ok((private, hello, challenge))
 }
 

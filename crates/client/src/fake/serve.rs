@@ -37,6 +37,10 @@ pub(crate) enum Fault {
     Downgraded(fn(&mut Hello), fn(&mut Challenge)),
     /// A middle man refuses the handshake, without a seal.
     RefuseBare(Status),
+    /// A middle man answers the first message, with this refusal.
+    RefuseHello(Status),
+    /// A middle man answers the first message, with a challenge of another version, without a proof.
+    ChallengeBare,
 }
 
 /// Serve the connections of `listener`, one after the other; when the script ends all is well.
@@ -120,6 +124,11 @@ impl Connection {
             _ => (|_| (), |_| ()),
         };
         middle.0(&mut hello);
+        if let Some(Fault::RefuseHello(status)) = script.last().cloned() {
+            script.pop();
+            let refusal = Refusal { status, words: "a lie".into() };
+            return self.send(FrameKind::Refusal, 0, &refusal, &Bytes::new()).await;
+        }
         let mut random = [0; 32];
         env.random(&mut random);
         let private = PrivateKey::new(random);
@@ -142,6 +151,10 @@ impl Connection {
         };
         challenge.prove(&key, &key, &hello);
         middle.1(&mut challenge);
+        if let Some(Fault::ChallengeBare) = script.last() {
+            script.pop();
+            challenge.version = VERSIONS.1 + 92;
+        }
         self.send(FrameKind::Challenge, 0, &challenge, &Bytes::new()).await?;
         let attach = self.next().await?;
         if attach.kind == FrameKind::Refusal {
@@ -150,7 +163,7 @@ impl Connection {
         let attach: Attach = attach.message().unwrap();
         let shared = attach.exchange(VERSIONS.1, &private).unwrap();
         assert!(attach.is_proven(&KEY, &hello, &challenge, shared.as_ref()), "the client has the key");
-        if self.seal != Seal::Off {
+        if self.seal.is_on() {
             let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
             self.ends = Some(handshake.end_of_server(&KEY, &private.exchange(&hello.nonce).unwrap()));
         }

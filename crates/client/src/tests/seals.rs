@@ -1,8 +1,9 @@
 //! An attacker between a client and its server: the client believes nothing that the attacker changed or
 //! added, and continues.
 
-use super::links::with_server;
-use crate::fake::{Fault, OWNER, name};
+use super::links::{with_server, with_server_at};
+use crate::Options;
+use crate::fake::{Fault, KEY, OWNER, name};
 use bytes::Bytes;
 use shoal_proto::message::{Challenge, Hello, Refusal, VERSION_OF_SEALS, VERSIONS};
 use shoal_proto::seal::SEAL_BYTES;
@@ -124,4 +125,99 @@ fn a_refusal_without_a_seal_is_believed_in_nothing_but_that_the_key_is_wrong() {
     let error =
         with_server("seals-refusal", script, SHORT, |client, _, _| async move { client.err().unwrap() });
     assert_eq!(error.status, Status::KeyRevoked, "{error:?}");
+}
+
+/// A port of the system's choice, over which an attacker on the wire may be.
+const TCP: &str = "tcp:127.0.0.1:0";
+
+#[test]
+fn no_answer_before_the_servers_proof_ends_a_session_or_fails_a_change_that_was_sent() {
+    let statuses = [
+        Status::NoSession,
+        Status::Forbidden,
+        Status::Poisoned,
+        Status::NoStore,
+        Status::BadVersion,
+        Status::BadCollection,
+        Status::KeyRevoked,
+        Status::BadKey,
+    ];
+    let faults = statuses.into_iter().map(Fault::RefuseHello).chain([Fault::ChallengeBare]);
+    for seal in [Seal::Off, Seal::All] {
+        for fault in faults.clone() {
+            // The map, and then the change, of which the reply is lost.
+            let script = vec![Fault::Seals(seal), Fault::Serve(1), Fault::CutBehind, fault.clone()];
+            with_server_at(
+                TCP,
+                script,
+                |_| (),
+                |client, cluster, _| async move {
+                    let client = client.unwrap();
+                    let made = client.mkdir(Handle::ROOT, &name("d"), OWNER).await;
+                    made.unwrap_or_else(|error| panic!("{seal:?} {fault:?}: {error:?}"));
+                    let made = cluster.borrow().log.iter().filter(|(_, op)| *op == "mkdir").count();
+                    assert_eq!(made, 1, "the session goes on, so the reply was kept: {seal:?} {fault:?}");
+                    assert_eq!(client.counters().reconnects, 1, "{seal:?} {fault:?}");
+                    client.close().await;
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn a_server_that_refuses_without_a_proof_is_waited_for_over_the_network_and_believed_within_the_machine() {
+    let script = |refusals: usize| {
+        let mut script = vec![Fault::Serve(1), Fault::CutBefore];
+        script.extend((0..refusals).map(|_| Fault::RefuseHello(Status::NoStore)));
+        script
+    };
+    let short = |options: &mut Options| options.timeout = SHORT;
+    let error = with_server_at(TCP, script(1000), short, |client, _, _| async move {
+        client.unwrap().mkdir(Handle::ROOT, &name("d"), OWNER).await.unwrap_err()
+    });
+    assert_eq!(error.status, Status::TimedOut, "{error:?}");
+    assert!(error.to_string().contains("a lie"), "the reason is there at the deadline: {error}");
+    let error = with_server("seals-near", script(1), LONG, |client, _, _| async move {
+        client.unwrap().mkdir(Handle::ROOT, &name("d"), OWNER).await.unwrap_err()
+    });
+    assert_eq!(error.status, Status::NoStore, "{error:?}");
+}
+
+#[test]
+fn a_connection_that_was_passed_on_to_a_socket_of_the_servers_machine_is_not_used() {
+    let through = |at: &str, seal: Seal| {
+        let short = |options: &mut Options| options.timeout = SHORT;
+        with_server_at(at, vec![Fault::Seals(seal)], short, |client, _, _| async move {
+            client.map(drop).map_err(|error| (error.status, error.to_string()))
+        })
+    };
+    let (status, words) = through(TCP, Seal::Within).unwrap_err();
+    assert_eq!(status, Status::Unavailable);
+    assert!(words.contains("passed on to a socket"), "{words}");
+    through("local:seals-within", Seal::Within).unwrap();
+    through(TCP, Seal::Off).unwrap();
+}
+
+#[test]
+fn an_administrator_is_served_over_the_network_by_sealed_connections_alone_unless_the_servers_have_none() {
+    let through = |at: &str, fault: Fault, unsealed: bool| {
+        let change = |options: &mut Options| {
+            options.timeout = SHORT;
+            (options.admin, options.admin_unsealed) = (Some(KEY), unsealed);
+        };
+        with_server_at(at, vec![fault], change, |client, _, _| async move {
+            client.map(drop).map_err(|error| (error.status, error.to_string()))
+        })
+    };
+    let (status, words) = through(TCP, Fault::Seals(Seal::Off), false).unwrap_err();
+    assert_eq!(status, Status::BadVersion);
+    for word in ["administrator", "update the server", "mac = \"off\""] {
+        assert!(words.contains(word), "{words}");
+    }
+    for seal in [Seal::Head, Seal::All] {
+        through(TCP, Fault::Seals(seal), false).unwrap();
+    }
+    through(TCP, Fault::Seals(Seal::Off), true).unwrap();
+    through("local:seals-admin", Fault::Seals(Seal::Within), false).unwrap();
 }
