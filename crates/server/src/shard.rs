@@ -5,11 +5,13 @@ use crate::data::change_counts::ChangeCounts;
 use crate::data::pools::{Pools, Sizes};
 use crate::data::{Engine, Sweep};
 use crate::file_locks::FileLocks;
+use crate::log_limit::Seldom;
 use crate::meta::deferred::Deferred;
 use crate::meta::dir_split::Splits;
 use crate::meta::handles::Handles;
 use crate::meta::lingering::Lingering;
 use crate::meta::placement::Rotation;
+use crate::net::connection::WARNING_EVERY;
 use crate::net::connection::{Credits, Refused};
 use crate::net::peers::Peers;
 use crate::net::session::{Session, Sessions};
@@ -167,6 +169,8 @@ pub struct Shard {
     pub changes: ChangeCounts,
     /// Counts.
     pub counters: Rc<Counters>,
+    /// Warnings of frames that the other end of a connection did not send.
+    pub(crate) forgery_warnings: RefCell<Seldom>,
     /// Spans of time.
     pub settings: Settings,
     /// Removed files that others may have open.
@@ -214,7 +218,7 @@ impl Shard {
         let sessions = Sessions::default();
         let clock = env.clone();
         sessions.openers.begin(Box::new(move || clock.now()), settings.lease);
-        let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone());
+        let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone(), settings);
         let start = env.random_u64() | 1;
         let changes = ChangeCounts::new(start);
         let sweep = Sweep::new(
@@ -257,6 +261,7 @@ impl Shard {
             book: Book::default(),
             changes,
             counters,
+            forgery_warnings: RefCell::new(Seldom::new(WARNING_EVERY)),
             settings,
             keys_changed: Notify::default(),
             reap_rows: Notify::default(),

@@ -24,22 +24,27 @@ pub use line::{Line, PieceRoom};
 pub use proof::{Admitted, MountUse};
 
 use crate::counters::add;
+use crate::log_limit::Seldom;
 use crate::net::session::{Session, Waiter};
 use crate::ops;
 use crate::request::executor;
 use crate::shard::Shard;
-use shoal_env::{Reader, Work, Writer};
+use shoal_env::{Instant, Reader, Work, Writer};
 use shoal_proto::message::{Give, Leave, Refusal};
 use shoal_proto::{Frame, FrameKind, Request, Status, limits};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 /// Buffers taken before other tasks have their turn.
 const ROUNDS_MAX: usize = 32;
 /// Bytes of replies waiting to be written, or still to be read from the store, above which nothing more is
 /// read.
 const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Warnings of one kind on seals come no more often.
+pub(crate) const WARNING_EVERY: Duration = Duration::from_secs(10);
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +142,7 @@ pub async fn serve(
     }
     if ended == Ended::Forged {
         add(&shard.counters.forged_frames, 1);
-        warn_of_forgery(line);
+        warn_of_forgery(line, &shard.forgery_warnings, shard.env.now());
         let words = "a frame came that does not bear your seal: the traffic was changed on its way";
         refusal = Some(Refused::new(Status::BadMessage, words));
     }
@@ -153,13 +158,16 @@ pub async fn serve(
     let _ = writer.close().await;
 }
 
-/// A sealed connection brought a frame that its other end did not send. An attacker that repeats this needs
-/// a new connection of an honest client each time, so each is logged.
-pub(crate) fn warn_of_forgery(line: &Line) {
-    tracing::warn!(
-        peer = line.name,
-        "a frame was changed, left out, repeated or added between that peer and this server: the connection ends"
-    );
+/// A sealed connection brought a frame that its other end did not send. All are counted
+/// (`forged_frames`), and one in a while is logged: an attacker fills no log.
+pub(crate) fn warn_of_forgery(line: &Line, warnings: &RefCell<Seldom>, now: Instant) {
+    if let Some(unsaid) = warnings.borrow_mut().is_due(now) {
+        tracing::warn!(
+            peer = line.name,
+            unsaid,
+            "a frame was changed, left out, repeated or added between that peer and this server: the connection ends"
+        );
+    }
 }
 
 /// Take one frame of an attached connection.

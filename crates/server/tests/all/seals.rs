@@ -4,8 +4,9 @@
 use crate::raw::*;
 use shoal_proto::message::{Group, Leave, Refusal, Request, VERSION_OF_SEALS, VERSIONS};
 use shoal_proto::seal::SEAL_BYTES;
-use shoal_proto::{ClientId, Frame, FrameKind, Handle, Op, Seal, ServerId, Status};
+use shoal_proto::{ClientId, Frame, FrameKind, Handle, Op, Seal, ServerId, SessionId, Status, limits};
 use shoal_server::Settings;
+use std::time::Duration;
 
 fn sealed(seal: Seal) -> Settings {
     Settings { seal_within: seal, ..Settings::default() }
@@ -72,6 +73,7 @@ fn a_sealed_connection_serves_all_that_another_does_with_seals_on_heads_and_on_a
             for server in 0..2 {
                 cluster.directory_on(&mut client, server).await;
             }
+            assert_eq!(cluster.shard(0).peers.is_sealed(ServerId(1)), Some(true));
             let file = client.change(vec![create(Handle::ROOT, &name("file"))]).await;
             assert_eq!(file.status, Status::Ok);
             client.leave(77).await;
@@ -286,5 +288,113 @@ fn a_session_is_continued_only_by_the_key_of_the_client_that_began_it_also_after
                 assert_eq!(again.status, Status::Ok, "the reply was kept");
             }
         }
+    });
+}
+
+/// Its client's connection is gone, as the server sees it.
+async fn is_left(cluster: &Cluster, session: SessionId) {
+    while cluster.shard(0).sessions.get(session).expect("it goes on").is_connected() {
+        cluster.env.sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn a_session_of_an_older_version_is_of_the_first_client_key_that_continues_it_also_after_a_restart() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 1).await;
+        let versions = (VERSIONS.0, VERSION_OF_SEALS - 1);
+        let older = |session| Wish { session, versions, ..Wish::default() };
+        let mut client = Raw::attach(&cluster, 0, older(None)).await.unwrap();
+        assert_eq!(client.change(vec![mkdir(Handle::ROOT, &name("d"))]).await.status, Status::Ok);
+        let session = Some(client.attached.session);
+        // Its server is updated later than its client.
+        drop(Raw::attach(&cluster, 0, older(session)).await.unwrap());
+        for restarts in [false, true] {
+            if restarts {
+                cluster.kill(0);
+                cluster.start(0).await;
+            } else {
+                let own = Raw::attach(&cluster, 0, Wish { session, ..Wish::default() }).await.unwrap();
+                assert_eq!(Some(own.attached.session), session);
+            }
+            let thief = Wish { session, secret: [12; 32], ..Wish::default() };
+            for other in [thief, older(session)] {
+                let refusal = Raw::attach(&cluster, 0, other).await.err().expect("refused");
+                assert_eq!(refusal.status, Status::NoSession, "restarts: {restarts}: {}", refusal.words);
+            }
+        }
+        let mut own = Raw::attach(&cluster, 0, Wish { session, ..Wish::default() }).await.unwrap();
+        let again = own.change_in(slot(0, 1), vec![mkdir(Handle::ROOT, &name("d"))]).await;
+        assert_eq!(again.status, Status::Ok, "the reply was kept");
+    });
+}
+
+#[test]
+fn the_holder_of_a_mount_key_that_states_a_clients_id_pushes_none_of_its_sessions_out() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        assert_eq!(client.change(vec![mkdir(Handle::ROOT, &name("d"))]).await.status, Status::Ok);
+        let session = client.attached.session;
+        drop(client);
+        is_left(&cluster, session).await;
+        let thief = || Wish { secret: [12; 32], ..Wish::default() };
+        let mut thiefs = Vec::new();
+        for _ in 0..limits::CLIENT_SESSIONS_MAX {
+            thiefs.push(Raw::attach(&cluster, 0, thief()).await.unwrap());
+        }
+        let refusal = Raw::attach(&cluster, 0, thief()).await.err().expect("refused");
+        assert_eq!(refusal.status, Status::OverLimit, "its own are bounded");
+        let session = Some(session);
+        let mut client = Raw::attach(&cluster, 0, Wish { session, ..Wish::default() }).await.unwrap();
+        let again = client.change_in(slot(0, 1), vec![mkdir(Handle::ROOT, &name("d"))]).await;
+        assert_eq!(again.status, Status::Ok, "the reply was kept");
+    });
+}
+
+#[test]
+fn a_server_makes_no_connection_that_is_sealed_less_than_its_setting_demands() {
+    run(|env| async move {
+        for (own, other, is_made) in [
+            (Seal::All, Seal::Off, false),
+            (Seal::All, Seal::Head, false),
+            (Seal::Head, Seal::All, true),
+            (Seal::Off, Seal::Off, true),
+        ] {
+            let mut cluster = Cluster::with(&env, 2, sealed(other)).await;
+            cluster.kill(0);
+            cluster.settings = sealed(own);
+            cluster.start(0).await;
+            let until = env.now() + Duration::from_secs(20);
+            let met = cluster.shard(0).peers.introduce(ServerId(1), until, until).await;
+            match (met, is_made) {
+                (Ok(()), true) => {}
+                (Err((status, words)), false) => {
+                    assert_eq!(status, Status::BadVersion, "{own:?} {other:?}: {words}");
+                    assert!(words.contains("`mac`"), "{words}");
+                }
+                (met, _) => panic!("{own:?} {other:?}: {met:?}"),
+            }
+        }
+        // Control: peers within one machine are not sealed unless the setting says so.
+        let cluster = Cluster::new(&env, 2).await;
+        let mut client = cluster.client(0).await;
+        cluster.directory_on(&mut client, 1).await;
+        assert_eq!(cluster.shard(0).peers.is_sealed(ServerId(1)), Some(false));
+    });
+}
+
+#[test]
+fn a_frame_with_a_seal_on_a_connection_without_is_garbage_and_no_forgery() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        let mut bytes = making(&mut client, "sealed");
+        bytes[5] = 1;
+        bytes.extend([0; SEAL_BYTES]);
+        client.put_bytes(&with_checksums(bytes)).await;
+        assert_eq!(end_of(&mut client).await, (0, Some(Status::BadMessage)));
+        assert_eq!(forged(&cluster), 0, "no attacker did that");
+        assert!(!is_there(&cluster, "sealed").await);
     });
 }

@@ -126,7 +126,9 @@ impl Frames {
             }
             return match sealed {
                 None => Ok(Some((frame, Standing::Unproven))),
-                Some(_) => Err(Ended::Forged),
+                Some(_) if self.opener.is_some() => Err(Ended::Forged),
+                // The other side itself sends what this connection does not have.
+                Some(_) => Err(Ended::Garbage),
             };
         }
         if self.buf.capacity() != room {

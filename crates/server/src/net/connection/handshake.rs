@@ -101,19 +101,41 @@ pub struct Greeting {
     pub line: Rc<Line>,
 }
 
-/// How much of the frames of a connection is sealed, before its version is known.
+/// How much of the frames of a connection this server wants sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Wanted {
+pub struct Wanted {
     seal: Seal,
-    /// A side that cannot seal is refused.
+    /// A side that cannot seal so much is refused.
     is_demanded: bool,
+    is_network: bool,
 }
 
 impl Settings {
-    fn wanted(&self, is_network: bool) -> Wanted {
-        let seal = if is_network { self.seal.unwrap_or(Seal::All) } else { self.seal_within };
-        let is_demanded = seal != Seal::Off && !(is_network && self.seal.is_none());
-        Wanted { seal, is_demanded: is_demanded && !mutant::is(Mutant::OlderUnsealed) }
+    /// The same of a connection over the network, or within the machine.
+    pub fn wanted(&self, is_network: bool) -> Wanted {
+        let seal = match (is_network, self.seal_within) {
+            (true, _) => self.seal.unwrap_or(Seal::All),
+            (false, Seal::Off) => Seal::Within,
+            (false, seal) => seal,
+        };
+        let is_demanded = seal.is_on() && !(is_network && self.seal.is_none());
+        Wanted { seal, is_demanded: is_demanded && !mutant::is(Mutant::OlderUnsealed), is_network }
+    }
+}
+
+impl Wanted {
+    /// Whether a connection that this server made is sealed enough.
+    fn admits(self, offered: Seal) -> Result<(), Refused> {
+        if self.is_network && offered == Seal::Within {
+            let words =
+                "it took this connection for one within its machine: it was passed on to a socket there";
+            return Err(Refused::new(Status::Unavailable, words));
+        }
+        if self.is_demanded && !offered.covers(self.seal) {
+            let words = "its frames are sealed less than `mac` in this server's cluster file says: write the same `mac` on all servers, and update older ones";
+            return Err(Refused::new(Status::BadVersion, words));
+        }
+        Ok(())
     }
 }
 
@@ -185,7 +207,7 @@ pub async fn greet(
     let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
     let proof = Proof { handshake, shared, mount };
     let (role, key) = proof.key(&identity)?;
-    if challenge.seal != Seal::Off {
+    if challenge.seal.is_on() {
         let ends = handshake.end_of_server(&key, &exchanged(&private, &hello.nonce)?);
         line.seal_with(ends.sealer);
         frames.open_with(ends.opener);
@@ -266,14 +288,14 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
     let session = shard.sessions.get(id).filter(|s| s.client == attach.client).ok_or_else(|| {
         Refused::new(Status::NoSession, "the session is not known here: it expired, or the server lost it")
     })?;
-    // One that was begun in an older version has none, and continues when its server is updated.
-    let is_another = session.client_key.is_some_and(|key| attach.client_key != Some(key));
+    let is_another = session.client_key.get().is_some_and(|key| attach.client_key != Some(key));
     if is_another && !mutant::is(Mutant::SessionWithoutSecret) {
         let words = "the session is another client's: it is continued by the key of the client that began it";
         return Err(Refused::new(Status::NoSession, words));
     }
     take_key(&session, line)?;
     session.heard.set(now);
+    take_client_key(shard, &session, attach.client_key).await?;
     let turn = session.turn.acquire(1).await;
     session.discard().await;
     session.find_sequences(&shard.collection).await.map_err(|error| {
@@ -297,12 +319,43 @@ fn take_key(session: &Session, line: &Line) -> Result<(), Refused> {
     Ok(())
 }
 
+/// A session that was begun in an older version has no client's key. It is of the first one that continues
+/// it, as one that was begun with that key.
+async fn take_client_key(
+    shard: &Rc<Shard>,
+    session: &Session,
+    client_key: Option<[u8; 32]>,
+) -> Result<(), Refused> {
+    if client_key.is_none() || session.client_key.get().is_some() {
+        return Ok(());
+    }
+    // Set before anything is awaited: of several keys at once one takes it.
+    session.client_key.set(client_key);
+    let kept = keep_session(shard, session).await;
+    kept.inspect_err(|_| session.client_key.set(None))
+}
+
+/// Keep the row of a session. Its durability is not awaited: all changes of this session come later in the
+/// journal, so if one is kept, this row is kept too.
+async fn keep_session(shard: &Rc<Shard>, session: &Session) -> Result<(), Refused> {
+    let mut changes = Changes::default();
+    let client_key = session.client_key.get().into();
+    let row = rows::Session { client: session.client, peer: None, slots: session.slots, client_key };
+    changes.put(keys::session(session.id), row.to_row());
+    apply_own(&shard.collection, changes)
+        .await
+        .map(drop)
+        .map_err(|error| Refused::new(crate::data::status_of(error), "the session could not be kept"))
+}
+
 /// Begin a session, or return one again whose first reply its client never received.
 async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
     let slots = attach.slots.clamp(1, limits::SLOTS_MAX);
-    let own = shard.sessions.of_client(attach.client);
+    // The client's id is no secret: another holder of the mount key that states it has no part in these.
+    let mut own = shard.sessions.of_client(attach.client);
+    own.retain(|session| session.client_key.get() == attach.client_key);
     let key = line.admitted.get().mount.map(|key| key.id);
-    let is_own = |s: &Session| s.key.get() == key && s.client_key == attach.client_key;
+    let is_own = |s: &Session| s.key.get() == key;
     let is_free = |s: &&Rc<Session>| s.is_unused() && !s.is_connected() && s.slots == slots && is_own(s);
     if let Some(session) = own.iter().find(is_free) {
         session.line.replace(Some(line.clone()));
@@ -321,16 +374,7 @@ async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> R
     session.key.set(key);
     session.line.replace(Some(line.clone()));
     shard.sessions.add(session.clone());
-    // Its durability is not awaited: all changes of this session come later in the journal, so if one is
-    // kept, this row is kept too.
-    let mut changes = Changes::default();
-    let client_key = attach.client_key.into();
-    let row = rows::Session { client: attach.client, peer: None, slots, client_key };
-    changes.put(keys::session(id), row.to_row());
-    if let Err(error) = apply_own(&shard.collection, changes).await {
-        shard.sessions.remove(id);
-        return Err(Refused::new(crate::data::status_of(error), "no session could be begun"));
-    }
+    keep_session(shard, &session).await.inspect_err(|_| shard.sessions.remove(id))?;
     add(&shard.counters.sessions_begun, 1);
     Ok(session)
 }
@@ -365,7 +409,7 @@ pub struct Own {
     pub serves: bool,
 }
 
-/// A peer's side: introduce this server to another.
+/// A peer's side: introduce this server to another, over a connection that is to be sealed as `wanted`.
 ///
 /// The connection, the epoch of the other's map, and the version of the protocol that both speak.
 ///
@@ -380,13 +424,14 @@ pub async fn introduce(
     identity: &Identity,
     own: Own,
     server: ServerId,
-    name: &str,
+    (name, wanted): (&str, Wanted),
     parts: (&mut Reader, &mut Writer, &mut Frames),
 ) -> Result<(Rc<Line>, u32, u16), Refused> {
     let (reader, writer, frames) = parts;
     let line = Line::new(name.to_owned(), VERSIONS.1);
     let (private, hello, challenge) =
         challenged(env, identity, &line, (&mut *reader, &mut *writer, &mut *frames)).await?;
+    wanted.admits(challenge.seal)?;
     if challenge.server != server {
         let words = format!("it is server {}, not {server}", challenge.server);
         return Err(Refused::new(Status::WrongServer, words));
@@ -405,7 +450,7 @@ pub async fn introduce(
     };
     attach.prove(&identity.keys.server, &hello, &challenge, None);
     line.send(FrameKind::Attach, 0, &attach, &[]);
-    if challenge.seal != Seal::Off {
+    if challenge.seal.is_on() {
         let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
         let shared = exchanged(&private, &challenge.nonce)?;
         let ends = handshake.end_of_client(&identity.keys.server, &shared);
@@ -471,10 +516,6 @@ async fn challenged(
     // The other side has not proven yet that it is a server: its data is ignored.
     let challenge: Challenge =
         expect(reader, frames, FrameKind::Challenge).await.map_err(Refused::without_say)?;
-    let version = challenge.version;
-    if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
-        return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
-    }
     if !challenge.is_proven_to_peer(&identity.keys.server, &hello) {
         let words =
             "it has not the servers' key of this file system (`key.server`, or `key` if that is missing)";
@@ -486,6 +527,9 @@ async fn challenged(
         line.send(FrameKind::Refusal, 0, &told, &[]);
         let _ = flush(line, writer).await;
         return Err(Refused::new(Status::BadKey, words));
+    }
+    if !(VERSIONS.0..=VERSIONS.1).contains(&challenge.version) {
+        return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
     }
     Ok((private, hello, challenge))
 }
@@ -540,13 +584,33 @@ mod tests {
     #[test]
     fn connections_over_the_network_are_sealed_unless_the_cluster_file_says_other_and_those_within_are_not() {
         let wanted = |seal, is_network| Settings { seal, ..Settings::default() }.wanted(is_network);
-        let as_said = |seal, is_demanded| Wanted { seal, is_demanded };
-        assert_eq!(wanted(None, true), as_said(Seal::All, false));
-        assert_eq!(wanted(Some(Seal::All), true), as_said(Seal::All, true));
-        assert_eq!(wanted(Some(Seal::Head), true), as_said(Seal::Head, true));
-        assert_eq!(wanted(Some(Seal::Off), true), as_said(Seal::Off, false));
+        let as_said = |seal, is_demanded, is_network| Wanted { seal, is_demanded, is_network };
+        assert_eq!(wanted(None, true), as_said(Seal::All, false, true));
+        assert_eq!(wanted(Some(Seal::All), true), as_said(Seal::All, true, true));
+        assert_eq!(wanted(Some(Seal::Head), true), as_said(Seal::Head, true, true));
+        assert_eq!(wanted(Some(Seal::Off), true), as_said(Seal::Off, false, true));
         for seal in [None, Some(Seal::All), Some(Seal::Off)] {
-            assert_eq!(wanted(seal, false), as_said(Seal::Off, false));
+            assert_eq!(wanted(seal, false), as_said(Seal::Within, false, false));
         }
+    }
+
+    #[test]
+    fn a_server_that_connects_takes_no_fewer_seals_than_its_own_setting_demands() {
+        let admitted = |seal, is_network| {
+            let wanted = Settings { seal, ..Settings::default() }.wanted(is_network);
+            let all = [Seal::Off, Seal::Head, Seal::All, Seal::Within];
+            all.into_iter().filter(|offered| wanted.admits(*offered).is_ok()).collect::<Vec<_>>()
+        };
+        let unbound = [Seal::Off, Seal::Head, Seal::All];
+        // Without the setting a peer of an older version is served, as its clients are.
+        assert_eq!(admitted(None, true), unbound);
+        assert_eq!(admitted(Some(Seal::Off), true), unbound);
+        assert_eq!(admitted(Some(Seal::Head), true), [Seal::Head, Seal::All]);
+        assert_eq!(admitted(Some(Seal::All), true), [Seal::All]);
+        assert_eq!(admitted(Some(Seal::All), false).len(), 4, "no attacker on the wire is there");
+        let within = Settings { seal_within: Seal::All, ..Settings::default() }.wanted(false);
+        let refused = within.admits(Seal::Within).unwrap_err();
+        assert_eq!(refused.status, Status::BadVersion);
+        assert!(refused.words.contains("`mac`"), "{}", refused.words);
     }
 }

@@ -140,6 +140,11 @@ impl Line {
         self.out.borrow_mut().sealer = Some(sealer);
     }
 
+    /// Whether frames that are sent now are sealed.
+    pub fn is_sealed(&self) -> bool {
+        self.out.borrow().sealer.is_some()
+    }
+
     /// A request of `bulk_bytes` is answered (or discarded): give back its part of the credit.
     pub fn answered(&self, tag: u64, bulk_bytes: usize, wanted_bytes: usize) {
         self.long_reads.borrow_mut().remove(&tag);

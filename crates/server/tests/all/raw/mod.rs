@@ -13,8 +13,8 @@ use shoal_proto::op::Owner;
 use shoal_proto::seal::{Ends, Handshake, PrivateKey, admit};
 use shoal_proto::{
     Answer, ClientId, ClusterMap, CollectionId, Durability, Frame, FrameKind, Group, GroupReply, Handle,
-    Keys, MountKeyId, Name, Op, Reply, Request, Rights, Roles, Seal, SecretKey, ServerId, ServerInfo,
-    SessionId, Slot, SlotUse, Status, StoreId, Template,
+    Keys, MountKeyId, Name, Op, Reply, Request, Rights, Roles, SecretKey, ServerId, ServerInfo, SessionId,
+    Slot, SlotUse, Status, StoreId, Template,
 };
 use shoal_server::{CollectionSetup, ServerConfig, ServerHandle, Settings, serve};
 use shoal_store::{Collection, CollectionConfig, Identity, ModuleKind};
@@ -284,7 +284,7 @@ impl Raw {
         let key = if wish.peer.is_some() { &wish.peer_key } else { &wish.key };
         attach.prove(key, &hello, &challenge, shared.as_ref());
         attached.put(FrameKind::Attach, 0, &attach, Bytes::new()).await;
-        if challenge.seal != Seal::Off {
+        if challenge.seal.is_on() {
             let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
             attached.ends = Some(handshake.end_of_client(key, &private.exchange(&challenge.nonce).unwrap()));
         }
