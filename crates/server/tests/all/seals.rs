@@ -339,9 +339,9 @@ fn the_holder_of_a_mount_key_that_states_a_clients_id_pushes_none_of_its_session
         drop(client);
         is_left(&cluster, session).await;
         let thief = || Wish { secret: [12; 32], ..Wish::default() };
-        let mut thiefs = Vec::new();
+        let mut thieves = Vec::new();
         for _ in 0..limits::CLIENT_SESSIONS_MAX {
-            thiefs.push(Raw::attach(&cluster, 0, thief()).await.unwrap());
+            thieves.push(Raw::attach(&cluster, 0, thief()).await.unwrap());
         }
         let refusal = Raw::attach(&cluster, 0, thief()).await.err().expect("refused");
         assert_eq!(refusal.status, Status::OverLimit, "its own are bounded");
