@@ -339,7 +339,7 @@ impl<V: Vfs> Filesystem for Adapter<V> {
 
     fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let has_locked = self.has_locks && self.at_once.has_locked();
-        if !V::File::REPORTS_CLOSES && !has_locked {
+        if !V::File::REPORTS_CLOSES && !has_locked && !self.at_once.has_reporting() {
             self.counts.add(Verb::Flush);
             return answer::empty(if self.has_locks { Ok(()) } else { Err(Errno::NOSYS) }, reply);
         }

@@ -34,6 +34,7 @@ mod changes;
 mod claim;
 mod compact;
 mod directory;
+mod dissolve;
 mod file;
 pub mod format;
 pub mod index;
@@ -50,6 +51,7 @@ mod scan;
 mod settings;
 pub mod tools;
 
+pub(crate) use dissolve::dissolve;
 pub use file::ComposedFile;
 pub use listing::ComposedListing;
 pub use options::{ComposedOptions, Wishes};

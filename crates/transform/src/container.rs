@@ -97,22 +97,28 @@ impl<C: Connect> Connect for ContainerOptions<C> {
 
     async fn connect(self, env: Env) -> Result<Container<C::Vfs>> {
         let over = self.over.connect(env.clone()).await?;
-        let composed = shoal_proto::Name::new(crate::composed::SETTINGS_NAME).ok();
-        if let Some(name) = composed
-            && over.lookup(Handle::ROOT, &name).await.is_ok()
-        {
-            let words = "it is a composed directory: open it as one (`composed`), or name another directory";
-            return Err(Error::new(Status::Invalid, "open").because(words));
-        }
-        if over.lookup(Handle::ROOT, &crate::federation::own_name()).await.is_ok() {
-            let words = "it is one of several backends (it has `.shoal-federation`), and its files need all of \
-                         them: name the first one, with its list of backends";
-            return Err(Error::new(Status::Invalid, "connect").because(words));
-        }
+        may_hold_containers(&over).await?;
         let says = self.says;
         let group = self.group.map(|meeting| OpenGroup { meeting, says });
         Ok(Container::made(env, over, self.index, group))
     }
+}
+
+/// Whether a directory may be one of containers.
+async fn may_hold_containers<B: Vfs>(over: &B) -> Result<()> {
+    let composed = shoal_proto::Name::new(crate::composed::SETTINGS_NAME).ok();
+    if let Some(name) = composed
+        && over.lookup(Handle::ROOT, &name).await.is_ok()
+    {
+        let words = "it is a composed directory: open it as one (`composed`), or name another directory";
+        return Err(Error::new(Status::Invalid, "open").because(words));
+    }
+    if over.lookup(Handle::ROOT, &crate::federation::own_name()).await.is_ok() {
+        let words = "it is one of several backends (it has `.shoal-federation`), and its files need all of \
+                     them: name the first one, with its list of backends";
+        return Err(Error::new(Status::Invalid, "connect").because(words));
+    }
+    Ok(())
 }
 
 /// The group that opens files together, and the way to say that it failed.
@@ -193,6 +199,12 @@ impl<B: Vfs> Container<B> {
     /// Containers over `over`.
     pub fn new(env: Env, over: B) -> Container<B> {
         Container::made(env, over, IndexDesign::default(), None)
+    }
+
+    /// The same, of a directory that may be one of containers.
+    pub(crate) async fn checked(env: Env, over: B) -> Result<Container<B>> {
+        may_hold_containers(&over).await?;
+        Ok(Container::new(env, over))
     }
 
     fn made(env: Env, over: B, design: IndexDesign, group: Option<OpenGroup>) -> Container<B> {

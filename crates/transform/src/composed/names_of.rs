@@ -24,6 +24,8 @@ pub(super) const MARKS: &str = "names";
 /// The merged directory.
 pub(super) const MERGED: &str = "merged";
 
+/// The names of physical files begin so.
+pub(super) const BLOCKS: &str = "blocks.";
 /// Word of changes.
 pub(super) const CHANGES: &str = "changes";
 

@@ -2,6 +2,7 @@
 
 mod clocks;
 mod conformance;
+mod followed;
 mod galley;
 mod patterns;
 mod runs;

@@ -1,0 +1,131 @@
+//! A directory with a layout that is followed, opened: its file system, and its objects' handles outside.
+
+use super::beneath::Beneath;
+use super::{Followed, Shared};
+use crate::composed::Composed;
+use crate::container::Container;
+use shoal_env::local::Semaphore;
+use shoal_proto::{Attr, Dist, Handle, Name};
+use shoal_vfs::{Error, Result, Vfs};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+
+/// A directory with a layout, and all in it.
+pub struct Domain<B: Vfs> {
+    pub(super) root: Handle,
+    pub(super) layout: Layout<B>,
+    /// The objects below on which the locks of files lie, by the file; as long as a file open here uses one.
+    pub(super) locks: RefCell<HashMap<Handle, Weak<B::File>>>,
+}
+
+/// The file system of a domain.
+pub(super) enum Layout<B: Vfs> {
+    Container(Container<Beneath<B>>),
+    Composed(Composed<Beneath<B>>),
+}
+
+/// Do the same in each kind of [`Layout`].
+macro_rules! in_layout {
+    ($of:expr, $vfs:ident => $work:expr) => {
+        match &$of.layout {
+            $crate::followed::domain::Layout::Container($vfs) => $work,
+            $crate::followed::domain::Layout::Composed($vfs) => $work,
+        }
+    };
+}
+pub(super) use in_layout;
+
+/// The word of a layout.
+pub(super) fn word(dist: Dist) -> &'static str {
+    match dist {
+        Dist::Container { .. } => "container",
+        Dist::Composed { .. } => "composed",
+        _ => "striped",
+    }
+}
+
+/// The facts of a root outside.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    pub(super) dist: Dist,
+    /// The name that last led to it.
+    pub(super) name: Option<Name>,
+}
+
+impl Root {
+    /// For errors.
+    pub(super) fn words(&self, root: Handle) -> String {
+        let layout = word(self.dist);
+        match &self.name {
+            Some(name) => format!("the directory `{name}` ({root}, layout {layout})"),
+            None => format!("the directory {root} (layout {layout})"),
+        }
+    }
+}
+
+/// The place of a domain among those that are open.
+pub(super) struct Slot<B: Vfs> {
+    /// One opens it.
+    pub(super) opening: Semaphore,
+    pub(super) domain: RefCell<Option<Rc<Domain<B>>>>,
+    /// Since idle ones were looked for.
+    pub(super) is_used: Cell<bool>,
+}
+
+impl<B: Vfs> Slot<B> {
+    pub(super) fn new() -> Rc<Slot<B>> {
+        Rc::new(Slot { opening: Semaphore::new(1), domain: RefCell::default(), is_used: Cell::new(true) })
+    }
+
+    pub(super) fn is_composed(&self) -> bool {
+        let is_one = |domain: &Rc<Domain<B>>| matches!(domain.layout, Layout::Composed(_));
+        self.domain.borrow().as_ref().is_some_and(is_one)
+    }
+
+    /// Whether anything uses it, or is opening it. The table has one reference itself.
+    pub(super) fn is_in_use(self: &Rc<Self>) -> bool {
+        let is_used = |domain: &Rc<Domain<B>>| Rc::strong_count(domain) > 1;
+        Rc::strong_count(self) > 1 || self.domain.borrow().as_ref().is_some_and(is_used)
+    }
+}
+
+impl<B: Vfs> Domain<B> {
+    /// Open a directory with a layout.
+    pub(super) async fn open(shared: &Shared<B>, root: Handle, facts: &Root) -> Result<Rc<Domain<B>>> {
+        let (env, beneath) = (shared.env.clone(), Beneath::new(shared.over.clone(), root));
+        let opened = match facts.dist {
+            Dist::Composed { .. } => Composed::open(env, beneath, &shared.wishes).await.map(Layout::Composed),
+            _ => Container::checked(env, beneath).await.map(Layout::Container),
+        };
+        let layout = opened.map_err(|error| {
+            let words = match error.words.is_empty() {
+                true => facts.words(root),
+                false => format!("{}: {}", facts.words(root), error.words),
+            };
+            Error { words, ..error }
+        })?;
+        Ok(Rc::new(Domain { root, layout, locks: RefCell::default() }))
+    }
+
+    /// End it: what was written stays.
+    pub(super) async fn end(&self) {
+        in_layout!(self, vfs => vfs.close().await);
+    }
+
+    /// Make all durable that this process wrote in it.
+    pub(super) async fn sync(&self) -> Result<()> {
+        in_layout!(self, vfs => vfs.sync_all().await)
+    }
+}
+
+impl<B: Vfs> Followed<B> {
+    /// Attributes of an object in a domain, as they are seen outside.
+    pub(super) fn outside(&self, domain: &Domain<B>, mut attr: Attr) -> Attr {
+        if attr.parent != Handle::default() {
+            attr.parent = self.handle(domain, attr.parent);
+        }
+        attr.handle = self.handle(domain, attr.handle);
+        attr
+    }
+}
