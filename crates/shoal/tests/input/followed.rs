@@ -1,5 +1,5 @@
-//! Directories with the layouts `container` and `composed` by the program: `layout set`, two mounts, a kill, the
-//! tools, wrong input.
+//! Directories with the layouts `container` and `composed` by the program: `layout set`, two mounts, a kill,
+//! the tools, wrong input.
 
 use crate::program::{Home, Serving, refused, run, said, skipped, soon};
 use std::fs;
@@ -146,7 +146,7 @@ fn follows(layout: &str) {
     let cat = said(&["cat", "--key", &key, &format!("{address}/laid/in")]);
     assert_eq!(cat, "plain");
 
-    // What `write` returned outlives its mount, of containers; what was closed, of composed ones.
+    // Bytes for which `write` returned outlive their mount in containers, closed files in a composed one.
     let killed = fs::File::create(one.join("killed")).unwrap();
     killed.write_all_at(b"bytes that were written", 5).unwrap();
     if layout == "composed" {

@@ -1,5 +1,5 @@
-//! Directories of a ShoalFS with a layout that its clients follow: they pass the suite of all file systems, and
-//! ordinary files beside them cost what they cost without.
+//! Directories of a ShoalFS with a layout that its clients follow: they pass the suite of all file systems,
+//! and ordinary files beside them cost what they cost without.
 
 use bytes::Bytes;
 use shoal_client::Client;
@@ -243,7 +243,7 @@ fn names_do_not_cross_the_border_of_such_a_directory() {
     });
 }
 
-/// What a program does with ordinary files.
+/// The calls of a program on ordinary files.
 async fn uses<V: Vfs>(vfs: &V, text: &str) {
     let dir = vfs.mkdir(Handle::ROOT, &name(text), DIR).await.unwrap();
     for file in ["a", "b"] {
