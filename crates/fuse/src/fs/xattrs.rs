@@ -4,10 +4,9 @@
 //! `security.` attribute is answered from the list of all of them: an empty list then answers all further
 //! questions for as long as attributes are cached, and a file made through this mount needs no list at all.
 //!
-//! `user.shoal.layout` is the layout of a forked file, a subfile or a fork, and of a directory whose files are
-//! containers or lie composed. It is answered where it is
-//! asked for and in no list, so that a copy of the tree elsewhere does not carry it along, and it can be
-//! neither set nor removed.
+//! `user.shoal.layout` is the layout of a forked file, a subfile or a fork, and of a directory whose files
+//! are containers or lie composed. It is answered where it is requested and is in no list, so that a copy of
+//! the tree elsewhere does not carry it along, and it can be neither set nor removed.
 
 use super::{Errno, Fs, Result};
 use bytes::Bytes;
