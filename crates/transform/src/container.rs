@@ -234,6 +234,24 @@ impl<B: Vfs> Container<B> {
         &self.0.over
     }
 
+    /// Make durable what files wrote that are closed: whether they are durable is known here only, so an fsync
+    /// after this process forgot them would not cover them.
+    ///
+    /// # Errors
+    /// Errors of the file system below; those of files that were removed are none.
+    pub(crate) async fn sync_idle(&self) -> Result<()> {
+        let states: Vec<_> = self.0.states.borrow().values().cloned().collect();
+        let idle: Vec<_> = self.0.idle.borrow().iter().map(|(_, state)| state.clone()).collect();
+        let mut synced = Ok(());
+        for state in states.into_iter().chain(idle).filter(|state| state.has_unsynced()) {
+            match state.sync().await {
+                Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => {}
+                done => synced = synced.and(done),
+            }
+        }
+        synced
+    }
+
     /// Reads of index logs, and of flattened indexes, so far.
     pub fn index_reads(&self) -> IndexReads {
         self.0.index_reads.get()

@@ -25,9 +25,10 @@
 //! one too: then it lies in that one's domain. A client that looked at the directory before it had its layout
 //! follows when it looks at it the next time, at the latest after the time for which it keeps attributes.
 //!
-//! **Open domains are bounded.** Those that nothing uses are closed, the one that was not used longest first,
-//! and opened again; a composed one also when it was not used for a few seconds, so that its log is ended and
-//! others may remove it.
+//! **Open domains are bounded** ([`slots`]). Those that nothing uses are closed, the one that was not used
+//! longest first, and opened again; a composed one also when it was not used for a few seconds, so that its
+//! log is ended and others may remove it. A close leaves nothing undone: until it is done, and durable, no
+//! other instance of the domain is opened, and one that fails is tried again.
 //!
 //! Names do not cross the border of a domain: a rename or a link from one to another is refused as between
 //! file systems (`EXDEV`).
@@ -41,26 +42,23 @@ mod listing;
 mod many;
 mod name_space;
 mod removal;
+mod slots;
 
 pub use file::{FollowedFile, Inside};
 pub use listing::FollowedListing;
 
 use crate::composed::Wishes;
-use crate::limits::{DOMAINS_OPEN_MAX, FOLLOWED_ROOTS_MAX};
-use domain::{Domain, Layout, Root, Slot};
+use crate::limits::FOLLOWED_ROOTS_MAX;
+use domain::{Domain, Layout, Root};
 use handles::{Handles, is_inside};
 use lru::LruCache;
 use shoal_env::Env;
-use shoal_env::local::Notify;
 use shoal_proto::{Attr, Dist, Handle, Name, Status, limits};
 use shoal_vfs::{Connect, Error, Result, Vfs};
+use slots::Slot;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::time::Duration;
-
-/// A composed domain is closed when nothing used it for this long to twice as long.
-const IDLE_SPAN: Duration = Duration::from_secs(2);
 
 /// How a file system whose layouts are followed is reached.
 #[derive(Clone, Debug)]
@@ -76,6 +74,7 @@ impl<C: Connect> Connect for FollowedOptions<C> {
 
     fn under_a_kernel(&mut self, read_only: bool) {
         self.over.under_a_kernel(read_only);
+        self.wishes.read_only |= read_only;
     }
 
     async fn connect(self, env: Env) -> Result<Followed<C::Vfs>> {
@@ -94,11 +93,8 @@ pub(crate) struct Shared<B: Vfs> {
     over: B,
     wishes: Wishes,
     roots: RefCell<HashMap<Handle, Root>>,
-    handles: RefCell<Handles>,
+    handles: Rc<RefCell<Handles>>,
     slots: RefCell<LruCache<Handle, Rc<Slot<B>>>>,
-    /// Domains that are being closed in the background.
-    closing: Cell<u64>,
-    closed: Notify,
     /// A task looks for domains that nothing uses.
     looks_for_idle: Cell<bool>,
 }
@@ -115,10 +111,8 @@ impl<B: Vfs> Followed<B> {
             over,
             wishes,
             roots: RefCell::default(),
-            handles: RefCell::default(),
+            handles: Rc::default(),
             slots: RefCell::new(LruCache::unbounded()),
-            closing: Cell::new(0),
-            closed: Notify::default(),
             looks_for_idle: Cell::new(false),
         };
         let followed = Followed(Rc::new(shared));
@@ -138,7 +132,7 @@ impl<B: Vfs> Followed<B> {
 
     /// Domains that are open now.
     pub fn domains_open(&self) -> usize {
-        self.0.slots.borrow().len()
+        self.0.slots.borrow().iter().filter(|(_, slot)| slot.is_open()).count()
     }
 
     /// Whether the entries of a directory are those of the file system below.
@@ -166,7 +160,7 @@ impl<B: Vfs> Followed<B> {
                 root.name = name.cloned();
             }
         } else if let Some((root, dist)) = self.above(&attr).await? {
-            self.enter_root(root, Root { dist, name: None }).await?;
+            self.enter_root(root, Root::new(dist, None)).await?;
             let domain = self.domain(root).await?;
             return match &domain.layout {
                 Layout::Container(vfs) => {
@@ -175,7 +169,7 @@ impl<B: Vfs> Followed<B> {
                 Layout::Composed(_) => Err(Error::new(Status::NotFound, "look up").of(attr.handle)),
             };
         } else {
-            let root = Root { dist: attr.template.dist, name: name.cloned() };
+            let root = Root::new(attr.template.dist, name.cloned());
             self.enter_root(attr.handle, root).await?;
         }
         Ok(self.of_root(attr).await)
@@ -185,7 +179,7 @@ impl<B: Vfs> Followed<B> {
     async fn of_root(&self, mut attr: Attr) -> Attr {
         attr.nlink = attr.nlink.min(1);
         let slot = self.0.slots.borrow().peek(&attr.handle).cloned();
-        let domain = slot.and_then(|slot| slot.domain.borrow().clone());
+        let domain = slot.and_then(|slot| slot.open());
         if let Some(domain) = domain
             && let Layout::Composed(vfs) = &domain.layout
             && let Ok(inner) = vfs.getattr(Handle::ROOT).await
@@ -252,34 +246,6 @@ impl<B: Vfs> Followed<B> {
         };
         Ok((self.domain(root).await?, inner))
     }
-
-    /// The domain of a root, opened if it is not open.
-    async fn domain(&self, root: Handle) -> Result<Rc<Domain<B>>> {
-        let slot = self.0.slots.borrow_mut().get_or_insert(root, Slot::new).clone();
-        slot.is_used.set(true);
-        if let Some(domain) = slot.domain.borrow().clone() {
-            return Ok(domain);
-        }
-        let _turn = slot.opening.acquire(1).await;
-        if let Some(domain) = slot.domain.borrow().clone() {
-            return Ok(domain);
-        }
-        let facts = self.0.roots.borrow().get(&root).cloned();
-        let facts = facts.ok_or_else(|| Error::new(Status::Stale, "look up").of(root))?;
-        let opened = Domain::open(&self.0, root, &facts).await;
-        match opened {
-            Ok(domain) => {
-                slot.domain.replace(Some(domain.clone()));
-                self.0.close_beyond(DOMAINS_OPEN_MAX);
-                self.0.look_for_idle();
-                Ok(domain)
-            }
-            Err(error) => {
-                self.0.slots.borrow_mut().pop(&root);
-                Err(error)
-            }
-        }
-    }
 }
 
 impl<B: Vfs> Shared<B> {
@@ -290,68 +256,5 @@ impl<B: Vfs> Shared<B> {
         }
         // Nothing is left that could be ended.
         self.slots.borrow_mut().pop(&object);
-    }
-
-    /// Close domains that nothing uses until so many are open, the one that was not used longest first.
-    fn close_beyond(self: &Rc<Self>, most: usize) {
-        loop {
-            let slots = self.slots.borrow();
-            if slots.len() <= most {
-                return;
-            }
-            let idle = slots.iter().rev().find(|(_, slot)| !slot.is_in_use()).map(|(root, _)| *root);
-            drop(slots);
-            let Some(root) = idle else { return };
-            self.close_later(root);
-        }
-    }
-
-    /// Close a domain in the background.
-    fn close_later(self: &Rc<Self>, root: Handle) {
-        let slot = self.slots.borrow_mut().pop(&root);
-        let Some(domain) = slot.and_then(|slot| slot.domain.take()) else { return };
-        let shared = self.clone();
-        self.closing.set(self.closing.get() + 1);
-        self.env.spawn("close a layout", async move {
-            domain.end().await;
-            shared.closing.set(shared.closing.get() - 1);
-            shared.closed.wake_all();
-        });
-    }
-
-    /// Close composed domains that nothing uses for a while.
-    fn look_for_idle(self: &Rc<Self>) {
-        if self.looks_for_idle.replace(true) {
-            return;
-        }
-        let (weak, env) = (Rc::downgrade(self), self.env.clone());
-        self.env.spawn("close layouts that are not used", async move {
-            loop {
-                env.sleep(IDLE_SPAN).await;
-                let Some(shared) = weak.upgrade() else { return };
-                let composed: Vec<Handle> = {
-                    let slots = shared.slots.borrow();
-                    let is_idle = |slot: &Rc<Slot<B>>| !slot.is_used.replace(false) && !slot.is_in_use();
-                    let idle = slots.iter().filter(|(_, slot)| slot.is_composed() && is_idle(slot));
-                    idle.map(|(root, _)| *root).collect()
-                };
-                composed.into_iter().for_each(|root| shared.close_later(root));
-                if !shared.slots.borrow().iter().any(|(_, slot)| slot.is_composed()) {
-                    shared.looks_for_idle.set(false);
-                    return;
-                }
-            }
-        });
-    }
-
-    /// Wait until no domain is being closed.
-    async fn all_closed(&self) {
-        loop {
-            let closed = self.closed.wait();
-            if self.closing.get() == 0 {
-                return;
-            }
-            closed.await;
-        }
     }
 }

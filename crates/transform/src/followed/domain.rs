@@ -1,13 +1,13 @@
 //! A directory with a layout that is followed, opened: its file system, and its objects' handles outside.
 
 use super::beneath::Beneath;
+use super::handles::Handles;
 use super::{Followed, Shared};
 use crate::composed::Composed;
 use crate::container::Container;
-use shoal_env::local::Semaphore;
 use shoal_proto::{Attr, Dist, Handle, Name};
 use shoal_vfs::{Error, Result, Vfs};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
@@ -17,6 +17,8 @@ pub struct Domain<B: Vfs> {
     pub(super) layout: Layout<B>,
     /// The objects below on which the locks of files lie, by the file; as long as a file open here uses one.
     pub(super) locks: RefCell<HashMap<Handle, Weak<B::File>>>,
+    /// The handles outside of the process's objects.
+    pub(super) handles: Rc<RefCell<Handles>>,
 }
 
 /// The file system of a domain.
@@ -51,9 +53,15 @@ pub(super) struct Root {
     pub(super) dist: Dist,
     /// The name that last led to it.
     pub(super) name: Option<Name>,
+    /// A sync failed at the end of its last instance, and no file has reported it.
+    pub(super) has_lost: bool,
 }
 
 impl Root {
+    pub(super) fn new(dist: Dist, name: Option<Name>) -> Root {
+        Root { dist, name, has_lost: false }
+    }
+
     /// For errors.
     pub(super) fn words(&self, root: Handle) -> String {
         let layout = word(self.dist);
@@ -61,32 +69,6 @@ impl Root {
             Some(name) => format!("the directory `{name}` ({root}, layout {layout})"),
             None => format!("the directory {root} (layout {layout})"),
         }
-    }
-}
-
-/// The place of a domain among those that are open.
-pub(super) struct Slot<B: Vfs> {
-    /// One opens it.
-    pub(super) opening: Semaphore,
-    pub(super) domain: RefCell<Option<Rc<Domain<B>>>>,
-    /// Since idle ones were looked for.
-    pub(super) is_used: Cell<bool>,
-}
-
-impl<B: Vfs> Slot<B> {
-    pub(super) fn new() -> Rc<Slot<B>> {
-        Rc::new(Slot { opening: Semaphore::new(1), domain: RefCell::default(), is_used: Cell::new(true) })
-    }
-
-    pub(super) fn is_composed(&self) -> bool {
-        let is_one = |domain: &Rc<Domain<B>>| matches!(domain.layout, Layout::Composed(_));
-        self.domain.borrow().as_ref().is_some_and(is_one)
-    }
-
-    /// Whether anything uses it, or is opening it. The table has one reference itself.
-    pub(super) fn is_in_use(self: &Rc<Self>) -> bool {
-        let is_used = |domain: &Rc<Domain<B>>| Rc::strong_count(domain) > 1;
-        Rc::strong_count(self) > 1 || self.domain.borrow().as_ref().is_some_and(is_used)
     }
 }
 
@@ -105,12 +87,32 @@ impl<B: Vfs> Domain<B> {
             };
             Error { words, ..error }
         })?;
-        Ok(Rc::new(Domain { root, layout, locks: RefCell::default() }))
+        if let Layout::Composed(vfs) = &layout
+            && facts.has_lost
+        {
+            vfs.has_lost();
+        }
+        Ok(Rc::new(Domain { root, layout, locks: RefCell::default(), handles: shared.handles.clone() }))
     }
 
-    /// End it: what was written stays.
-    pub(super) async fn end(&self) {
-        in_layout!(self, vfs => vfs.close().await);
+    /// End it: what was written stays, and is durable as far as files of this process may be relied on for it.
+    ///
+    /// # Errors
+    /// Something is not written, or not durable: it can be used further, and ended again.
+    pub(super) async fn end(&self) -> Result<()> {
+        match &self.layout {
+            Layout::Container(vfs) => {
+                vfs.sync_idle().await?;
+                vfs.close().await;
+                Ok(())
+            }
+            Layout::Composed(vfs) => vfs.end().await,
+        }
+    }
+
+    /// Whether a sync failed, and no file has reported it.
+    pub(super) fn has_lost(&self) -> bool {
+        matches!(&self.layout, Layout::Composed(vfs) if vfs.is_loss_unseen())
     }
 
     /// Make all durable that this process wrote in it.

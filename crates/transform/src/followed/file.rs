@@ -10,6 +10,7 @@
 
 use super::beneath::Beneath;
 use super::domain::{Domain, Layout};
+use super::handles::Reference;
 use crate::composed::ComposedFile;
 use crate::container::{ContainerFile, record_name};
 use bytes::Bytes;
@@ -39,6 +40,8 @@ pub struct Inside<B: Vfs, F> {
     file: F,
     domain: Rc<Domain<B>>,
     handle: Handle,
+    /// While it is open its handle is known.
+    reference: Rc<Reference>,
     /// The object that its locks lie on, once it locked.
     locks_on: Rc<RefCell<Option<Rc<B::File>>>>,
 }
@@ -52,12 +55,14 @@ impl<B: Vfs, F: Clone> Clone for Inside<B, F> {
 impl<B: Vfs, F> Inside<B, F> {
     /// A file of a domain, with its handle outside.
     pub(super) fn new(file: F, domain: &Rc<Domain<B>>, handle: Handle) -> Inside<B, F> {
-        Inside { file, domain: domain.clone(), handle, locks_on: Rc::default() }
+        let reference = Rc::new(Reference::new(&domain.handles, handle));
+        Inside { file, domain: domain.clone(), handle, reference, locks_on: Rc::default() }
     }
 
     fn with(&self, file: F) -> Inside<B, F> {
-        let Inside { domain, handle, locks_on, .. } = self;
-        Inside { file, domain: domain.clone(), handle: *handle, locks_on: locks_on.clone() }
+        let Inside { domain, handle, reference, locks_on, .. } = self;
+        let (domain, reference, locks_on) = (domain.clone(), reference.clone(), locks_on.clone());
+        Inside { file, domain, handle: *handle, reference, locks_on }
     }
 
     /// The object that the locks of this file lie on, if a file open here uses it.
@@ -179,6 +184,7 @@ impl<B: Vfs> VfsFile for FollowedFile<B> {
     type PageCounts = <B::File as VfsFile>::PageCounts;
 
     const REPORTS_CLOSES: bool = B::File::REPORTS_CLOSES;
+    const MAY_REPORT_CLOSES: bool = true;
 
     fn reports_closes(&self) -> bool {
         in_file!(self, file => file.reports_closes())

@@ -11,9 +11,10 @@
 //! process; a composed directory numbers its objects by 63 random bits, of which 62 remain. Two with the same
 //! hash get numbers that follow each other, as long as both are known.
 //!
-//! **The table is bounded.** It has the objects that were seen last. The domain of another object in a
-//! directory of containers is found by its parents. Another one of a composed directory is `Stale`, and a
-//! look-up of its name finds it again.
+//! **The table is bounded.** It has the objects that were seen last, and beside them those to which a kernel
+//! refers, and open files: these are used by their handles. The domain of another object in a directory of
+//! containers is found by its parents. Another one of a composed directory is `Stale`, and a look-up of its
+//! name finds it again.
 
 use super::Followed;
 use super::domain::{Domain, Layout};
@@ -21,6 +22,9 @@ use crate::limits::FOLLOWED_OBJECTS_MAX;
 use lru::LruCache;
 use shoal_proto::{Handle, Kind, Status, limits};
 use shoal_vfs::{Error, Result, Vfs};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 
 /// The bit of an object in a domain.
 const INSIDE: u64 = 1 << 63;
@@ -32,33 +36,91 @@ const NUMBER: u64 = COMPOSED - 1;
 /// An object in a domain: the domain's root, and the handle there.
 pub(super) type Place = (Handle, Handle);
 
-/// The objects that were seen last, by their handles outside.
-pub(super) struct Handles(LruCache<Handle, Place>);
+/// The places of objects, by their handles outside.
+pub(super) struct Handles {
+    /// Those that were seen last.
+    seen: LruCache<Handle, Place>,
+    /// Those to which something refers, and how often.
+    referred: HashMap<Handle, (Place, u64)>,
+}
 
 impl Default for Handles {
     fn default() -> Handles {
-        Handles(LruCache::unbounded())
+        Handles { seen: LruCache::unbounded(), referred: HashMap::new() }
     }
 }
 
 impl Handles {
     fn put(&mut self, outside: Handle, place: Place) {
-        self.0.put(outside, place);
-        if self.0.len() > FOLLOWED_OBJECTS_MAX {
-            self.0.pop_lru();
+        if self.referred.contains_key(&outside) {
+            return;
+        }
+        self.seen.put(outside, place);
+        if self.seen.len() > FOLLOWED_OBJECTS_MAX {
+            self.seen.pop_lru();
+        }
+    }
+
+    fn get(&mut self, outside: Handle) -> Option<Place> {
+        match self.referred.get(&outside) {
+            Some((place, _)) => Some(*place),
+            None => self.seen.get(&outside).copied(),
         }
     }
 
     /// A number for an object of a composed directory.
     fn number(&self, place: Place) -> Handle {
+        let known = |outside: &Handle| {
+            let referred = self.referred.get(outside).map(|(place, _)| *place);
+            referred.or_else(|| self.seen.peek(outside).copied())
+        };
         let mut number = hash(place.0.0 ^ hash(place.1.0)) & NUMBER;
         loop {
             let outside = Handle(INSIDE | COMPOSED | number);
-            if self.0.peek(&outside).is_none_or(|known| *known == place) {
+            if known(&outside).is_none_or(|known| known == place) {
                 return outside;
             }
             number = (number + 1) & NUMBER;
         }
+    }
+
+    /// Something refers to an object that was just seen.
+    pub(super) fn referred(&mut self, outside: Handle) {
+        if let Some((_, count)) = self.referred.get_mut(&outside) {
+            *count += 1;
+        } else if let Some(place) = self.seen.pop(&outside) {
+            self.referred.insert(outside, (place, 1));
+        }
+    }
+
+    /// So many references ended.
+    pub(super) fn forgotten(&mut self, outside: Handle, references: u64) {
+        let Some((place, count)) = self.referred.get_mut(&outside) else { return };
+        *count = count.saturating_sub(references);
+        if *count == 0 {
+            let place = *place;
+            self.referred.remove(&outside);
+            self.put(outside, place);
+        }
+    }
+}
+
+/// A reference to an object, as long as it lives.
+pub(super) struct Reference {
+    handles: Rc<RefCell<Handles>>,
+    outside: Handle,
+}
+
+impl Reference {
+    pub(super) fn new(handles: &Rc<RefCell<Handles>>, outside: Handle) -> Reference {
+        handles.borrow_mut().referred(outside);
+        Reference { handles: handles.clone(), outside }
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        self.handles.borrow_mut().forgotten(self.outside, 1);
     }
 }
 
@@ -91,7 +153,7 @@ impl<B: Vfs> Followed<B> {
 
     /// Where an object in a domain is, if that is known.
     pub(super) fn known_place(&self, object: Handle) -> Option<Place> {
-        self.0.handles.borrow_mut().0.get(&object).copied()
+        self.0.handles.borrow_mut().get(object)
     }
 
     /// Where an object in a domain is.
@@ -145,8 +207,31 @@ mod tests {
         for number in 0..FOLLOWED_OBJECTS_MAX as u64 + 3 {
             handles.put(Handle(INSIDE | number), (Handle(1), Handle(number)));
         }
-        assert_eq!(handles.0.len(), FOLLOWED_OBJECTS_MAX);
-        assert!(handles.0.peek(&Handle(INSIDE)).is_none());
+        assert_eq!(handles.seen.len(), FOLLOWED_OBJECTS_MAX);
+        assert!(handles.seen.peek(&Handle(INSIDE)).is_none());
+    }
+
+    #[test]
+    fn objects_to_which_something_refers_stay_in_the_table_until_the_last_reference_ends() {
+        let handles = Rc::new(RefCell::new(Handles::default()));
+        let (outside, place) = (Handle(INSIDE | COMPOSED | 7), (Handle(1), Handle(7)));
+        handles.borrow_mut().put(outside, place);
+        let file = Reference::new(&handles, outside);
+        handles.borrow_mut().referred(outside);
+        let flood = || {
+            for number in 0..FOLLOWED_OBJECTS_MAX as u64 + 1 {
+                handles.borrow_mut().put(Handle(INSIDE | 1 << 40 | number), (Handle(1), Handle(number)));
+            }
+        };
+        flood();
+        assert_eq!(handles.borrow_mut().get(outside), Some(place));
+        drop(file);
+        flood();
+        assert_eq!(handles.borrow_mut().get(outside), Some(place), "a kernel refers to it");
+        handles.borrow_mut().forgotten(outside, 1);
+        assert_eq!(handles.borrow_mut().get(outside), Some(place), "it was seen last");
+        flood();
+        assert_eq!(handles.borrow_mut().get(outside), None);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use std::time::Duration;
 /// A listing of a directory of [`Followed`].
 pub struct FollowedListing<B: Vfs> {
     followed: Followed<B>,
+    dir: Handle,
+    patience: Duration,
     at: At<B>,
 }
 
@@ -26,22 +28,19 @@ enum InnerListing<B: Vfs> {
 
 enum At<B: Vfs> {
     Plain(B::Listing),
-    /// Not begun; where it is to begin.
-    Begins {
-        dir: Handle,
-        patience: Duration,
-        after: Option<u64>,
-    },
-    Inside(Inner<B>),
+    /// Where it is to begin, or was at the end: it does not keep a domain open there.
+    Begins(Option<u64>),
+    /// And the place of the last entry.
+    Inside(Inner<B>, Option<u64>),
 }
 
 impl<B: Vfs> FollowedListing<B> {
     pub(super) fn new(followed: &Followed<B>, dir: Handle, patience: Duration) -> FollowedListing<B> {
         let at = match followed.is_outside(dir) {
             true => At::Plain(followed.0.over.opendir(dir, patience)),
-            false => At::Begins { dir, patience, after: None },
+            false => At::Begins(None),
         };
-        FollowedListing { followed: followed.clone(), at }
+        FollowedListing { followed: followed.clone(), dir, patience, at }
     }
 
     /// The next entry of a directory outside.
@@ -71,7 +70,8 @@ impl<B: Vfs> FollowedListing<B> {
     }
 
     async fn inside(&mut self, plus: bool) -> Result<Option<Listed>> {
-        if let At::Begins { dir, patience, after } = self.at {
+        if let At::Begins(after) = self.at {
+            let (dir, patience) = (self.dir, self.patience);
             let (domain, inner) = self.followed.enter(dir).await?;
             let mut listing = match &domain.layout {
                 Layout::Container(vfs) => InnerListing::Container(Box::new(vfs.opendir(inner, patience))),
@@ -80,14 +80,18 @@ impl<B: Vfs> FollowedListing<B> {
             if let Some(place) = after {
                 listing.seek(place);
             }
-            self.at = At::Inside((domain, listing));
+            self.at = At::Inside((domain, listing), after);
         }
-        let At::Inside((domain, listing)) = &mut self.at else { return Ok(None) };
+        let At::Inside((domain, listing), last) = &mut self.at else { return Ok(None) };
         let next = match listing {
             InnerListing::Container(listing) => listing.next(plus).await,
             InnerListing::Composed(listing) => listing.next(plus).await,
         };
-        let Some(mut listed) = next? else { return Ok(None) };
+        let Some(mut listed) = next? else {
+            self.at = At::Begins(*last);
+            return Ok(None);
+        };
+        *last = Some(listed.entry.place);
         listed.entry.handle = self.followed.handle(domain, listed.entry.handle);
         let attr = listed.entry.attr.take();
         listed.entry.attr = attr.map(|attr| self.followed.outside(domain, attr));
@@ -115,8 +119,11 @@ impl<B: Vfs> Listing for FollowedListing<B> {
     fn seek(&mut self, place: u64) {
         match &mut self.at {
             At::Plain(listing) => listing.seek(place),
-            At::Begins { after, .. } => *after = Some(place),
-            At::Inside((_, listing)) => listing.seek(place),
+            At::Begins(after) => *after = Some(place),
+            At::Inside((_, listing), last) => {
+                listing.seek(place);
+                *last = Some(place);
+            }
         }
     }
 }

@@ -311,7 +311,7 @@ impl<B: Vfs> Vfs for Followed<B> {
         }
         let Some((root, inner)) = self.known_place(object) else { return false };
         let slot = self.0.slots.borrow().peek(&root).cloned();
-        let domain = slot.and_then(|slot| slot.domain.borrow().clone());
+        let domain = slot.and_then(|slot| slot.open());
         domain.is_some_and(|domain| in_layout!(domain, vfs => vfs.has_open(inner)))
     }
 
@@ -362,14 +362,7 @@ impl<B: Vfs> Vfs for Followed<B> {
     }
 
     async fn sync_all(&self) -> Result<()> {
-        let slots: Vec<_> = self.0.slots.borrow().iter().map(|(_, slot)| slot.clone()).collect();
-        let mut synced = Ok(());
-        for slot in slots.iter().filter(|slot| slot.is_composed()) {
-            let domain = slot.domain.borrow().clone();
-            if let Some(domain) = domain {
-                synced = synced.and(domain.sync().await);
-            }
-        }
+        let synced = self.sync_domains().await;
         synced.and(self.0.over.sync_all().await)
     }
 
@@ -378,15 +371,7 @@ impl<B: Vfs> Vfs for Followed<B> {
     }
 
     async fn close(&self) {
-        while let Some((_, slot)) = { self.0.slots.borrow_mut().pop_lru() } {
-            let domain = slot.domain.take();
-            if let Some(domain) = domain {
-                domain.end().await;
-            }
-        }
-        if self.0.env.deadline(self.deadline(), self.0.all_closed()).await.is_err() {
-            tracing::warn!("directories with a layout of their own are not closed in time");
-        }
+        self.end_domains().await;
         self.0.over.close().await;
     }
 
@@ -453,15 +438,21 @@ impl<B: Vfs> Vfs for Followed<B> {
         }
     }
 
+    fn counts_references(object: Handle) -> bool {
+        is_inside(object) || B::counts_references(object)
+    }
+
     fn referred(&self, object: Handle) {
-        if !is_inside(object) {
-            self.0.over.referred(object);
+        match is_inside(object) {
+            true => self.0.handles.borrow_mut().referred(object),
+            false => self.0.over.referred(object),
         }
     }
 
     fn forgotten(&self, object: Handle, answers: u64) {
-        if !is_inside(object) {
-            self.0.over.forgotten(object, answers);
+        match is_inside(object) {
+            true => self.0.handles.borrow_mut().forgotten(object, answers),
+            false => self.0.over.forgotten(object, answers),
         }
     }
 }

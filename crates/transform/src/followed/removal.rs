@@ -34,15 +34,13 @@ impl<B: Vfs> Followed<B> {
     /// Remove the files that a composed directory without names keeps.
     async fn dissolve(&self, root: Handle) -> Result<()> {
         let beneath = Beneath::new(self.0.over.clone(), root);
-        // One whose removal was killed cannot be opened.
+        // One whose removal was killed may not be opened.
         if let Ok(domain) = self.domain(root).await
             && let Layout::Composed(vfs) = &domain.layout
         {
             vfs.is_empty().await?;
-            self.0.slots.borrow_mut().pop(&root);
-            domain.end().await;
         }
-        dissolve(&self.0.env, &beneath).await
+        self.closed_during(root, dissolve(&self.0.env, &beneath)).await
     }
 
     /// Remove a directory outside.
