@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, bail};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use shoal_client::{Client, OpenFile};
 use shoal_env::Env;
-use shoal_proto::{Attr, Kind, Rights};
+use shoal_proto::{Attr, Kind, Rights, Status};
 use shoal_transform::Followed;
-use shoal_vfs::{Vfs as _, VfsFile as _};
+use shoal_vfs::{Error, Vfs as _, VfsFile as _};
 use std::process::ExitCode;
 
 /// Bytes of one read, and reads under way at once.
@@ -31,9 +31,17 @@ pub fn run(args: Cat) -> Result<ExitCode> {
 }
 
 async fn cat(env: Env, client: Client, path: String) -> Result<()> {
-    let refused = match client.open_at(path.as_bytes(), Rights::READ).await {
-        Ok(file) => return pour(file).await,
-        Err(error) => error,
+    // The objects below a directory with a layout of its own are no files of its users.
+    let is_followed = match client.walk_parent(path.as_bytes()).await {
+        Ok((dir, _)) => client.getattr(dir).await?.template.dist.is_followed(),
+        Err(_) => false,
+    };
+    let refused = match is_followed {
+        true => Error::new(Status::NotFound, "open"),
+        false => match client.open_at(path.as_bytes(), Rights::READ).await {
+            Ok(file) => return pour(file).await,
+            Err(error) => error,
+        },
     };
     // Requested only then: a readable file costs no additional message.
     let followed = Followed::new(env, client);
@@ -41,6 +49,7 @@ async fn cat(env: Env, client: Client, path: String) -> Result<()> {
         Ok(attr) if attr.kind == Kind::Directory => bail!("it is a directory: `shoal ls` lists it"),
         // It lies in a directory with a layout of its own.
         Ok(attr) if attr.kind == Kind::File => pour_followed(&followed, &attr).await,
+        Err(error) if is_followed => Err(error.into()),
         _ => Err(refused.into()),
     }
 }

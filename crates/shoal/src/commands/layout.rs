@@ -128,6 +128,8 @@ async fn set(env: Env, client: Client, path: &str, wish: Wish) -> Result<Attr> {
         Err(error) if error.status == Status::NotFound => {
             // A directory that is missing is made with it.
             let (dir, name) = client.walk_parent(path.as_bytes()).await?;
+            // Before anything is made in a directory whose objects are its layout's.
+            wish.over(&client.getattr(dir).await?.template)?;
             client.mkdir(dir, &name, copy::owner(0o755)).await?
         }
         Err(error) => return Err(error.into()),
@@ -175,6 +177,7 @@ async fn make_forked(client: Client, path: &str, mut wish: ForkedFile) -> Result
     let mut of = copy::owner(0o755);
     match client.walk(path.as_bytes(), true).await {
         Ok(attr) if attr.template.dist.is_of_forks() => bail!("it is, or is in, a forked file already"),
+        Ok(attr) if attr.template.dist.is_followed() => bail!("{}", not_in(&attr.template.dist)),
         Ok(attr) if attr.kind == Kind::Directory => {
             of = Owner { mode: attr.mode, uid: attr.uid, gid: attr.gid };
             wish.replace = true;
@@ -184,6 +187,10 @@ async fn make_forked(client: Client, path: &str, mut wish: ForkedFile) -> Result
         Err(error) => return Err(error.into()),
     }
     let (dir, name) = client.walk_parent(path.as_bytes()).await?;
+    let parent = client.getattr(dir).await?;
+    if parent.template.dist.is_followed() {
+        bail!("{}", not_in(&parent.template.dist));
+    }
     match client.mkforked(dir, &name, of, &wish).await {
         Err(error) if error.status == Status::NotEmpty => {
             bail!(
@@ -192,6 +199,15 @@ async fn make_forked(client: Client, path: &str, mut wish: ForkedFile) -> Result
         }
         made => Ok(made?),
     }
+}
+
+/// A forked file is an object of the servers: in such a directory it would lie among those of its layout.
+fn not_in(dist: &Dist) -> String {
+    let layout = words::dist_json(dist)["distribution"].clone();
+    format!(
+        "it has the layout {layout}, or lies in a directory that has it, where no forked file can be: name another \
+         directory"
+    )
 }
 
 /// A file that is missing is made with it.

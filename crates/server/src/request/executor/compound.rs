@@ -447,8 +447,8 @@ impl Compound {
             answers.extend_from_slice(&resume.answers);
             (from, before, ctx.current) = (resume.at, resume.seen, resume.current);
         }
-        let knows_followed = self.asker.version >= VERSION_OF_FOLLOWED_LAYOUTS;
-        let halt = run_ops(&mut ctx, self.ops(), from, knows_followed, &mut answers);
+        ctx.knows_followed = self.asker.version >= VERSION_OF_FOLLOWED_LAYOUTS;
+        let halt = run_ops(&mut ctx, self.ops(), from, &mut answers);
         self.copied(ctx.copied);
         let seen = Seen::of(ctx.view(), before).all();
         match halt {
@@ -616,19 +616,18 @@ impl Compound {
 }
 
 /// Run operations in order from the one at `from` on, until one halts. A client that does not know layouts
-/// that clients follow (`knows_followed`) could not read the answer: it is refused.
+/// that clients follow could not read the answer: it is refused.
 fn run_ops(
     ctx: &mut Ctx<'_>,
     ops: &[Op],
     from: usize,
-    knows_followed: bool,
     answers: &mut Vec<Answer>,
 ) -> Option<Stopped> {
     for (index, op) in ops.iter().enumerate().skip(from) {
         ctx.op_index = index;
         match ops::run(ctx, op) {
             Ok(mut answer) => {
-                if !knows_followed && !answer.leave_out_followed() {
+                if !ctx.knows_followed && !answer.leave_out_followed() {
                     return Some(Stopped::Status(Status::NotSupported));
                 }
                 answers.push(answer);
