@@ -6,31 +6,26 @@ use shoal_client::Client;
 use shoal_env::Env;
 use shoal_proto::{Attr, Dist, Handle, Kind, Name, Owner, Rights, Status, Template};
 use shoal_sim::{Cluster, ClusterConfig};
-use shoal_transform::followed::FollowedOptions;
 use shoal_transform::followed::beneath::Beneath;
-use shoal_transform::{Followed, FollowedFile, Wishes};
+use shoal_transform::{Followed, FollowedFile};
 use shoal_vfs::conformance::{Promises, check};
-use shoal_vfs::{
-    Connect, Error, Listing, LockCall, LockKind, LockOwner, LockRange, RenameFlags, Vfs, VfsFile,
-};
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::task::Poll;
+use shoal_vfs::{Error, Listing, LockCall, LockKind, LockOwner, LockRange, RenameFlags, Vfs, VfsFile};
+use std::future::Future;
 use std::time::Duration;
 
 const STRIP: u64 = 1 << 20;
-const CONTAINER: Template = Template { dist: Dist::Container { strip: STRIP }, width: 0 };
-const COMPOSED: Template = Template { dist: Dist::Composed { strip: STRIP }, width: 0 };
-const DIR: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
-const FILE: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
+pub(super) const CONTAINER: Template = Template { dist: Dist::Container { strip: STRIP }, width: 0 };
+pub(super) const COMPOSED: Template = Template { dist: Dist::Composed { strip: STRIP }, width: 0 };
+pub(super) const DIR: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+pub(super) const FILE: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
+pub(super) const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 
-fn name(text: &str) -> Name {
+pub(super) fn name(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
 
 /// A cluster that serves, and clients of it.
-fn with_clients<T: 'static, F: Future<Output = T> + 'static>(
+pub(super) fn with_clients<T: 'static, F: Future<Output = T> + 'static>(
     servers: u16,
     clients: usize,
     work: impl FnOnce(Env, Vec<Client>) -> F + 'static,
@@ -41,7 +36,7 @@ fn with_clients<T: 'static, F: Future<Output = T> + 'static>(
 }
 
 /// Clients of a cluster, once that serves.
-fn with_clients_of<T: 'static, F: Future<Output = T> + 'static>(
+pub(super) fn with_clients_of<T: 'static, F: Future<Output = T> + 'static>(
     cluster: &Cluster,
     clients: usize,
     work: impl FnOnce(Env, Vec<Client>) -> F + 'static,
@@ -62,27 +57,27 @@ fn with_clients_of<T: 'static, F: Future<Output = T> + 'static>(
 }
 
 /// A directory with a layout.
-async fn laid(client: &Client, text: &str, template: Template) -> Attr {
+pub(super) async fn laid(client: &Client, text: &str, template: Template) -> Attr {
     let dir = Vfs::mkdir(client, Handle::ROOT, &name(text), DIR).await.unwrap();
     client.setlayout(dir.handle, template).await.unwrap();
     dir
 }
 
-async fn write<V: Vfs>(vfs: &V, dir: Handle, text: &str, data: &'static [u8]) -> Attr {
+pub(super) async fn write<V: Vfs>(vfs: &V, dir: Handle, text: &str, data: &'static [u8]) -> Attr {
     let (attr, _, file) = vfs.create(dir, &name(text), FILE, true, BOTH).await.unwrap();
     file.write(0, Bytes::from_static(data)).await.unwrap();
     file.close().await.unwrap();
     attr
 }
 
-async fn read<V: Vfs>(vfs: &V, dir: Handle, text: &str) -> Bytes {
+pub(super) async fn read<V: Vfs>(vfs: &V, dir: Handle, text: &str) -> Bytes {
     let file = vfs.open_name(dir, &name(text), Rights::READ).await.unwrap();
     let data = file.read(0, 1 << 16).await.unwrap();
     file.close().await.unwrap();
     data
 }
 
-async fn names<V: Vfs>(vfs: &V, dir: Handle) -> Vec<String> {
+pub(super) async fn names<V: Vfs>(vfs: &V, dir: Handle) -> Vec<String> {
     let (mut listing, mut names) = (vfs.opendir(dir, Duration::ZERO), Vec::new());
     while let Some(listed) = listing.next(true).await.unwrap() {
         names.push(String::from_utf8_lossy(listed.entry.name.as_bytes()).into_owned());
@@ -91,7 +86,7 @@ async fn names<V: Vfs>(vfs: &V, dir: Handle) -> Vec<String> {
     names
 }
 
-fn fails<T: std::fmt::Debug>(done: Result<T, Error>, status: Status) -> String {
+pub(super) fn fails<T: std::fmt::Debug>(done: Result<T, Error>, status: Status) -> String {
     let error = done.expect_err("it fails");
     assert_eq!(error.status, status, "{error}");
     error.words
@@ -417,278 +412,4 @@ fn locks_of_files_there_hold_over_clients_and_show_what_was_written_before() {
             }
         });
     }
-}
-
-/// Go on with a call until it was polled so often. Its result, if it has ended.
-async fn polled<F: Future>(call: &mut Pin<&mut F>, times: usize) -> Option<F::Output> {
-    let mut polls = 0;
-    poll_fn(|context| {
-        if polls == times {
-            return Poll::Ready(None);
-        }
-        polls += 1;
-        call.as_mut().poll(context).map(Some)
-    })
-    .await
-}
-
-/// So long a composed directory that is not used is closed.
-const IDLE: Duration = Duration::from_secs(5);
-/// Steps of a removal after which something happens are so far apart, so that a test takes seconds.
-const STEPS_APART: usize = 2;
-
-/// An emptied composed directory, and a client that knows its extents and keeps it open. The records that
-/// make its files lie in other extents than those that remove them.
-async fn emptied(env: &Env, clients: &[Client], text: &str) -> (Handle, Followed<Client>, impl Sized) {
-    let dir = laid(&clients[0], text, COMPOSED).await.handle;
-    let [maker, emptier, reader] =
-        [0, 1, 2].map(|number: usize| Followed::new(env.clone(), clients[number].clone()));
-    for followed in [&maker, &emptier, &reader] {
-        followed.lookup(Handle::ROOT, &name(text)).await.unwrap();
-    }
-    for file in ["old1", "old2", "old3"] {
-        write(&maker, dir, file, b"bytes").await;
-    }
-    // In the middle of a listing it stays open.
-    let mut listing = reader.opendir(dir, Duration::ZERO);
-    listing.next(true).await.unwrap().unwrap();
-    env.sleep(IDLE).await;
-    for file in ["old1", "old2", "old3"] {
-        emptier.unlink(dir, &name(file)).await.unwrap();
-    }
-    env.sleep(IDLE).await;
-    assert_eq!(reader.lookup(dir, &name("old1")).await.expect_err("removed").status, Status::NotFound);
-    (dir, reader, listing)
-}
-
-/// Make a file in the directory as a process that begins to use it does.
-async fn begins(env: &Env, client: &Client, text: &str, file: &str) -> Result<Followed<Client>, Error> {
-    let followed = Followed::new(env.clone(), client.clone());
-    let dir = followed.lookup(Handle::ROOT, &name(text)).await?.handle;
-    let (_, _, made) = followed.create(dir, &name(file), FILE, true, BOTH).await?;
-    made.write(0, Bytes::from_static(b"fresh")).await?;
-    made.close().await?;
-    Ok(followed)
-}
-
-/// The one file of the directory is the new one, for a client that opens it and for one that had it open.
-async fn has_only_new(env: &Env, client: &Client, reader: &Followed<Client>, text: &str, step: usize) {
-    let opener = Followed::new(env.clone(), client.clone());
-    for followed in [&opener, reader] {
-        let dir = followed.lookup(Handle::ROOT, &name(text)).await.unwrap().handle;
-        assert_eq!(names(followed, dir).await, ["new1"], "step {step}");
-        assert_eq!(read(followed, dir, "new1").await, "fresh", "step {step}");
-    }
-}
-
-#[test]
-fn a_removal_that_is_killed_at_any_step_leaves_a_directory_that_is_empty_or_can_be_removed() {
-    with_clients(2, 4, async |env, clients| {
-        let (mut used, mut finished) = (0, 0);
-        for step in (0..).step_by(STEPS_APART) {
-            let text = format!("laid-{step}");
-            let (dir, reader, listing) = emptied(&env, &clients, &text).await;
-            let remover = Followed::new(env.clone(), clients[3].clone());
-            remover.lookup(Handle::ROOT, &name(&text)).await.unwrap();
-            let laid_name = name(&text);
-            let removed = {
-                let mut removal = pin!(remover.rmdir(Handle::ROOT, &laid_name));
-                polled(&mut removal, step).await
-            };
-            drop(remover);
-            if let Some(removed) = removed {
-                removed.unwrap();
-                fails(reader.lookup(Handle::ROOT, &name(&text)).await, Status::NotFound);
-                assert!(used > 10 && finished > 2, "{used} went on and {finished} were finished");
-                return;
-            }
-            let there = Vfs::lookup(&clients[1], Handle::ROOT, &name(&text)).await;
-            if there.is_err_and(|error| error.status == Status::NotFound) {
-                continue;
-            }
-            match begins(&env, &clients[1], &text, "new1").await {
-                Ok(writer) => {
-                    has_only_new(&env, &clients[0], &reader, &text, step).await;
-                    writer.unlink(dir, &name("new1")).await.unwrap();
-                    used += 1;
-                }
-                Err(_) => finished += 1,
-            }
-            drop(listing);
-            env.sleep(IDLE).await;
-            let again = Followed::new(env.clone(), clients[0].clone());
-            let removed = again.rmdir(Handle::ROOT, &name(&text)).await;
-            assert!(removed.is_ok(), "step {step}: {removed:?}");
-        }
-    });
-}
-
-#[test]
-fn a_removal_and_a_client_that_begins_at_any_step_of_it_do_not_both_succeed() {
-    with_clients(2, 4, async |env, clients| {
-        let (mut wrote, mut refused) = (0, 0);
-        for step in (0..).step_by(STEPS_APART) {
-            let text = format!("laid-{step}");
-            let (dir, reader, listing) = emptied(&env, &clients, &text).await;
-            let remover = Followed::new(env.clone(), clients[3].clone());
-            remover.lookup(Handle::ROOT, &name(&text)).await.unwrap();
-            let laid_name = name(&text);
-            let mut removal = pin!(remover.rmdir(Handle::ROOT, &laid_name));
-            if let Some(removed) = polled(&mut removal, step).await {
-                removed.unwrap();
-                assert!(wrote > 10 && refused > 2, "{wrote} made their file and {refused} did not");
-                return;
-            }
-            let made = begins(&env, &clients[1], &text, "new1").await;
-            let removed = removal.await;
-            match made {
-                Ok(writer) => {
-                    assert!(removed.is_err(), "step {step}: both succeeded");
-                    has_only_new(&env, &clients[0], &reader, &text, step).await;
-                    writer.unlink(dir, &name("new1")).await.unwrap();
-                    wrote += 1;
-                    drop(listing);
-                    env.sleep(IDLE).await;
-                    let again = Followed::new(env.clone(), clients[0].clone());
-                    let removed = again.rmdir(Handle::ROOT, &name(&text)).await;
-                    assert!(removed.is_ok(), "step {step}: {removed:?}");
-                }
-                Err(_) => {
-                    assert!(removed.is_ok(), "step {step}: neither succeeded: {removed:?}");
-                    refused += 1;
-                }
-            }
-            fails(Vfs::lookup(&clients[0], Handle::ROOT, &name(&text)).await, Status::NotFound);
-        }
-    });
-}
-
-#[test]
-fn a_removal_names_an_entry_that_is_not_of_the_layout_and_removes_nothing() {
-    with_clients(2, 1, async |env, mut clients| {
-        let client = clients.pop().unwrap();
-        let dir = laid(&client, "laid", COMPOSED).await.handle;
-        let followed = Followed::new(env.clone(), client.clone());
-        followed.lookup(Handle::ROOT, &name("laid")).await.unwrap();
-        write(&followed, dir, "file", b"bytes").await;
-        followed.unlink(dir, &name("file")).await.unwrap();
-        Vfs::mkdir(&client, dir, &name("foreign"), DIR).await.unwrap();
-        let before = names(&client, dir).await;
-        let words = fails(followed.rmdir(Handle::ROOT, &name("laid")).await, Status::NotEmpty);
-        assert!(words.contains("`foreign`"), "{words}");
-        let is_a_writer = |name: &String| name.starts_with("w.");
-        assert_eq!(names(&client, dir).await, before);
-        assert!(!before.iter().any(is_a_writer));
-        write(&followed, dir, "again", b"bytes").await;
-        followed.unlink(dir, &name("again")).await.unwrap();
-        Vfs::rmdir(&client, dir, &name("foreign")).await.unwrap();
-        followed.rmdir(Handle::ROOT, &name("laid")).await.unwrap();
-    });
-}
-
-/// The files of writers that have not ended.
-async fn writers(client: &Client, dir: Handle) -> usize {
-    let claims = Vfs::lookup(client, dir, &name("claims")).await.unwrap().handle;
-    names(client, claims).await.iter().filter(|name| name.starts_with("w.")).count()
-}
-
-#[test]
-fn what_is_synced_while_an_idle_directory_is_closed_covers_what_was_written_before() {
-    for way in 0..3 {
-        with_clients(4, 1, async move |env, mut clients| {
-            let client = clients.pop().unwrap();
-            let dir = laid(&client, "laid", COMPOSED).await.handle;
-            let followed = Followed::new(env.clone(), client.clone());
-            followed.lookup(Handle::ROOT, &name("laid")).await.unwrap();
-            write(&followed, dir, "file", b"bytes").await;
-            while followed.domains_open() > 0 {
-                env.sleep(Duration::from_micros(50)).await;
-            }
-            assert_eq!(writers(&client, dir).await, 1, "it is being closed");
-            match way {
-                0 => followed.sync_all().await.unwrap(),
-                1 => followed.fsync_directory(dir).await.unwrap(),
-                _ => {
-                    let file = followed.open_name(dir, &name("file"), BOTH).await.unwrap();
-                    file.fsync().await.unwrap();
-                    file.close().await.unwrap();
-                }
-            }
-            // The close made all durable before it took the writer's file away.
-            assert_eq!(writers(&client, dir).await, 0, "way {way}");
-        });
-    }
-}
-
-#[test]
-fn bytes_that_do_not_fit_on_a_disk_are_written_when_it_has_space_also_after_idle_closes() {
-    let config = ClusterConfig { servers: 1, clients: 1, ..ClusterConfig::default() };
-    let cluster = Cluster::new(1, &config);
-    let (world, usual) = (cluster.world.clone(), config.hardware.machine.disk);
-    let machine = cluster.machine_of_server(shoal_proto::ServerId(0)).unwrap();
-    with_clients_of(&cluster, 2, async move |env, clients| {
-        let dir = laid(&clients[0], "laid", COMPOSED).await.handle;
-        let all = [0, 1].map(|number: usize| Followed::new(env.clone(), clients[number].clone()));
-        for followed in &all {
-            followed.lookup(Handle::ROOT, &name("laid")).await.unwrap();
-        }
-        write(&all[0], dir, "before", b"before").await;
-        let data = Bytes::from(vec![7; 3 << 20]);
-        let (_, _, file) = all[0].create(dir, &name("file"), FILE, true, BOTH).await.unwrap();
-        let (total, available) = world.disk_space(machine);
-        let mut full = usual;
-        full.capacity = total - available;
-        world.set_disk(machine, full);
-        let mut written = 0;
-        while written < data.len() {
-            let part = data.slice(written..written + (64 << 10));
-            if file.write(written as u64, part).await.is_err() {
-                break;
-            }
-            written += 64 << 10;
-        }
-        let closed = file.close().await;
-        assert!(closed.is_err_and(|error| error.status == Status::NoSpace), "the disk is full");
-        assert!(written > 0);
-        // It is tried to close it, which fails.
-        env.sleep(4 * IDLE).await;
-        assert_eq!(all[0].domains_open(), 1);
-        let there = all[0].open_name(dir, &name("file"), Rights::READ).await.unwrap();
-        assert_eq!(there.read(0, 4 << 20).await.unwrap(), data.slice(..written));
-        there.close().await.unwrap();
-        world.set_disk(machine, usual);
-        env.sleep(2 * IDLE).await;
-        assert_eq!(all[0].domains_open(), 0, "it is closed");
-        let there = all[1].open_name(dir, &name("file"), Rights::READ).await.unwrap();
-        assert_eq!(there.read(0, 4 << 20).await.unwrap(), data.slice(..written));
-        assert_eq!(read(&all[1], dir, "before").await, "before");
-        there.close().await.unwrap();
-    });
-}
-
-#[test]
-fn a_mount_that_may_only_read_reads_such_directories_and_makes_nothing_in_them() {
-    let config = ClusterConfig { servers: 2, clients: 1, ..ClusterConfig::default() };
-    let cluster = Cluster::new(2, &config);
-    let options = cluster.options();
-    with_clients_of(&cluster, 1, async move |env, mut clients| {
-        let client = clients.pop().unwrap();
-        let dir = laid(&client, "laid", COMPOSED).await.handle;
-        let writer = Followed::new(env.clone(), client.clone());
-        writer.lookup(Handle::ROOT, &name("laid")).await.unwrap();
-        write(&writer, dir, "file", b"bytes").await;
-        env.sleep(IDLE).await;
-        let before = names(&client, dir).await;
-        let mut over = FollowedOptions { over: options, wishes: Wishes::default() };
-        over.under_a_kernel(true);
-        let reader = over.connect(env.clone()).await.unwrap();
-        reader.lookup(Handle::ROOT, &name("laid")).await.unwrap();
-        assert_eq!(read(&reader, dir, "file").await, "bytes");
-        fails(reader.unlink(dir, &name("file")).await, Status::ReadOnly);
-        let made = reader.create(dir, &name("other"), FILE, true, BOTH).await.map(|_| ());
-        fails(made, Status::ReadOnly);
-        assert_eq!(names(&client, dir).await, before);
-        assert_eq!(writers(&client, dir).await, 0);
-        reader.close().await;
-    });
 }

@@ -3,6 +3,7 @@
 mod clocks;
 mod conformance;
 mod followed;
+mod followed_ends;
 mod galley;
 mod patterns;
 mod runs;
