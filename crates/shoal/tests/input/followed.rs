@@ -89,6 +89,14 @@ fn follows(layout: &str) {
         serde_json::from_str(&said(&["layout", "get", text(&one), "--json"])).unwrap();
     assert_eq!(json["distribution"], layout);
     refused(&["layout", "set", text(&one), "--strip", "4M"], &["fixed", "another directory"]);
+    // No plain object is made among those of the layout.
+    let further = one.join("further");
+    refused(&["layout", "set", text(&further), "container"], &["lies in", "another directory"]);
+    refused(
+        &["layout", "set", text(&further), "forked", "--subfiles", "2"],
+        &["lies in", "another directory"],
+    );
+    refused(&["layout", "set", text(&one), "forked", "--subfiles", "2"], &["no forked file"]);
 
     // Two mounts, which kept the directory's attributes for a moment.
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -211,4 +219,21 @@ fn a_directory_of_containers_is_followed_by_mounts_copies_and_tools() {
 #[test]
 fn a_composed_directory_is_followed_by_mounts_copies_and_tools() {
     follows("composed");
+}
+
+#[test]
+fn a_file_that_is_closed_in_a_composed_directory_is_seen_also_of_a_mount_with_locks_of_its_own() {
+    let Some(mut scene) = Scene::mounted() else { return };
+    scene.umount(0);
+    scene.mount(0, &["--local-locks"]);
+    // The mount's first closes are of files that report nothing.
+    fs::write(scene.at(0, "plain"), b"plain").unwrap();
+    let (one, other) = (scene.at(0, "laid"), scene.at(1, "laid"));
+    said(&["layout", "set", text(&one), "composed"]);
+    soon("the other mount has the directory", || other.exists());
+    for number in 0..40 {
+        let name = format!("file-{number}");
+        fs::write(one.join(&name), name.as_bytes()).unwrap();
+        assert_eq!(fs::read(other.join(&name)).unwrap(), name.as_bytes());
+    }
 }

@@ -177,7 +177,8 @@ async fn alone<B: Vfs>(env: &Env, over: &B) -> Result<Option<B::File>> {
         };
         let is_held = match file.hold_alone().await {
             Err(error) if error.status == Status::NotSupported => {
-                let words = "the file system below has no locks, so it cannot be known which processes use it";
+                let words =
+                    "the file system below has no locks, so it cannot be known which processes use it";
                 return Err(error.because(words));
             }
             held => held?,

@@ -95,14 +95,17 @@ impl<B: Vfs> Domain<B> {
         Ok(Rc::new(Domain { root, layout, locks: RefCell::default(), handles: shared.handles.clone() }))
     }
 
-    /// End it: what was written stays, and is durable as far as files of this process may be relied on for it.
+    /// End it: what was written stays. With `goes_on` the process goes on, and an fsync through the next
+    /// instance is to cover what was written through this one.
     ///
     /// # Errors
     /// Something is not written, or not durable: it can be used further, and ended again.
-    pub(super) async fn end(&self) -> Result<()> {
+    pub(super) async fn end(&self, goes_on: bool) -> Result<()> {
         match &self.layout {
             Layout::Container(vfs) => {
-                vfs.sync_idle().await?;
+                if goes_on {
+                    vfs.sync_idle().await?;
+                }
                 vfs.close().await;
                 Ok(())
             }

@@ -144,7 +144,7 @@ impl<B: Vfs> Followed<B> {
             }
             self.0.env.sleep(OTHERS_PAUSE).await;
         };
-        let done = match self.0.end(root, &slot).await {
+        let done = match self.0.end(root, &slot, true).await {
             Ok(()) => work.await,
             Err(error) => Err(error),
         };
@@ -176,7 +176,7 @@ impl<B: Vfs> Followed<B> {
                 tracing::warn!("a directory with a layout of its own is not closed in time");
                 continue;
             };
-            if let Err(error) = self.0.end(root, &slot).await {
+            if let Err(error) = self.0.end(root, &slot, false).await {
                 tracing::error!("a directory with a layout of its own is not closed: {error}");
             }
         }
@@ -196,9 +196,9 @@ impl<B: Vfs> Shared<B> {
     }
 
     /// End the domain of a slot, in the slot's turn. If that fails it stays open.
-    async fn end(&self, root: Handle, slot: &Slot<B>) -> Result<()> {
+    async fn end(&self, root: Handle, slot: &Slot<B>, goes_on: bool) -> Result<()> {
         let Some(domain) = slot.domain.borrow().clone() else { return Ok(()) };
-        let ended = domain.end().await;
+        let ended = domain.end(goes_on).await;
         if let Some(facts) = self.roots.borrow_mut().get_mut(&root) {
             facts.has_lost = domain.has_lost();
         }
@@ -231,7 +231,7 @@ impl<B: Vfs> Shared<B> {
         let Some(closing) = slot.turn.try_acquire(1).and_then(|turn| slot.begin_close(turn)) else { return };
         let shared = self.clone();
         self.env.spawn("close a layout", async move {
-            let ended = shared.end(root, &slot).await;
+            let ended = shared.end(root, &slot, true).await;
             drop(closing);
             match ended {
                 Ok(()) => shared.drop_slot(root, &slot),

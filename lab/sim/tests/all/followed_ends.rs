@@ -2,7 +2,8 @@
 //! meet others; closes of directories that are not used; mounts that may only read.
 
 use super::followed::{
-    BOTH, COMPOSED, DIR, FILE, fails, laid, name, names, read, with_clients, with_clients_of, write,
+    BOTH, COMPOSED, CONTAINER, DIR, FILE, fails, laid, name, names, read, with_clients, with_clients_of,
+    write,
 };
 use bytes::Bytes;
 use shoal_client::Client;
@@ -33,6 +34,9 @@ async fn polled<F: Future>(call: &mut Pin<&mut F>, times: usize) -> Option<F::Ou
 const IDLE: Duration = Duration::from_secs(5);
 /// Steps of a removal after which something happens are so far apart, so that a test takes seconds.
 const STEPS_APART: usize = 2;
+
+/// And so many more lie between a look of another client and its first change.
+const LATER: usize = 16;
 
 /// An emptied composed directory, and a client that knows its extents and keeps it open. The records that
 /// make its files lie in other extents than those that remove them.
@@ -136,8 +140,16 @@ fn a_removal_and_a_client_that_begins_at_any_step_of_it_do_not_both_succeed() {
                 assert!(wrote > 10 && refused > 2, "{wrote} made their file and {refused} did not");
                 return;
             }
+            // The one that has it open reads it between two steps, and sees what follows all the same.
+            drop(reader.lookup(dir, &name("missing")).await);
+            if step % 3 == 0
+                && let Some(removed) = polled(&mut removal, LATER).await
+            {
+                removed.unwrap();
+                continue;
+            }
             let made = begins(&env, &clients[1], &text, "new1").await;
-            let removed = removal.await;
+            let removed = removal.as_mut().await;
             match made {
                 Ok(writer) => {
                     assert!(removed.is_err(), "step {step}: both succeeded");
@@ -260,6 +272,28 @@ fn bytes_that_do_not_fit_on_a_disk_are_written_when_it_has_space_also_after_idle
         assert_eq!(there.read(0, 4 << 20).await.unwrap(), data.slice(..written));
         assert_eq!(read(&all[1], dir, "before").await, "before");
         there.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_directory_of_containers_is_closed_once_what_its_closed_files_wrote_is_durable() {
+    with_clients(1, 1, async |env, mut clients| {
+        let client = clients.pop().unwrap();
+        let followed = Followed::new(env.clone(), client.clone());
+        let syncs = || client.counters().messages.get("fsync").copied().unwrap_or(0);
+        for number in 0..72 {
+            let text = format!("laid-{number}");
+            let dir = laid(&client, &text, CONTAINER).await.handle;
+            followed.lookup(Handle::ROOT, &name(&text)).await.unwrap();
+            write(&followed, dir, "file", b"bytes").await;
+            if number == 60 {
+                assert_eq!(syncs(), 0, "all are open");
+            }
+        }
+        env.sleep(IDLE).await;
+        assert!(followed.domains_open() <= 64);
+        assert!(syncs() >= 8, "{} syncs", syncs());
+        followed.close().await;
     });
 }
 

@@ -617,12 +617,7 @@ impl Compound {
 
 /// Run operations in order from the one at `from` on, until one halts. A client that does not know layouts
 /// that clients follow could not read the answer: it is refused.
-fn run_ops(
-    ctx: &mut Ctx<'_>,
-    ops: &[Op],
-    from: usize,
-    answers: &mut Vec<Answer>,
-) -> Option<Stopped> {
+fn run_ops(ctx: &mut Ctx<'_>, ops: &[Op], from: usize, answers: &mut Vec<Answer>) -> Option<Stopped> {
     for (index, op) in ops.iter().enumerate().skip(from) {
         ctx.op_index = index;
         match ops::run(ctx, op) {
