@@ -53,7 +53,7 @@ use shoal_proto::{Attr, Handle, Kind, Name, Owner, Status, Time};
 use shoal_vfs::{Connect, Error, Result, Vfs};
 use state::State;
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 
@@ -153,7 +153,7 @@ pub(crate) struct Shared<B: Vfs> {
     /// With their birth: the handle of one that was removed may be another's.
     kinds: RefCell<LruCache<Handle, (Time, bool)>>,
     /// Of containers in use.
-    states: RefCell<HashMap<Handle, Rc<State<B>>>>,
+    states: RefCell<BTreeMap<Handle, Rc<State<B>>>>,
     /// Of containers that were in use; their logs can be continued.
     idle: RefCell<LruCache<Handle, Rc<State<B>>>>,
     pub(crate) bin: Cell<Option<Handle>>,
@@ -234,8 +234,8 @@ impl<B: Vfs> Container<B> {
         &self.0.over
     }
 
-    /// Make durable what files wrote that are closed: whether they are durable is known here only, so an fsync
-    /// after this process forgot them would not cover them.
+    /// Make durable what files wrote that are closed: whether they are durable is known here only, and an
+    /// fsync after this process forgot them would not cover them.
     ///
     /// # Errors
     /// Errors of the file system below; those of files that were removed are none.

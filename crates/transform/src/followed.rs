@@ -57,7 +57,7 @@ use shoal_proto::{Attr, Dist, Handle, Name, Status, limits};
 use shoal_vfs::{Connect, Error, Result, Vfs};
 use slots::Slot;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// How a file system whose layouts are followed is reached.
@@ -92,7 +92,7 @@ pub(crate) struct Shared<B: Vfs> {
     env: Env,
     over: B,
     wishes: Wishes,
-    roots: RefCell<HashMap<Handle, Root>>,
+    roots: RefCell<BTreeMap<Handle, Root>>,
     handles: Rc<RefCell<Handles>>,
     slots: RefCell<LruCache<Handle, Rc<Slot<B>>>>,
     /// A task looks for domains that nothing uses.

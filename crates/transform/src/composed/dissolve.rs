@@ -5,14 +5,14 @@
 //!   claims/ r.N            ── moved away ──>  t.claims/ r.N     a writer's file or claim in it: moved back
 //!   t.claims/              ── removed ──>     blocks.0 merged names/ …  ── removed ──>  the settings, last
 //! ```
-//! **One process removes it**: the one that holds the lock of its settings. They are removed last, and nothing
-//! after them, so a directory that is made composed again is never touched.
+//! **One process removes it**: the one that holds the lock of its settings. They are removed last, with
+//! nothing after them, so a directory that is made composed again is never touched.
 //!
 //! **The extents are given back as a compaction does it** ([`compact`](super::compact)): a list says first
 //! that their records do not count, then blocks become holes, then claims go. So nothing comes back, and a
 //! process that has the directory open reads what the next writer of an extent writes.
 //!
-//! **Moving the folder of claims away decides.** A writer makes a file in the folder before all else, and then
+//! **Moving the folder of claims away decides.** A writer makes a file in the folder before all else, then it
 //! looks whether the folder has its name. The removal takes the name away and then looks into the folder. One
 //! of the two sees the other: the folder gets its name back and the directory is an empty one that goes on,
 //! or the writer is refused.
@@ -197,8 +197,8 @@ async fn alone<B: Vfs>(env: &Env, over: &B) -> Result<Option<B::File>> {
     }
 }
 
-/// If a removal is under way, wait for it; if one was killed, undo it. Where it was beyond that, the folder of
-/// claims is missing.
+/// If a removal is under way, wait for it; if one was killed, undo it. Where it was beyond that, the folder
+/// of claims is missing.
 ///
 /// # Errors
 /// `NotEmpty`: a removal takes long. `NotSupported`: the file system below has no locks.
