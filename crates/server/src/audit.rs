@@ -2,10 +2,10 @@
 //! the server's own.
 //!
 //! ```text
-//!   management, use of the admin key, start, stop ─▶ rate ─▶ queue ─▶ writer (a task) ─▶ FILE, FILE.1
-//!   connections, sessions, refusals, reads        ─▶ rate ─▶ queue ─▶ writer ─▶ FILE.connections, FILE.connections.1
-//!                                                     │        └─ full: counted, a line says how many are lost
-//!                                                     └─ over: counted, a line says how many were left out
+//!   management, the admin key, start, stop  ─▶ rate ─▶ queue ─▶ writer (a task) ─▶ FILE, FILE.1
+//!   connections, sessions, refusals, reads  ─▶ rate ─▶ queue ─▶ writer ─▶ FILE.connections and its .1
+//!                                               │        └─ full: counted, a line says how many are lost
+//!                                               └─ over: counted, a line says how many were left out
 //! ```
 //! **Invariant: an event never waits for the file, and never fails for it.** It enters a queue that has a
 //! bound; one task writes. The reply to an operation that manages waits until its line was written (not

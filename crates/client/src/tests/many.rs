@@ -143,15 +143,17 @@ fn what_does_not_fit_one_message_goes_in_several_of_bounded_size() {
     assert_eq!(messages(&hand, creates), 3, "128 groups fill a message");
 }
 
+fn a_directory_on_each(hand: &Hand) -> [Handle; 3] {
+    [0, 1, 2].map(|server| {
+        let name = name(&format!("d{server}"));
+        hand.cluster.borrow_mut().make(ServerId(server), ROOT, name, Kind::Directory)
+    })
+}
+
 #[test]
 fn entries_of_many_directories_go_to_all_their_servers_in_one_message_each() {
     let hand = strict(3);
-    let dirs: Vec<Handle> = (0..3)
-        .map(|server| {
-            let name = name(&format!("d{server}"));
-            hand.cluster.borrow_mut().make(ServerId(server), ROOT, name, Kind::Directory)
-        })
-        .collect();
+    let dirs = a_directory_on_each(&hand);
     let files = (0..30).map(|n| file(dirs[n % 3], &format!("f{n}"), b"x")).collect();
     let creates = || assert!(hand.run(hand.client.create_many(files, OWNER, None)).iter().all(Result::is_ok));
     assert_eq!(messages(&hand, creates), 3);
@@ -161,12 +163,7 @@ fn entries_of_many_directories_go_to_all_their_servers_in_one_message_each() {
 #[test]
 fn a_batch_through_the_waist_is_one_message_a_server_too() {
     let hand = strict(3);
-    let dirs: Vec<Handle> = (0..3)
-        .map(|server| {
-            let name = name(&format!("d{server}"));
-            hand.cluster.borrow_mut().make(ServerId(server), ROOT, name, Kind::Directory)
-        })
-        .collect();
+    let dirs = a_directory_on_each(&hand);
     let files = (0..30).map(|n| file(dirs[n % 3], &format!("f{n}"), b"abc")).collect();
     let create = || assert!(hand.run(Vfs::create_many(&hand.client, files, OWNER)).iter().all(Result::is_ok));
     assert_eq!(messages(&hand, create), 3);

@@ -19,16 +19,27 @@ async fn begin(env: &Env, cluster: &Cluster) -> (Client, Galley<Client>) {
     (client.clone(), Galley::gfs_init(env.clone(), client))
 }
 
+/// Programs of a usual run on real servers; the environment's `SHOAL_GALLEY_PROGRAMS` states another number.
+const USUAL: u64 = 160;
+/// Of one client, then of three, on one cluster.
+const ON_ONE: (usize, usize) = (60, 20);
+
 #[test]
 fn every_call_moves_the_bytes_that_single_reads_and_writes_move() {
-    for servers in [1, 4] {
+    let asked = std::env::var("SHOAL_GALLEY_PROGRAMS").ok().and_then(|text| text.parse().ok());
+    let (alone, shared) = ON_ONE;
+    let clusters = asked.unwrap_or(USUAL).div_ceil((alone + shared) as u64);
+    for (at, servers) in (0..clusters).zip([1, 4].into_iter().cycle()) {
         let cluster = Cluster::start(servers, ModuleKind::Memory);
+        let seed = at / 2 * 8 + u64::from(servers);
         real::run("client", async |env| {
             let (client, galley) = begin(&env, &cluster).await;
-            let mut programs = Programs::new(u64::from(servers), STRIP);
-            run_alone(&client, &galley, &mut programs, 60).await.unwrap_or_else(|why| panic!("{why}"));
+            let mut programs = Programs::new(seed, STRIP);
+            let done = run_alone(&client, &galley, &mut programs, alone).await;
+            done.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
             let clients = [begin(&env, &cluster).await, begin(&env, &cluster).await, (client, galley)];
-            run_shared(&clients, &mut programs, 20).await.unwrap_or_else(|why| panic!("{why}"));
+            let done = run_shared(&clients, &mut programs, shared).await;
+            done.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
             for (client, _) in &clients {
                 client.close().await;
             }
