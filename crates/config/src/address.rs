@@ -2,7 +2,8 @@
 //! a mount.
 //!
 //! A path on a mounted ShoalFS means the file system mounted there: the mount table names its address, and a
-//! note that the mount leaves in the runtime folder names its key. So `shoal map mnt/big.bin` needs neither.
+//! note that the mount leaves in the runtime folder names its key. So `shoal map mnt/big.bin` needs neither
+//! an address nor a key.
 
 use crate::runtime;
 use crate::secret::KeyFile;

@@ -1,5 +1,5 @@
 //! Counts of the calls through `Env`: the hot path's costs, asserted by tests and printed by `shoal status
-//! --counters`. Counted where the call is made, so they cannot drift from the truth.
+//! --counters`. Each call is counted where it is made, so the counts are exact.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,9 +1,9 @@
 //! Users' files: the tree of a mounted file system of the host, object by object.
 //!
-//! [`FileDoor`](crate::FileDoor) is the door of a store to files of its own, by path. Here the files are
-//! users': of any kind, with any name, owner and attribute, changed by other programs at any time. So an
-//! object is reached by a *node*, which stays with its object whatever its name becomes, and by a name in
-//! a directory; never by a path. On Linux a node is a descriptor of `O_PATH`.
+//! A store reaches its own files through [`FileDoor`](crate::FileDoor), by path. The files here belong to
+//! users: they are of any kind, have any name, owner and attribute, and other programs change them at any
+//! time. So an object is reached by a *node*, or by a directory's node and a name; never by a path. A node
+//! stays with its object when that is renamed. On Linux a node is a descriptor of `O_PATH`.
 //!
 //! ```text
 //!   root(path) ─▶ node ── lookup(node, name) ─▶ node ── open(node) ─▶ file ── read, write, append, sync

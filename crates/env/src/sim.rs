@@ -10,8 +10,8 @@
 //! every poll, message and disk call, so two runs that differ anywhere have different hashes.
 //!
 //! *Processor*: a poll costs its process a fixed time, and so does a call to a socket; a process runs one
-//! task at a time, machines have as many cores as processes. If a machine has a number of `cores`, its
-//! processes share them, and a process's effects leave when their cost is spent (`cores`).
+//! task at a time. By default a machine has one core for each process. If it has a number of `cores`, its
+//! processes share them, and the effects of a process leave when their cost is spent (`cores`).
 //!
 //! *Network*: a stream's bytes leave through the sender's card, the link, and the receiver's card, each
 //! with a bandwidth and a queue of earlier bytes, and arrive after the link's latency (plus jitter) in

@@ -1,8 +1,8 @@
 //! Ordered byte streams: TCP, Unix, in-process; and simulated ones with the same interface.
 //!
-//! The hot loop reads a whole buffer, runs every complete request in it, and writes all replies by one
-//! vectored write (more messages per system call are worth a factor of ten). So the interface is poll-based
-//! and buffer-oriented, not message-oriented.
+//! The loop of a connection reads a whole buffer, runs every complete request in it, and writes all replies
+//! by one vectored write (more messages per system call are worth a factor of ten). So the interface is
+//! poll-based and buffer-oriented, not message-oriented.
 
 use crate::Address;
 use bytes::BytesMut;

@@ -1,9 +1,9 @@
-//! Work: code reports it, and a simulated processor is charged for it.
+//! Work that code reports, so that a simulated processor is charged for it.
 //!
 //! In the real world computing takes its own time, and [`Env::work`](crate::Env::work) does nothing. A
-//! simulated processor knows only turns of tasks, sockets and files; code reports the work between them
-//! here, in the units that machines' files have costs for (`[cpu.client]`, `[cpu.server]`). Only time
-//! depends on it.
+//! simulated processor knows only the costs of task turns, socket calls and file calls. Code reports its
+//! other work here, in units for which the files of machines state costs (`[cpu.client]`, `[cpu.server]`).
+//! The report changes only the simulated time.
 
 /// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

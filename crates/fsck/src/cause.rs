@@ -1,8 +1,8 @@
-//! The cause of damage: a store that was given up leaves very many problems, which have one cause.
+//! The cause of damage: when a store is given up, very many problems have that one cause.
 //!
-//! Each store of a server gives handles of a range of its own, so a handle shows its store. A problem that
-//! names an object of a store that was given up is caused by that loss. If an older copy was accepted, its
-//! objects belong to the store that was given up, and a problem that names one of them has the same cause.
+//! Each store of a server gives handles from a range of its own, so a handle shows its store. A problem that
+//! names an object of a store that was given up is caused by that loss. An older copy that was accepted
+//! contains objects of the store that was given up; a problem that names one of them has the same cause.
 //! **Such problems are repaired only with the operator's permission**: the repair removes names whose objects
 //! may still be on a disk.
 

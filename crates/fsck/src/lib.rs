@@ -1,4 +1,4 @@
-//! Is every object where it belongs? The check of a file system while it runs, and its repair.
+//! The check of a file system while it runs, and its repair: is every object where it belongs?
 //!
 //! ```text
 //!   all servers ─▶ collect ─▶ tables ─▶ check ─▶ problems ─▶ mend ─▶ rounds ─▶ servers
@@ -10,9 +10,10 @@
 //! set of [`problem`]s. [`mend`] gives the repair of a problem, [`rounds`] carries it out, and [`report`]
 //! gives the result.
 //!
-//! The tables of one look are not of one moment, so the objects of a running operation look wrong. **A
-//! suspicion counts only if further looks, some time later, find the very same**, numbers included: no
-//! operation stays in the middle of the same change so long, and handles are never used twice.
+//! One *look* reads the tables of the servers at slightly different times, so the objects of a running
+//! operation look wrong. **A suspected problem counts only if further looks, some time later, find exactly
+//! the same problem**, numbers included: no operation stays in the middle of the same change so long, and
+//! handles are never used twice.
 
 pub mod aside;
 pub mod cause;

@@ -1,10 +1,10 @@
-//! How a problem is repaired: in steps, each on one server. Each step states the rows that it expects, so a
-//! repair never touches rows that changed meanwhile.
+//! How a problem is repaired. A repair consists of steps, each on one server. Each step states the rows that
+//! it expects, so a repair never touches rows that changed meanwhile.
 //!
 //! **No step loses written bytes.** Objects without a name get one in `/lost+found`. Streams without a file
 //! become files there. Rows that cannot be right are moved aside into a file before they are removed
-//! ([`super::aside`]). Where something has to be made up (an owner, a mode), the repair says so. Where two
-//! states could be right, it changes nothing and says what the user can do.
+//! ([`super::aside`]). If a repair has to invent a value (an owner, a mode), it reports that. If two states
+//! could be right, it changes nothing and reports what the user can do.
 //!
 //! Repairs go in rounds: a problem that one repair uncovers (a count of links, say) is repaired in the next
 //! round.

@@ -1,5 +1,5 @@
-//! Datafiles made ahead of need: each is in the pool it was made for, or a file's of that pool's server, or
-//! used up.
+//! Datafiles made ahead of need. Each is in the pool for which it was made, or belongs to a file of that
+//! pool's server, or is used up.
 //!
 //! ```text
 //!                       in the pool          a file's            in neither
@@ -7,7 +7,7 @@
 //!   used                given twice          good                good (gone)
 //!   both at once        given twice
 //! ```
-//! A batch that its pool has not stored yet is not lost: the server asks for it again by its number.
+//! A batch that its pool has not stored yet is not lost: the pool's server requests it again by its number.
 
 use super::Problem;
 use super::tables::Tables;

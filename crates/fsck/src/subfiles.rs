@@ -1,14 +1,16 @@
-//! A subfile whose entry is lost takes its place in its forked file again; one that was removed is made anew.
+//! Repairs of forked files: a subfile whose entry is lost gets its entry again; a subfile that was removed is
+//! made anew.
 //!
-//! The subfile itself knows its file (its parent), and not its number. So it is put back where one number and
-//! one nameless subfile of the file are left: then only that one can be meant. Of several, each could be at
-//! each number, and forks of one name would change their places: they go to `/lost+found` instead, and the
-//! file stays incomplete.
+//! The subfile itself records its file (its parent), but not its number. So it is put back only if exactly
+//! one number of the file lacks its subfile, and exactly one subfile of the file has no entry: then the two
+//! belong together. With several, a subfile could get the number of another one, and the forks would be
+//! exchanged. These subfiles go to `/lost+found` instead, and the file stays incomplete.
 //!
-//! A request removes a subfile only while it is empty (an `rm -r` that was interrupted), so an empty one in
-//! its place loses nothing. **It is made only where nothing but a request can have removed it**: each server
-//! has the store with which it began (none was given up, and no older copy accepted: the map remembers both),
-//! no row is damaged, no directory that has entries is missing, and no nameless subfile of the file is left.
+//! A request (an `rm -r` that was interrupted) removes a subfile only while it is empty, so a new empty
+//! subfile in its place loses nothing. **A subfile is made anew only if nothing but a request can have
+//! removed the old one**: each server has the store with which it began (none was given up, and no older copy
+//! accepted: the map remembers both), no row is damaged, no directory that has entries is missing, and no
+//! nameless subfile of the file is left.
 
 use super::mend::{Offer, Site, Step};
 use super::tables::{Entry, Tables};

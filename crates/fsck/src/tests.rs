@@ -1,5 +1,5 @@
-//! Every kind of damage, planted in the stores of a running file system: found, with the right word;
-//! repaired; and all undamaged data is there byte for byte.
+//! Tests that plant every kind of damage in the stores of a running file system. Each is found, under the
+//! right name, and repaired, and all undamaged data is unchanged.
 
 use super::aside::Aside;
 use super::mend::{Offer, Site, mend};

@@ -1,14 +1,14 @@
-//! Transactions that have lost the server that decides them: how a repair ends them, and what a check without
+//! Transactions whose coordinator's store was given up: how a repair ends them, and what a check without
 //! repair reports.
 //!
-//! A transaction of a coordinator whose store was given up is ended **on all its participants alike**: it is
-//! committed if one of them has committed it or all of them have it prepared; else it is aborted. The rows
-//! give the same decision at every moment of a repair, so the next repair completes an interrupted one: where
-//! the repair has committed the transaction, a participant that is not alone remembers it; where it has
-//! aborted it, that participant no longer has it prepared.
+//! Such a transaction is ended **on all its participants alike**: it is committed if one of them has
+//! committed it or all of them have it prepared; else it is aborted. The rows give the same decision at every
+//! moment of a repair, so the next repair completes an interrupted one. If a repair has committed the
+//! transaction on one of several participants, that participant remembers it. If it has aborted the
+//! transaction there, that participant no longer has it prepared.
 //!
-//! They are ended before anything else is repaired: they hold locks that other repairs would wait for, and
-//! their changes are looked at anew.
+//! These transactions are ended before anything else is repaired: they hold locks for which other repairs
+//! would wait. A new look then shows their changes.
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! Arrays as patterns: the parts of an array that one process has.
 //!
 //! An array lies in the file row by row, its last axis without gaps (for Fortran give the axes in reverse). A
-//! process has, of each axis, a share; its part is the product of the shares, in the order of the file.
+//! process has a share of each axis; its part of the array is the product of the shares, in the order of the
+//! file.
 //!
 //! - [`hpf`]: High Performance Fortran's `BLOCK`, `CYCLIC(k)` and `*` on each axis (HPF 1.1, section 3.3; the
 //!   same as MPI's `MPI_Type_create_darray`);
@@ -14,8 +15,9 @@
 //!                                          └ whole blocks ──┘ └┘ └ a part of a block
 //! ```
 //!
-//! A share is some whole blocks at one distance and at most a part of one more: two knots of a tree. So a
-//! part of *n* axes has at most 2^n leaves, and is a nest where every axis divides evenly.
+//! A share consists of whole blocks at equal distances, and at most a part of one more block: two knots of a
+//! [tree](crate::batched). So a part of *n* axes has at most 2^n leaves, and is a nest where every axis
+//! divides evenly.
 
 use crate::branch::Branch;
 use crate::limits::NESTING_DEPTH_MAX;

@@ -3,7 +3,7 @@
 //!
 //! The knots of the normal form (see [branch](crate::branch)) lie in one array, level by level, so that the
 //! knots of a vector are neighbours and a binary search over their packed ends finds a packed position. A
-//! body is a part of such an array: some knots of one vector, put somewhere, and repeated.
+//! body is a part of such an array: some knots of one vector, with a displacement and a repetition.
 //!
 //! ```text
 //!   [ header │ rows │ a │ b ]     rows.vector = 2..4          the array, shared by all slices

@@ -2,8 +2,8 @@
 //!
 //! From Galley (Nieuwejaar and Kotz, IOPADS'96, section 3.3, and the manual page of `gfs_batch`): a vector of
 //! requests, each of them bytes or a further vector, repeated at a stride. The **root is the outermost**
-//! loop, where a nest begins with the innermost. An offset is relative to the place that is handed down (the
-//! start of this turn of the vector around it), or absolute: then the turns around it do not move it.
+//! loop, where a nest begins with the innermost. An offset is relative to the start of the present turn of
+//! the enclosing vector, or absolute: then the turns of enclosing vectors do not move it.
 //!
 //! ```text
 //!   vector ─┬─ header: 4 bytes at 0
@@ -11,11 +11,11 @@
 //!                                                           └─ 2 bytes at 10, four times every 8
 //! ```
 //!
-//! The normal form ([`Knot`]) holds what a walk needs and no more. Places are resolved: a leaf has the
-//! offset that it has in the first turn of everything around it, and an *anchored* knot is not moved by
-//! those turns. A branch without a byte is dropped; a vector that is not repeated lies in the one around
-//! it; a repeated vector of one plain region is a strided run. It is the same for all trees that differ
-//! only in this, and encoding goes by it.
+//! The normal form ([`Knot`]) holds what a walk needs and no more. Offsets are absolute: a leaf has its
+//! offset in the first turn of all enclosing vectors, and the turns do not move an *anchored* knot. A branch
+//! without a byte is dropped; a vector that is not repeated is merged into the enclosing one; a repeated
+//! vector of one plain region is a strided run. Trees that differ only in these points have the same normal
+//! form, and the normal form is what is encoded.
 
 use crate::nest::Level;
 use crate::pattern::PatternError;

@@ -1,7 +1,8 @@
 //! A place in a batched tree: the walk from leaf to leaf, in packed order.
 //!
 //! One frame for each vector on the way from the root to the current leaf says which knot it is at, in which
-//! turn, and how far that turn is displaced. The frames lie in the climb itself: a walk allocates nothing.
+//! turn, and how far that turn is displaced. The frames are fields of the `Climb` itself, so a walk allocates
+//! nothing.
 //!
 //! ```text
 //!   frame 0   root vector    knot 1 of 2    displaced 0

@@ -1,9 +1,10 @@
-//! The compressor: regions one at a time, in constant memory; a pattern with the nests that are in them.
+//! The compressor takes regions one at a time, in constant memory, and makes a pattern that finds the nests
+//! in them.
 //!
-//! The index of a container is fed as it is written, and an application's small requests as they come: no
-//! caller holds the list. He, Bent, Torres et al. ("I/O Acceleration with Pattern Detection", HPDC'13) find
-//! one level of strides in a PLFS index; here what was found is looked at again, so that a matrix becomes a
-//! nest.
+//! No caller needs to hold the list of regions: a container's index is fed as it is written, and an
+//! application's small requests as they come. He, Bent, Torres et al. ("I/O Acceleration with Pattern
+//! Detection", HPDC'13) find one level of strides in a PLFS index; here the strides that were found are
+//! compressed again, so that a matrix becomes a nest.
 //!
 //! ```text
 //!   fed     0  8  16   100  108  116   200 …          records of 4 bytes

@@ -12,9 +12,10 @@
 //!   H(y) = S(y - start) - S(y - start - len)    with S(t) = sum of floor(x / period) for x below t
 //! ```
 //!
-//! A nest needs one such sum for each turn of its other levels. Only places modulo the period count, so a
-//! level that returns to its first place after *T* turns needs *T* of its turns at most. If that is more than
-//! [`COUNT_SUMS_MAX`] sums, the answer is `None`, and a walk counts ([`View::len`](crate::View::len)).
+//! A nest needs one such sum for each turn of its other levels. The sum depends only on the offset modulo the
+//! period. So at most *T* turns are computed of a level whose offset repeats, modulo the period, after *T*
+//! turns. If that is more than [`COUNT_SUMS_MAX`] sums, the answer is `None`, and a walk counts
+//! ([`View::len`](crate::View::len)).
 
 use crate::distribution::{Cycle, Distribution};
 use crate::floor_sum::{Residue, floor_sums};

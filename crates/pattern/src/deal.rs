@@ -1,7 +1,7 @@
 //! The deal: one walk of a pattern over a placement, to all objects at once.
 //!
-//! A [`View`](crate::View) is one server's part of a walk, and a walk of all views is a walk for each. A
-//! client that serves all objects walks once: each run comes with its object, or as a hole, in packed order.
+//! A [`View`](crate::View) is one server's part of a walk, so a client that used views would walk once for
+//! each server. With a deal it walks once: each run comes with its object, or as a hole, in packed order.
 //!
 //! ```text
 //!   pattern     ..######..######..######..        strided(2, 6, 8, 3)
@@ -10,9 +10,10 @@
 //! ```
 //!
 //! Invariants: the runs partition the window's packed bytes and come in packed order; each is maximal (the
-//! next does not go on in the same object, or hole, at once). It takes O(depth) memory and allocates nothing
-//! (`tests/all/memory.rs` counts); making it and each step take constant time and one `locate`, whatever the
-//! number of records.
+//! next one does not continue it in the same object or hole).
+//!
+//! Cost: a deal takes O(depth) memory and allocates nothing (`tests/all/memory.rs` counts). Its construction
+//! and each step take constant time and one `locate`, whatever the number of records.
 
 use crate::pattern::Pattern;
 use crate::placement::{Located, Placement};

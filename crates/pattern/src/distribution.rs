@@ -1,10 +1,10 @@
 //! A distribution: a placement that is arithmetic, so it has an inverse, cycles and sizes.
 //!
-//! From PVFS: a fixed rule of the file's own deals its bytes to *n* datafiles, one a server. With
-//! [`Placement`] this trait offers the same functions as PVFS's distributions
-//! (`logical_to_physical_offset`, `next_mapped_offset`, `contiguous_length`, `logical_file_size`); a
-//! [`View`](crate::View) needs nothing else. The concrete distributions (`simple_stripe`, `basic`) live in
-//! `proto`, since their parameters go over the wire.
+//! From PVFS: each file has a fixed rule that deals its bytes to *n* datafiles, one a server. Together with
+//! [`Placement`] this trait has the functions of PVFS's distributions (`logical_to_physical_offset`,
+//! `next_mapped_offset`, `contiguous_length`, `logical_file_size`); a [`View`](crate::View) needs no others.
+//! The concrete distributions (`simple_stripe`, `basic`) live in `proto`, since their parameters go over the
+//! wire.
 //!
 //! ```text
 //!   logical    0   4   8   12  16  20             strips of 4 over three servers

@@ -2,8 +2,9 @@
 //!
 //! With `u(k) = floor((a k + b) / m)`, the three sums over `k = 0 ..= n` of `u`, `k u` and `u²` reduce to the
 //! same sums of smaller numbers by Euclid's algorithm (Graham, Knuth and Patashnik, *Concrete Mathematics*,
-//! section 3.5, has the first of them): whole quotients come out as powers of `n`; what is left counts the
-//! lattice points under a line, which are those beside the line with the axes changed.
+//! section 3.5, has the first of them): The whole quotients are sums of powers of `n`. The rest counts the
+//! lattice points under a line. These are all points of a rectangle less those left of the line, and the
+//! latter are the points under a line when the axes are exchanged.
 //!
 //! ```text
 //!   u │           ·  ·        points under the line        a, b, m, n   ─▶   m, m - b - 1, a, u(n) - 1
@@ -11,9 +12,9 @@
 //!     └──────────────── k
 //! ```
 //!
-//! The sums may have 190 bits, while the count that they are made for has 63: so all is computed modulo a
-//! prime above 2^63, [`PRIME`], in which halves and sixths are there too. Additions, subtractions and
-//! products of the sums are exact if their result is below it.
+//! The sums may have 190 bits, but the count that is computed from them has 63. So all is computed modulo a
+//! prime above 2^63, [`PRIME`]; modulo a prime, division by 2 and by 6 is possible. Additions, subtractions
+//! and products of the sums are exact if their result is below the prime.
 
 /// The largest prime below 2^64.
 pub(crate) const PRIME: u64 = u64::MAX - 58;

@@ -1,9 +1,9 @@
-//! Lattices: what a window of any pattern comes to where the order does not matter.
+//! Lattices: the form of a window of any pattern for questions in which order does not matter.
 //!
-//! Every pattern is a few records, repeated by levels of strides; only the order in which they come needs the
-//! tree. A **lattice** is one such set: records of one size, at the sums of indices times strides, with their
-//! packed positions the sums of the same indices times weights. A window of a nest is one lattice, or a few
-//! where its ends cut records and rows; a list has one for each run, a tree one for each leaf.
+//! Every pattern consists of a few records, repeated by levels of strides; only their order needs the tree. A
+//! **lattice** is one such set of records of one size. The offset of a record is the sum of its indices times
+//! strides, and its packed position is the sum of the same indices times weights. A window of a nest is one
+//! lattice, or a few if its ends cut records and rows; a list has one for each run, a tree one for each leaf.
 //!
 //! ```text
 //!   nest        rec 2, { 4 × 3 }, { 20 × 4 }          window from 3, 16 bytes
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Where is a byte ([`Pattern::packed_at`]), which comes next by offset ([`Pattern::by_offset`]), how many
-//! lie in an object ([`share_len`](crate::share_len)): each is arithmetic on lattices, and then the least,
-//! the largest or the sum over them.
+//! lie in an object ([`share_len`](crate::share_len)): each is arithmetic on every lattice, and then the
+//! least, the largest or the sum of the results.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! The laws of placements and distributions, checked byte by byte; for the tests of their implementations.
 //!
-//! Each check asks for a byte and its neighbours, and says the first law that is broken, with the place: an
-//! implementation's test compares the answer with `None`.
+//! Each check looks at a byte and its neighbours, and returns the first broken law, with the place, or
+//! `None`.
 //!
 //! ```text
 //!   broken_law ──┬─▶ broken_placement_law     run, object, holes

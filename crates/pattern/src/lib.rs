@@ -3,8 +3,8 @@
 //! Five works on parallel file systems (PVFS's small files and its persistency layer, Galley, PLFS, file
 //! composition) say one thing: *tell the system the shape of the access, not one request at a time*. A
 //! [`Pattern`] is that shape: a finite ordered sequence of regions in closed form. The client's call, the
-//! wire, the server's disk schedule, a container's index and a benchmark's workload all speak it, and no
-//! other list of offsets and lengths exists in ShoalFS.
+//! wire, the server's disk schedule, a container's index and a benchmark's workload all use it, and no other
+//! list of offsets and lengths exists in ShoalFS.
 //!
 //! ```
 //! use shoal_pattern::{

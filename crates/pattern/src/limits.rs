@@ -1,9 +1,10 @@
 //! The limits of a pattern, in one place.
 //!
-//! They hold for patterns made in this process and for patterns read from the wire alike, but for lists: one
-//! that is longer than a request's is sent in parts ([`Pattern::requests`](crate::Pattern::requests)). So no
-//! pattern fails only when it leaves the machine. They are chosen so that no arithmetic in this crate can
-//! overflow: packed positions fit `i64`, offsets fit `i64`, and the sum of two packed positions fits `u64`.
+//! The limits are the same for patterns made in this process and for patterns read from the wire, so no
+//! pattern fails only when it is sent. Lists are the exception: a list that is longer than a request may hold
+//! is sent in parts ([`Pattern::requests`](crate::Pattern::requests)). The limits are chosen so that no
+//! arithmetic in this crate can overflow: packed positions fit `i64`, offsets fit `i64`, and the sum of two
+//! packed positions fits `u64`.
 
 /// Levels a nested pattern may have, after levels of quantity 1 are dropped. Eight is one more than the
 /// dimensions of any array that MPI or HDF5 programs are known to describe in practice.

@@ -2,8 +2,8 @@
 //!
 //! A lattice whose steps are sorted by stride, and where each stride is at least the reach of the smaller
 //! steps, *is* in order: an odometer over the sorted steps goes upwards, in O(depth) memory. A step that
-//! interleaves with the smaller ones is split into as many streams as it takes, each of every *n*-th turn;
-//! the streams are merged by a heap.
+//! interleaves with the smaller ones is split into *n* streams, each with every *n*-th turn, so that none
+//! interleaves any more; a heap merges the streams.
 //!
 //! ```text
 //!   nested(rec 2, { 100 × 3 }, { 10 × 4 })      columns: packed order 0 100 200  10 110 210  20 …
@@ -15,10 +15,10 @@
 //! Invariants: the records are those of the walk in packed order, each once; offsets never fall, and of equal
 //! offsets the smaller packed position comes first.
 //!
-//! Cost: O(depth) memory for a nest whose levels do not interleave, whatever their order and signs. Else a
-//! stream (320 bytes) for each run of a list, leaf of a tree, and each share of a step that
-//! interleaves: at most [`ORDER_STREAMS_MAX`], or it is refused before anything is reserved. A step costs
-//! O(depth + log streams).
+//! Cost: O(depth) memory for a nest whose levels do not interleave, whatever their order and signs. Otherwise
+//! one stream (320 bytes) for each run of a list, for each leaf of a tree, and for each of the *n* streams of
+//! a step. A pattern that needs more than [`ORDER_STREAMS_MAX`] is refused before memory is reserved. A step
+//! costs O(depth + log streams).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,7 +1,8 @@
-//! The packed bytes that one server holds, as ranges: wherever they lie in its datafile.
+//! The ranges of packed bytes that one server holds, whatever their places in its datafile.
 //!
-//! On the wire a server's bytes lie in packed order. To put them in their places a client needs the packed
-//! ranges alone, and of small records many lie side by side in packed order, though not in the datafile:
+//! On the wire a server's bytes lie in packed order. To put them in their places a client needs only the
+//! packed ranges. There are fewer ranges than runs of small records: records that are apart in the datafile
+//! may be side by side in packed order:
 //!
 //! ```text
 //!   pattern   #...#...#...#...#...#...    strided(0, 1, 4, 6), strips of 12, two servers

@@ -12,8 +12,9 @@
 //!   window      ^^    ^^^^    ^                  slice(2, 7): window from 2, 7 bytes, three repetitions left
 //! ```
 //!
-//! Three bodies, for their cost: a tree walks as fast as a nest (`examples/figures.rs`), but one region needs
-//! no allocation as a nest, and a run of a list takes 40 bytes where a knot of a tree takes 128.
+//! There are three bodies because their costs differ. A walk of a tree is as fast as that of a nest
+//! (`examples/figures.rs`). But one region as a nest needs no allocation, and a run of a list takes 40 bytes
+//! where a knot of a tree takes 128.
 //!
 //! Invariants: a body is valid (see its module); the window lies inside the body and has the smallest form;
 //! an empty pattern is the one empty nest. Equality is that of this normal form: equal patterns have equal

@@ -1,9 +1,9 @@
-//! A placement: which bytes of a file lie in which object, and where. The waist under every layout.
+//! A placement: which bytes of a file lie in which object, and where. Every layout implements this interface.
 //!
-//! A striped file computes it ([`Distribution`](crate::Distribution)); a container looks it up in an index,
-//! where the newest write wins; a composed file has extents of one shared object. All answer one question:
-//! *where is this byte, and how far does the answer hold?* A byte that was never written is in a **hole**.
-//! One walk of a pattern over a placement ([`Deal`](crate::Deal)) then serves every layout.
+//! A striped file computes its placement ([`Distribution`](crate::Distribution)); a container looks it up in
+//! an index, where the newest write wins; a composed file has extents of one shared object. All answer one
+//! question: *where is this byte, and how far does the answer hold?* A byte that was never written is in a
+//! **hole**. One walk of a pattern over a placement ([`Deal`](crate::Deal)) then serves every layout.
 //!
 //! ```text
 //!   logical   0         10        20        30          two objects, one of them a log
@@ -11,8 +11,8 @@
 //!             └ object 0 ┘└ object 1 ┘└ hole …          locate(25) = a hole, u64::MAX - 25 bytes more
 //! ```
 //!
-//! **`locate` is a pure, synchronous function**: all that it needs is in memory before a walk begins. It has
-//! no inverse here: a byte of a log that was overwritten later has no place in the file.
+//! **`locate` is a pure, synchronous function**: all that it needs is in memory before a walk begins.
+//! `locate` has no inverse: a byte of a log that was overwritten later has no place in the file.
 //!
 //! Laws, which implementations test with [`broken_placement_law`](crate::broken_placement_law):
 //! - the object of an answer is below `objects()`, and its run is at least 1;

@@ -1,7 +1,7 @@
 //! The lazy walk over a pattern's regions, from any packed position, in O(depth) memory.
 //!
 //! One engine serves all users: [`Regions`], deals and pairings, and the projection, which skips whole rows
-//! of records by arithmetic through crate-private steps. Whatever the body, it goes from shape to shape:
+//! of records by arithmetic through crate-private steps. It walks every kind of body as a sequence of shapes:
 //!
 //! ```text
 //!   nest      one shape                          Cursor ── record ── record ── …

@@ -18,9 +18,10 @@
 //!   window         varint from, varint length, in the body's packed bytes
 //! ```
 //!
-//! A stride of a million records is a dozen bytes. The parts of a list outside its slice are not sent; a
-//! list that is longer than [`limits::REQUEST_REGIONS_MAX`] is cut before ([`Pattern::requests`]).
-//! Decoding uses the same checked constructors as any pattern and ends in the same normal form.
+//! A stride of a million records is a dozen bytes. The parts of a list outside its slice are not sent. A list
+//! that is longer than [`limits::REQUEST_REGIONS_MAX`] is first cut into several requests
+//! ([`Pattern::requests`]). Decoding uses the same checked constructors as any pattern and ends in the same
+//! normal form.
 
 use crate::branch::{self, Branch, Knot, Limb};
 use crate::codec::{Codec, DecodeError, Reader, Writer};

@@ -1,4 +1,5 @@
-//! The keys of a file system, by role (decision 0025). **The key that lets a client in signs nothing.**
+//! The keys of a file system, by role (decision 0025). **The mount key, which admits clients, signs
+//! nothing.**
 //!
 //! | key | holders | use |
 //! |---|---|---|

@@ -5,15 +5,15 @@
 //!   shard                   0         │      1       │      2       │      3
 //!   its server          servers[0]      servers[1]     servers[2]     servers[3]
 //! ```
-//! Names have a *place* in their directory: a keyed hash of 63 bits that orders the entries. A shard holds
-//! one of equal ranges of places. So a walk over the shards in order lists the directory in its order, and
-//! a listing begun before the split continues after it. **A directory splits once and stays split**: its
-//! shards never change.
+//! Names have a *place* in their directory: a keyed hash of 63 bits that orders the entries. The places are
+//! divided into ranges of equal size, one for each shard. So a walk over the shards in order lists the
+//! directory in its order, and a listing begun before the split continues after it. **A directory splits once
+//! and stays split**: its shards never change.
 //!
-//! **The first redirect gives the key of the hash to clients.** The key only keeps a user that chooses names,
-//! and has no connection, from choosing many names of one place. A client has proved that it holds the file
-//! system's secret, from which the key is derived, so it learns nothing that it could not compute, and the
-//! key opens nothing else.
+//! **The first redirect gives the key of the hash to clients.** The key is needed for one thing only: users
+//! without a connection cannot choose many names that have one place. A client learns nothing new from it: it
+//! has proved that it holds the file system's secret, and the key is derived from that. The key gives no
+//! other right.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::{Name, wire_struct};

@@ -1,10 +1,10 @@
 //! Module `disk`: journal, memory tables, checkpointed tables, byte streams with three homes.
 //!
-//! The path of a change: a handler read the rows in memory ([`row_layers`]); its batch is encoded straight
-//! into the gathering group ([`apply`], [`journal`]) and entered into the active table; the writer makes
-//! the group durable; the table is frozen and checkpointed ([`background`]), and the journal's segment is
-//! reused when nothing in it lives any more ([`journal::segments`], [`value_log_gc`]). Bytes of streams lie
-//! in the journal, in a row, or in a local file ([`streams`]). [`open`] does recovery.
+//! The path of a change: a handler reads rows in memory ([`row_layers`]). Its batch is encoded into the
+//! present group of the journal ([`apply`], [`journal`]) and entered into the active table. The writer makes
+//! the group durable. Later the table is frozen and checkpointed ([`background`]). A segment of the journal
+//! is reused when it holds no live bytes ([`journal::segments`], [`value_log_gc`]). Bytes of streams lie in
+//! the journal, in a row, or in a local file ([`streams`]). [`open`] does recovery.
 //!
 //! The folder:
 //!

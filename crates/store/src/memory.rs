@@ -1,7 +1,8 @@
-//! Module `memory`: the semantics of `disk`, nothing kept. The upper bound of `disk`, and scratch.
+//! Module `memory`: the semantics of `disk`, nothing kept. It is for scratch data, and its speed is the upper
+//! bound of `disk`.
 //!
-//! All changes are at once as durable as they will ever be, so nothing waits. Stream rows are in the same
-//! key space as in `disk`; bytes are in separate sparse chunks. With `bytes: false` it is the module
+//! A change never becomes more durable than it is at once, so nothing waits. Stream rows are in the same key
+//! space as in `disk`; bytes are in separate sparse chunks. With `bytes: false` it is the module
 //! [`null`](crate::null).
 
 mod body;

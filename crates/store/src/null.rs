@@ -1,6 +1,6 @@
-//! Module `null`: the thesis's analysis stub. Metadata as in [`memory`](crate::memory); the bytes of
-//! streams are acknowledged and not kept: sizes and times are true, reads return zeros. The upper bound of
-//! every other layer.
+//! Module `null`: the analysis stub of J. Kunkel, *Performance Analysis of the PVFS2 Persistency Layer*.
+//! Metadata is as in [`memory`](crate::memory); the bytes of streams are acknowledged and not kept. Sizes and
+//! times are correct, reads return zeros. Its speed is the upper bound of all layers above the store.
 
 use crate::{Collection, CollectionConfig};
 use shoal_env::Env;

@@ -19,9 +19,9 @@
 //!    file: nothing; 4 and 5: number of the folder u16
 //! ```
 //!
-//! A stream that held no byte and never had a file gets one without a sync (*loose*): none of its bytes is
-//! promised yet, and no older file can be under its name. If a power cut loses the name, the file is made
-//! again, empty. The first sync of the stream covers the name too.
+//! If a stream held no byte and never had a file, its first file is made without a sync (*loose*): none of
+//! its bytes is promised yet, and no older file can have its name. If a power cut loses the name, the file is
+//! made again, empty. The first sync of the stream covers the name too.
 
 use crate::StoreError;
 use crate::disk::FolderNumber;

@@ -1,4 +1,4 @@
-//! The checks of a cluster file before anything is started with it, or it is written: they refuse
+//! The checks of a cluster file, before it is written or a server is started with it. They refuse
 //! contradictions that would lose data or mislead. Each refusal names the contradiction and the remedy.
 
 use super::{ClusterFile, CollectionEntry, Role, ServerEntry};

@@ -1,8 +1,9 @@
-//! Numbers of descriptors, where the process is not ours.
+//! Numbers of descriptors in a process of a foreign program.
 //!
-//! A library in a foreign program opens files beside it. Programs use low numbers by choice (`exec 3>file` of
-//! a shell), and would close or replace ours. So such a library has users' files opened at numbers from
-//! [`keep_from`] on; a program of ours leaves it at 0, and pays nothing.
+//! A library in a foreign program has descriptors beside those of the program. Programs choose low numbers
+//! themselves (a shell with `exec 3>file`), and would close or replace the library's descriptors. So the
+//! library calls [`keep_from`]: then users' files are opened at numbers from that one on. Our own programs
+//! leave the number at 0, which costs nothing.
 
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::io::fcntl_dupfd_cloexec;

@@ -1,12 +1,13 @@
 //! Users' files on Linux: descriptors of `O_PATH`, and calls that begin at one.
 //!
 //! Calls that take no such descriptor (to open, to set a mode, extended attributes) take its name in
-//! `/proc/self/fd`, which leads to exactly its object. That of a symbolic link leads to the link itself.
+//! `/proc/self/fd`, which leads to exactly its object. If the object is a symbolic link, the name leads to
+//! the link itself.
 //!
-//! **A new object has the wanted owner and mode when its call returns, or is removed again.** Files are
-//! changed through the descriptor that made them. Other kinds have none; a node is looked up after, and its
-//! owner changed only if it is as it was just made: another program could have put an object of its own in
-//! that place.
+//! **A new object has the wanted owner and mode when its call returns, or is removed again.** The owner and
+//! mode of a new file are set through the descriptor that created it. Other kinds have no such descriptor, so
+//! the new object is looked up by its name. Another program may have put an object of its own there, so owner
+//! and mode are set only if kind, owner and link count are those of a new object.
 
 mod made;
 #[cfg(test)]

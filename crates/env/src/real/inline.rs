@@ -1,4 +1,4 @@
-//! Which writes the thread that polls the environment makes itself.
+//! Decides which writes are made by the thread that polls the environment.
 //!
 //! A small write to the page cache is a copy of a few microseconds; handing it to another thread and being
 //! woken by it costs some tens. But the kernel may delay any write: too many dirty pages, or a commit of

@@ -1,10 +1,10 @@
 //! Streams between threads of one process: a name, a backlog, and two bounded queues of bytes.
 //!
-//! A connection is two [`Pipe`]s. A pipe is a ring of at most [`PIPE_BYTES_MAX`] bytes under a lock, with
-//! one waker for each side; a side is woken only if it waits, so a stream of messages between two busy
-//! threads wakes no thread. The ends behave as sockets do: a writer that goes away is end of stream after
-//! the last byte; a reader that goes away breaks the writer's pipe; a listener that goes away resets
-//! unaccepted connections.
+//! A connection is two [`Pipe`]s. A pipe is a ring of at most [`PIPE_BYTES_MAX`] bytes under a lock, with one
+//! waker for each side; a side is woken only if it waits, so a stream of messages between two busy threads
+//! wakes no thread. The ends behave as sockets do: when a writer is dropped, the reader gets the last byte
+//! and then the end of the stream; when a reader is dropped, the writer gets an error (broken pipe); when a
+//! listener is dropped, unaccepted connections are reset.
 
 use super::Meter;
 use crate::{Address, Listener, ListenerImpl, Reader, ReaderImpl, Stream, Writer, WriterImpl};

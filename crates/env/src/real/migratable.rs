@@ -1,10 +1,10 @@
 //! Migratable worlds: a thread that wakes one polls it.
 //!
-//! Waking a thread costs more than most of its work: 20 to 40 µs, while the work of a stat is five. A world
-//! made by [`spawn_migratable`](super::spawn_migratable) has a thread of its own, which waits for its
+//! To wake a thread costs 20 to 40 µs, which is more than most work that it then does: a stat takes 5 µs. A
+//! world made by [`spawn_migratable`](super::spawn_migratable) has a thread of its own, which waits for its
 //! sockets and timers. But if *another* thread wakes the world, that thread may poll it, within
-//! [`run_woken`]: an event loop that hands over a request, or a thread of a pool that made a record
-//! durable.
+//! [`run_woken`]. Such a thread is an event loop that hands over a request, or a thread of a pool that made a
+//! record durable.
 //!
 //! ```text
 //!   a thread that wakes    enqueue, wake ──▶ poll the client's world ──▶ wake, poll the server's ──▶ …
@@ -24,19 +24,19 @@
 //!
 //! **Invariant: one thread at a time polls a world**, the one that moved it from `QUEUED` to `RUNNING`; the
 //! move to and from `RUNNING` orders the accesses of one thread before those of the next. **Invariant: a
-//! queued world is polled**: either a thread within [`run_woken`] polls it next, or hands it to its own
-//! thread when it leaves `run_woken` in any way, or its own thread is woken. Another thread polls a world
-//! once for a wake; the world's own thread does the remaining work.
+//! queued world is polled**: a thread within [`run_woken`] polls it next, or hands it to the world's own
+//! thread when it leaves `run_woken` in any way; or the world's own thread is woken. Another thread polls a
+//! world once for a wake; the world's own thread does the remaining work.
 //!
 //! **Within one `run_woken` a thread polls worlds one after the other and queues at most one**: a second
-//! woken world goes to its own thread, on another core, and so does a world that has waited for
-//! [`WAIT_MAX`] for the end of another's poll.
+//! woken world goes to its own thread, on another core. So does a world that has waited for [`WAIT_MAX`] for
+//! the end of the poll of another.
 //!
-//! **Why several threads may poll a world in turn**: its body made everything in it, within it, and nothing
-//! of it that is not `Send` is kept outside: neither by the code that started it (inputs and results are
-//! `Send`), nor in thread-local variables (`tests/house.rs` of the `shoal` crate checks that code in worlds
-//! has none). The world's own thread also keeps the environment itself, with the tasks' futures; it touches
-//! that only before the first poll and after the end.
+//! **Why several threads may poll a world in turn**: its body creates all its values inside the world, and
+//! values that are not `Send` stay inside: the code that started it keeps none (inputs and results are
+//! `Send`), and no thread-local variable has any (`tests/house.rs` of the `shoal` crate checks that code in
+//! worlds has none). The world's own thread also keeps the environment itself, with the tasks' futures; it
+//! touches that only before the first poll and after the end.
 
 use futures_util::future::LocalBoxFuture;
 use futures_util::task::AtomicWaker;

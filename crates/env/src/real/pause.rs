@@ -1,4 +1,4 @@
-//! Waits of less than a millisecond, the resolution of the runtime's own timers.
+//! Waits of less than a millisecond, which is the resolution of the runtime's own timers.
 //!
 //! A wait is a timer of the kernel (`timerfd`) among the runtime's other descriptors. Timers are kept for
 //! the next waits, so a wait costs two system calls: to set the timer, and to read it when it has passed.

@@ -1,5 +1,5 @@
-//! Sends on sockets. **A lost connection is an error and no signal**: a client lives in programs that are not
-//! ours, and a `SIGPIPE` would end them. So nothing is written to a socket by `write` or `writev`.
+//! Sends on sockets. **A lost connection is an error and no signal**: a client runs in foreign programs, and
+//! a `SIGPIPE` would end them. So the calls `write` and `writev` are never used on a socket.
 
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::io::{self, IoSlice};

@@ -1,13 +1,13 @@
-//! A disk that turns: the time of the arm to a place, and the wait for the platter.
+//! A rotating disk: the seek time of the arm, and the rotational delay.
 //!
 //! A file lies in one piece, at a place drawn from its number: so the bytes after the last access are near,
 //! and other files are anywhere. A seek over the distance x (of the whole disk) takes t(x) = track + (max −
-//! track) · x^p, with the p for which the mean seek between two random places takes the average: E\[x^p\] =
-//! 2 ÷ ((p + 1)(p + 2)). For the disk of the thesis (1.1, 8.5 and 15 ms) that is p = 0.5, the square root
-//! of an accelerated mass. The curve is made once, in whole nanoseconds.
+//! track) · x^p, where p is chosen so that the mean seek between two random places takes the average time:
+//! E\[x^p\] = 2 ÷ ((p + 1)(p + 2)). For the disk of the thesis (1.1, 8.5 and 15 ms) that is p = 0.5, the
+//! square root of an accelerated mass. The curve is made once, in whole nanoseconds.
 //!
-//! The platter's angle follows from the time: an access that comes too late for the next sector waits a
-//! whole turn. Sequential accesses by the operating system need neither seek nor turn.
+//! The platter's angle follows from the time: an access that comes too late for the next sector waits a whole
+//! rotation. Sequential accesses by the operating system need neither a seek nor a rotation.
 
 use super::config::Arm;
 

@@ -1,7 +1,8 @@
 //! Cores: which process runs, which waits for a core, and the cost of a turn.
 //!
-//! A machine with `cores` of 0 has one for each process, and a turn's effects leave at its beginning: the
-//! hardware of the proofs. With any other number processes take turns on them, as threads do:
+//! A machine with `cores` of 0 has one core for each process, and a turn's effects leave at its beginning:
+//! this is the default, for tests of correctness. With any other number processes take turns on the cores, as
+//! threads do:
 //!
 //! ```text
 //!   ready ──▶ waiting for a core ──▶ on a core: turn, turn, … ──▶ nothing ready: asleep
@@ -9,12 +10,12 @@
 //!                  └────────────────────────┘
 //! ```
 //! * A core serves one process at a time, in order of arrival. A process that has slept begins `wake_ns`
-//!   later (processor time: it is switched to), and `idle_ns` later again if the core was idle (waiting:
-//!   the core must wake).
+//!   later (processor time of the switch), and a further `idle_ns` later if the core was idle (the core must
+//!   wake).
 //! * **The effects of a turn leave when its cost so far is spent**: a message is sent at the process's own
 //!   moment ([`Core::moment`]), not at the beginning of the turn. So a client that waits for a reply waits
 //!   for processor time too.
-//! * A *job* is a call that another thread makes for the process (of a file, or an offloaded closure): it
+//! * A *job* is work that another thread does for the process (a file call, or an offloaded closure): it
 //!   needs a core too.
 
 use super::core::{Core, Event};

@@ -1,8 +1,8 @@
 //! A machine's disk: when calls end, its space, and the effect of a stop on calls in flight.
 //!
-//! Every call takes effect at its end. Those in flight when a process is killed are done, not done, or
-//! (writes) done up to some byte; those in flight at a power cut count as written but not synced, and the
-//! cut decides.
+//! Every call takes effect at its end. Calls in flight when a process is killed are done, not done, or
+//! (writes) done up to some byte. Calls in flight at a power cut count as written but not synced; the power
+//! cut keeps, loses or tears them.
 
 use super::arm::ArmState;
 use super::config::{self, SyncCost, span_ns};

@@ -1,13 +1,13 @@
 //! Users' files of a simulated machine: a tree in memory, with Linux's semantics and errors.
 //!
-//! Each machine has one tree. Every directory that [`HostFiles::root`] is asked for is there, and empty at
-//! first. A call takes no time, and fails only as Linux would for root: permissions are not checked.
+//! Each machine has one tree. Every directory that is requested from [`HostFiles::root`] exists, and is empty
+//! at first. A call takes no time, and fails only as Linux would for root: permissions are not checked.
 //!
 //! **A power cut loses everything that was not synced**, as a journalling file system may: a sync of any
-//! object makes all changes of names and attributes until then durable, and of data that of the synced
-//! file. So a file that was renamed may be found without its bytes. A crash loses nothing. Where a test
-//! says so ([`World::lose_host_writes`](super::World::lose_host_writes)) the next sync through each
-//! descriptor that is open reports a lost write, once, as on Linux.
+//! object makes all earlier changes of names and attributes durable, but the data of the synced file only. So
+//! after a power cut a renamed file may lack its bytes. A crash loses nothing. Where a test says so
+//! ([`World::lose_host_writes`](super::World::lose_host_writes)) the next sync through each descriptor that
+//! is open reports a lost write, once, as on Linux.
 //!
 //! An object is there while it has a name or a descriptor. Numbers are not used again. An entry keeps its
 //! place in its directory, and places rise in the order in which entries are made.

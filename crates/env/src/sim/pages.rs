@@ -1,12 +1,13 @@
 //! The page cache: reads from memory, read ahead, and writers that wait for the disk.
 //!
-//! The least recently used blocks of 256 KiB are evicted first; presence is known by the page. Written
-//! bytes drain to the disk at its rate; a writer that would exceed the limit of dirty bytes waits until
-//! there is room, as on Linux (`vm.dirty_ratio`).
+//! The least recently used blocks of 256 KiB are evicted first; the presence of each page is recorded.
+//! Written bytes drain to the disk at its rate; a writer that would exceed the limit of dirty bytes waits
+//! until there is room, as on Linux (`vm.dirty_ratio`).
 //!
-//! *Read ahead*: for a reader that continues where the last read of the file ended, the disk reads up to
-//! 128 KiB ahead (`VM_MAX_READAHEAD` on the papers' machines). Several readers of one file continue each
-//! other's reads only by chance, and find nothing read ahead: so a disk serves many readers badly.
+//! *Read ahead*: for a reader that continues where the last read of the file ended, the disk reads up to 128
+//! KiB ahead (`VM_MAX_READAHEAD` on the papers' machines). If several readers read one file at different
+//! places, their reads continue each other only by chance, so nothing is read ahead: a disk serves many
+//! readers badly.
 
 use super::config::{Pages, span_ns};
 use super::image::PAGE;

@@ -1,9 +1,9 @@
 //! Connections: two directions of ordered bytes, with marks of their arrival times.
 //!
 //! A direction is one ring of bytes and a queue of marks (arrival, count), so a small message costs no
-//! allocation, and an idle connection holds none. An event at the next arrival wakes a waiting end. Bytes
-//! in flight at a reset that would arrive after it are lost; arrived bytes are read first, as from a
-//! kernel's buffer.
+//! allocation, and an idle connection holds none. An event at the next arrival wakes the end that waits. At a
+//! reset, bytes in flight that would arrive after it are lost; bytes that have arrived are read first, as
+//! from a kernel's buffer.
 
 use super::core::{Core, Event};
 use super::net::{Arrival, HELD, NEVER};

@@ -1,6 +1,6 @@
-//! Timers that can be cancelled: nearly every request sets a deadline and nearly none is reached, so a
-//! dropped timer must not stay in the heap until its time. Its entry becomes stale; when most entries are
-//! stale, they are swept.
+//! Timers that can be cancelled. Nearly every request sets a deadline, and nearly no deadline is reached, so
+//! a dropped timer must not stay in the heap until its time. Its entry becomes stale; when most entries are
+//! stale, they are removed.
 
 use super::core::Core;
 use super::net::NEVER;

@@ -1,5 +1,5 @@
-//! Admission: a change requests space and room before it is executed, so that `ENOSPC` is a reply and never
-//! an accident.
+//! Admission: before a change is executed, it requests space on the disk and room in the journal. So a full
+//! disk is a reply (`ENOSPC`), and never a failure in the middle of a change.
 //!
 //! Free space is sampled rarely; in between, granted bytes count as taken. The reserve is for removals and
 //! recovery. Changes, removals too, also wait while the tables are full or no segment is ready; reads never

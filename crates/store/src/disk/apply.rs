@@ -1,5 +1,5 @@
-//! Applying a batch: staged first, so that an impossible one changes nothing; then encoded straight into
-//! the gathering group, and entered into the active table.
+//! How a batch is applied. It is staged first, so that an invalid batch changes nothing. Then it is encoded
+//! into the present group of the journal, and entered into the active table.
 
 use super::CollectionState;
 use super::journal::group::{self, RecordWriter};

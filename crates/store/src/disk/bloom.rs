@@ -2,10 +2,10 @@
 //! free, loads nothing.
 //!
 //! The filter has blocks of one word (Putze, Sanders, Singler: *Cache-, Hash- and Space-Efficient Bloom
-//! Filters*, 2007): one cache line a lookup. **Invariant: keys of a table go in before its checkpoint
-//! begins.** After a restart the present keys are read in the background; until that is done the filter
-//! excludes nothing. Removed keys stay in it until the next start: such a lookup costs an unneeded load,
-//! and is never wrong.
+//! Filters*, 2007): one cache line a lookup. **Invariant: the keys of a table enter the filter before the
+//! table's checkpoint begins.** After a restart a background task reads the present keys; until it has
+//! finished, the filter excludes no key. Removed keys stay in the filter until the next start: a lookup of
+//! one costs an unneeded load, and its result is correct.
 //!
 //! The tables in memory find their rows by the same hash, so that it is computed once for a lookup.
 

@@ -1,5 +1,5 @@
 //! The decoders of everything read back from a disk, by name, so that fuzzers can feed them invalid bytes
-//! (`fuzz/`). They do not say what is wrong, only whether an error was noticed.
+//! (`fuzz/`). They return only whether an error was found, and not which.
 
 use super::identity::Kept;
 use super::journal::group::{Found, HEADER, Header, RecordWriter, next_record, record_len};

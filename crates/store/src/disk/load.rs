@@ -1,4 +1,4 @@
-//! Loading rows that handlers missed, off the thread, many requests at a time.
+//! Loads the rows that handlers missed, off the shard's thread, for many requests at a time.
 //!
 //! One closure reads for all requests that come in one turn, in one transaction; a few closures run at
 //! once, so that one cold page delays only the requests read with it. A load that a checkpoint overtook is

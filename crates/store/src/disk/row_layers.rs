@@ -1,6 +1,6 @@
 //! Rows in memory: the layers that a handler reads without waiting.
 //!
-//! Searched in this order, the first to know a key wins:
+//! They are searched in this order; the first layer that knows the key gives the answer:
 //!
 //! 1. the *active* table: changes since the last freeze;
 //! 2. the *frozen* ones, at most two, newest first, on their way into the checkpointed table;
@@ -12,7 +12,7 @@
 //!
 //! A key's hash is computed once for all tables and the filter.
 //!
-//! A finished checkpoint is one step: the frozen table becomes a recent one and the epoch moves.
+//! A checkpoint finishes in one step: the frozen table becomes a recent one and the epoch is increased.
 //! **Invariant: a cached row is never older than the tables above it**: an apply drops the key from the
 //! cache, and a load enters only keys that no table knows.
 

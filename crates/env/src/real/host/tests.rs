@@ -1,4 +1,4 @@
-//! Calls of the kernel that have more to them than one call.
+//! Tests of operations that need several calls of the kernel.
 
 use super::*;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

@@ -2,9 +2,9 @@
 //! `dbpf-sync.c`).
 //!
 //! Here an *operation* is a strong batch: the changes of one group of a request, atomic, with one place in
-//! the journal. A group is one operation whatever number of verbs its client put into it, because no sync
-//! can make a part of it durable; the groups of one compound are operations of their own, because each has
-//! a record, a status and a retry of its own.
+//! the journal. Such a group is one operation, however many operations of the protocol are in it, because no
+//! sync can make a part of it durable. Each group of a compound counts, because each has its own record,
+//! status and retry.
 //!
 //! ```text
 //!   applied ─▶ scheduling queue ─▶ written ─┬─ fewer than `low` are queued after it, or ──▶ sync; it and all that
@@ -17,14 +17,14 @@
 //! metadata is not durable at reply, an operation completes at once, and the same marks decide when it is
 //! synced after the reply.
 //!
-//! *Per-op* is the same with every operation synced on its own, one after the other, as PVFS does without
-//! coalescing. *Pipelined* is the journal's natural behaviour: all operations that arrived during the last
-//! sync go into the next; and a group waits for [`AdaptiveDelay`] if that pays.
+//! With *per-op* every operation is synced on its own, one after the other, as PVFS does without coalescing.
+//! *Pipelined* is the journal's natural behaviour: all operations that arrived during the last sync go into
+//! the next one. A group of the journal also waits for further operations if that pays ([`AdaptiveDelay`]).
 //!
-//! Records have their place in a group from the moment they are applied, so groups are limited to the
-//! operations of one sync: `high` + 1. Only with `low` above 1 is it known too late which of them sync
-//! alone; then each operation has a group of its own, and those that wait are written to the page cache
-//! until one syncs them all.
+//! A record gets its place in a group of the journal when it is applied, so a group holds no more than the
+//! operations of one sync: `high` + 1. With `low` above 1 it is not known at that time whether an operation
+//! will sync. So each operation has a group of its own then; groups that wait are in the page cache until one
+//! sync covers them all.
 
 use shoal_proto::Coalescing;
 use std::time::Duration;

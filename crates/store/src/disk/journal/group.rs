@@ -22,7 +22,7 @@
 //! row:    key length u16, value length u32 (2^32-1: the row is removed), key, value
 //! ```
 //!
-//! Contents are the bytes of small streams; the stream's row in the same record gives their place.
+//! Contents are the bytes of small streams; the row of the stream, in the same record, gives their place.
 
 use crate::StoreError;
 use bytes::Bytes;

@@ -1,12 +1,13 @@
 //! The task that writes groups, the only one that touches taken segments; and the task that syncs them.
 //!
-//! A group with a strong change in mode *at reply*, or one that a push requests, is written with
-//! `O_DIRECT|O_DSYNC` and is durable when the write returns. Others (data writes alone, and everything in
-//! the weaker modes) go to the page cache, and the next push syncs the segments written since. A group that
-//! must be durable after buffered ones takes the same path, so that one sync covers all of them.
+//! A *push* is a request to make records durable now. A group that a push covers, or that has a strong change
+//! in mode *at reply*, is written with `O_DIRECT|O_DSYNC` and is durable when the write returns. Other groups
+//! (data writes alone, and all groups in the weaker modes) go to the page cache, and the next push syncs the
+//! segments written since. If unsynced groups are in the page cache, a group that must be durable goes there
+//! too, so that one sync covers all of them.
 //!
-//! While a sync runs, groups still go to the page cache; in mode *at reply* those that must be durable
-//! gather meanwhile, and go to the disk at once after it. The [policy](super::coalesce) decides which
+//! While a sync runs, groups still go to the page cache. In mode *at reply* groups that must be durable wait
+//! for the end of that sync, and are written at once after it. The [policy](super::coalesce) decides which
 //! operations share a sync.
 
 use super::super::CollectionState;

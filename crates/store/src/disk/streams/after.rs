@@ -1,8 +1,8 @@
-//! The work after a batch outside of the journal: removing a file, cutting a file.
+//! The work outside the journal that follows a batch: the removal or the truncation of a local file.
 //!
-//! The place at the stream's gate is taken when the batch is applied, so later data operations wait until
-//! the work is done. **Invariant: nothing is done before the batch is durable**: until then the old home
-//! lives.
+//! The work gets its place at the stream's gate when the batch is applied, so later data operations wait
+//! until it is done. **Invariant: nothing is done before the batch is durable**: until then the old file may
+//! still be needed.
 
 use super::super::CollectionState;
 use super::super::apply::{Manner, intent_key};

@@ -4,7 +4,7 @@
 //! A bounded number is kept open. **Invariant: a changed file is synced before it is closed.** The kernel
 //! reports a failed write to those that hold the file open, and to the next opener only while it still has
 //! the inode in memory. A file closed with unwritten bytes could lose them without an error; an `fsync`
-//! through a new descriptor would then succeed. While it is open, its inode stays.
+//! through a new descriptor would then succeed. While the file is open, its inode stays in memory.
 
 use super::super::CollectionState;
 use super::folders::FolderNumber;

@@ -6,15 +6,16 @@
 //!   /disk1/…/stream-folder   the marker: whose folder this is, its number and id
 //!   /disk1/…/00 … ff         files of streams, as in DIR/streams
 //! ```
-//! Without others all files are in folder 0. With others new files go to those, spread by handle; what folder
-//! 0 holds stays there. A stream's row names the folder of its file, so a folder that is added later moves
-//! nothing: new files use it.
+//! Without other folders all files are in folder 0. With other folders, new files go to those, spread by
+//! handle; the files in folder 0 stay there. A stream's row names the folder of its file, so a folder that is
+//! added later moves nothing: new files use it.
 //!
-//! **A folder of the list without its marker is refused**: its disk is not mounted, or another one is. A
-//! folder is added only while all of the list are there, so an empty mount point is never taken for a new
-//! folder. A folder may move to another path: its id is what counts. **One that was used last at an earlier
-//! start than the list says is an older copy**, and refused: its files may lack what was synced since. Each
-//! start is counted in the markers first, and then in the list.
+//! **A folder of the list without its marker is refused**: its disk is not mounted, or another disk is
+//! mounted there. A folder is added only while all folders of the list are there, so an empty mount point is
+//! never taken for a new folder. A folder may move to another path, because it is recognized by its id. The
+//! server's starts are counted in each marker and in the list, in the markers first. **A folder whose marker
+//! counts fewer starts than the list is an older copy**, and is refused: its files may lack bytes that were
+//! synced later.
 
 use super::super::identity::{self, Kept};
 use super::files::StreamFiles;

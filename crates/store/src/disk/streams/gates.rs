@@ -1,8 +1,9 @@
-//! Access to a stream's bytes: readers and writers together, changes of home and cuts alone, in order of
-//! request.
+//! Access to a stream's bytes, in order of request: readers and writers share it; a change of home and a cut
+//! have it alone.
 //!
-//! The call takes a place in the queue, not the first poll: a cut that a handler decided comes before every
-//! later data operation. A gate exists only while it is held or waited for.
+//! The call itself takes the place in the queue, and not the first poll of its future. So a cut that a
+//! handler decided comes before every later data operation. A gate exists only while it is held or waited
+//! for.
 
 use futures_channel::oneshot;
 use shoal_proto::Handle;

@@ -1,8 +1,8 @@
 //! Streams whose home is a local file.
 //!
-//! The size's row follows a write in a later group; until then the file itself is the witness: recovery
-//! takes the larger size. **Invariant: the file holds no bytes after the stream's end that the stream does
-//! not own**: those of a failed write are cut.
+//! After a write the row with the new size is in a later group of the journal. If that group is lost, the
+//! length of the file counts: recovery takes the larger size. **Invariant: the file holds no bytes after the
+//! stream's end that the stream does not own**: those of a failed write are cut.
 
 use super::super::CollectionState;
 use super::bulk::{Bulk, Done};

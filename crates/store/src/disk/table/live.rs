@@ -1,8 +1,8 @@
 //! Bytes of contents that live in each segment of the journal.
 //!
-//! Kept beside the rows: a checkpoint sees the old and the new row of each stream and moves the counts by
-//! the difference; replay does the same for the rows after it. A segment is identified by its number and
-//! generation, so a count never refers to overwritten contents.
+//! The counts are kept beside the rows. A checkpoint sees the old and the new row of each stream, and changes
+//! the counts by the difference; replay does the same for the rows after the checkpoint. A segment is
+//! identified by its number and generation, so a count never refers to overwritten contents.
 //!
 //! **One row for each segment**, so that a part of a checkpoint writes only the rows of the segments whose
 //! counts it moves: at 1 TB of small files all of them together are 1 MiB.

@@ -4,9 +4,9 @@
 //! `WRITEMAP`): it is on the disk when the commit returns. Everything runs off the shard's thread, because
 //! any access may wait for a page.
 //!
-//! The map is address space only. When a checkpoint finds it full, it is doubled: readers hold a lock
-//! shared for their transaction, the resize holds it alone (LMDB forbids a resize under any transaction of
-//! the process).
+//! LMDB's memory map is address space only. When a checkpoint finds the map full, it is doubled: readers hold
+//! a lock shared for their transaction, the resize holds it alone (LMDB forbids a resize under any
+//! transaction of the process).
 //!
 //! **A full disk is a normal error, though LMDB returns `EIO`** where the kernel took a part of a write
 //! (`mdb_page_flush`: "short write, filesystem full?"). The pages of a failed commit are unused, and the
