@@ -7,20 +7,21 @@
 //!                                               │        └─ full: counted, a line says how many are lost
 //!                                               └─ over: counted, a line says how many were left out
 //! ```
-//! **Invariant: an event never waits for the file, and never fails for it.** It enters a queue that has a
-//! bound; one task writes. The reply to an operation that manages waits until its line was written (not
-//! synced), or that was tried once, or [`REPLY_WAITS_MAX`] is over. A write that fails is a warning, is tried
-//! again, and is shown by `shoal status`; the lines wait as long as the queue has room.
+//! **Invariant: an event never waits for the file, and never fails because of it.** It enters a bounded
+//! queue, and one task writes the queue to the file. The reply to a management operation waits until its line
+//! was written (not synced) or one try to write it has failed, and at most [`REPLY_WAITS_MAX`]. A failed
+//! write is logged as a warning, shown by `shoal status`, and tried again; its lines stay in the queue, and
+//! later lines wait as long as the queue has room.
 //!
 //! **Invariant: events of strangers and of holders of a mount key push no line of an administrator out.**
-//! They have a rate ([`rate`]), and a queue and files of their own, so they use neither the room of the other
-//! queue nor the bytes of FILE. A change by an administrator has no rate. (Without an admin key the first
-//! mount key manages, so its holders write such lines.)
+//! Their rate is limited ([`rate`]), and they have a queue and files of their own, so they use neither the
+//! room of the other queue nor the bytes of FILE. The rate of changes by an administrator is not limited.
+//! (Without an admin key the first mount key manages, so its holders write such lines.)
 //!
 //! **One process writes a log**: it holds the lock of FILE.lock as long as it runs.
 //!
-//! A clean stop writes the lines that wait. A kill loses them; a start without a `stopped` before it shows
-//! that. **No line has a secret**: no key, no capability, no proof, no id of a session.
+//! A clean stop writes the lines that wait. A kill loses them; the log shows it by a start without a
+//! `stopped` before it. **No line has a secret**: no key, no capability, no proof, no id of a session.
 
 mod events;
 mod file;

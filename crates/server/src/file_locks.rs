@@ -1,22 +1,23 @@
 //! Locks of files over clients: POSIX record locks, locks of open files, `flock`. Held in memory, at the
-//! server of the metafile; [`table`] decides, this file binds the table to clients, leases and restarts.
+//! server of the metafile; [`table`] decides; this file connects the table with clients, leases and restarts.
 //!
 //! ```text
 //!   lock ─▶ recovery over? ─▶ row `h client` durable? ─▶ table ─┬─ granted ─▶ reply
 //!                                                               └─ queued ──▶ reply when granted, or in time:
 //!                                                                             the client asks again, its place stays
 //! ```
-//! **A lock goes with its client's last session here**, so a killed client's locks go with its lease.
+//! **A lock ends with its client's last session here**, so a killed client's locks end with its lease.
 //!
 //! **After a restart only a client that had locks claims them** ([RFC 8881 §8.4.2]'s rule): a durable row
-//! says that a client has locks here. It is written before its first lock is granted, and removed some time
-//! after its last one is gone. Until all clients with such rows have claimed, or a lease has passed, no other
-//! client is granted a lock. A client that has not claimed by then loses its sessions with its locks.
+//! says that a client has locks here. The row is written before the client's first lock is granted, and
+//! removed some time after the last one ends. Until all clients with such rows have claimed, or a lease has
+//! passed, no other client is granted a lock. A client that has not claimed by then loses its sessions with
+//! its locks.
 //!
 //! **Before a lost exclusive lock goes to another owner, the file begins a new generation** on all servers of
 //! its data ([`crate::ops`]' `fence`), so that no write that was sent under the lost lock arrives later.
-//! Until that is done the file stays locked, by no client. A stuffed file needs none: its only server has
-//! ended the session.
+//! Until that is done the file stays locked, although no client has the lock. A stuffed file needs no new
+//! generation: its only server has ended the session.
 //!
 //! [RFC 8881 §8.4.2]: https://www.rfc-editor.org/rfc/rfc8881#section-8.4.2
 

@@ -1,4 +1,4 @@
-//! Something that is said once in a while at most, however often it happens.
+//! Limits how often a repeated event is logged, and counts the events between two lines.
 
 use shoal_env::Instant;
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! One operation, one file, one name: this is the registry.
 //!
-//! Each operation's file states its [facts] as one constant `FACTS`, and has a `run` that takes the
-//! context and the operation's fields, and returns the answer or the reason it stopped. All obey the same
-//! rules: read first, change last; check in the order POSIX gives its errors; and where another server may be
-//! concerned, plan [actions](crate::txn::actions) and change nothing directly. A group's changes are visible
-//! to its later operations only if they were direct changes, so an operation that plans actions is the last
-//! of its group that looks at the objects it touched.
+//! Each operation's file states its [facts] as one constant `FACTS`, and has a `run` that takes the context
+//! and the operation's fields, and returns the answer or the reason it stopped. All obey the same rules: read
+//! first, change last; check in the order POSIX gives its errors; and where another server may take part,
+//! plan [actions](crate::txn::actions) and change nothing directly. Later operations of a group see its
+//! direct changes, and not its planned actions. So after an operation that plans actions, no operation of the
+//! group may look at the objects that it touched.
 
 pub mod facts;
 pub(crate) mod forks;

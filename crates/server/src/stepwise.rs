@@ -1,5 +1,5 @@
-//! Operations that clients began step by step (`compound = off`). Durable rows show them, and this task ends
-//! them.
+//! Operations that clients began step by step (`compound = off`). Durable rows record unfinished ones, and
+//! this task ends them.
 //!
 //! ```text
 //!   create                                             remove
@@ -13,15 +13,16 @@
 //! answered: *the entry exists* (A asks B), *the metafile lists the datafile* (j asks A), *the object is
 //! gone* (B asks A).
 //!
-//! **A row whose client has no session here any more is decided.** An object that is not entered is removed,
-//! but only when the directory's server has promised, durably (row Void), never to enter it: its client may
-//! still be alive elsewhere. In the same way a metafile without a layout is removed before its datafiles are.
-//! A link whose name was taken away and that is still counted is subtracted by a transaction that also ends
-//! the ticket. So a file exists whole or not at all, and each link counts once.
+//! **When the client of a row has no session here any more, this server ends the operation.** It removes an
+//! object that was not entered into its directory, but only when the directory's server has promised, durably
+//! (row Void), never to enter it: the client may still have sessions at other servers. In the same way a
+//! metafile without a layout is removed before its datafiles are. If a name was removed and its link is still
+//! counted, a transaction reduces the count and ends the ticket. So a file exists whole or not at all, and
+//! each link counts once.
 //!
-//! A request that renames or links an object has found it by a name. So it ends the object's row New too
-//! ([`crate::txn::actions`]), under the lock of its inode. A name that changes while the server of the old
-//! name is asked is therefore no reason to remove the object.
+//! A request that renames or links an object has found it by a name. So it also ends the object's row New
+//! ([`crate::txn::actions`]), under the lock of the inode. Therefore an object is not removed if its name
+//! changes while the server of the old name is asked.
 
 use crate::data::status_of;
 use crate::meta::keys::{self, Table};

@@ -1,4 +1,4 @@
-//! The tasks of a shard, so that it can end: cleanly (its requests finish first) or at once.
+//! The tasks of a shard. The list lets the shard end cleanly (its requests finish first) or at once.
 
 use shoal_env::local::Notify;
 use shoal_env::{Env, Task};

@@ -21,21 +21,22 @@
 //! **Invariant: no request waits while it holds locks**: a lock in the way at prepare is `Busy`, and the
 //! coordinator releases its own. **Invariant: a decision is reported to no server before it is durable**:
 //! until then [`Book::outcome`] says *not yet*. **Invariant: a participant answers `Finish` only when its
-//! changes are durable**, since the coordinator then forgets.
+//! changes are durable**, because the coordinator forgets the transaction after that answer.
 //!
-//! A transaction's id is a handle, so it is never used twice, and one of which the coordinator knows nothing
-//! was aborted. A prepare that arrives after its abort locks its keys until the participant asks
+//! A transaction's id is a handle, so it is never used twice. A transaction that its coordinator does not
+//! know was aborted. A prepare that arrives after its abort locks its keys until the participant asks
 //! ([`resolve`]) and gets that answer.
 //!
 //! **A participant remembers a transaction that it has committed** together with others ([`ended`]) until the
-//! coordinator has forgotten it, which is when all have finished. So when the coordinator's store is lost in
-//! the middle, the others can be ended as the first was: if any has committed it, or all have it prepared, it
-//! is committed, else aborted. A repair does that, once the store was given up
-//! (`shoal fsck --repair --lost-stores`).
+//! coordinator has forgotten it, which is when all have finished. So if the coordinator's store is lost when
+//! some participants have finished, the transaction can be ended in the same way on the others: if any
+//! participant has committed it, or all have it prepared, it is committed, else aborted. A repair does that
+//! after the store was given up (`shoal fsck --repair --lost-stores`).
 //!
-//! The collection's one rename lock is an action like others, but prepared first: the ancestors of a
-//! directory that moves are walked again with the lock held, and only then the rest is prepared (a longer
-//! list under the same id). Its server votes last, and passes the lock on with its vote ([`rename_lock`]).
+//! The collection's one rename lock is an action like others, but it is prepared first. With the lock held,
+//! the new ancestors of the directory that moves are walked again, and only then the rest is prepared (a
+//! longer list under the same id). Its server votes last, and passes the lock on with its vote
+//! ([`rename_lock`]).
 
 pub mod actions;
 mod coordinator;

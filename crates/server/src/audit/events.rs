@@ -1,7 +1,7 @@
 //! The events, and the fields of each. `docs/operating/care.md` lists them for administrators.
 //!
-//! `role` and `key` are proved: they are those of the handshake. A connection that is refused before its
-//! proof proves nothing of its own words, so these fields begin with `claimed_`.
+//! `role` and `key` are proved by the handshake. A connection that is refused before its proof has only
+//! claimed them, so these fields then begin with `claimed_`.
 
 use super::queue::Kind;
 use super::{Audit, Noted};

@@ -4,12 +4,12 @@
 //!   FILE.1  ◀── renamed, in place of an older one, when FILE would grow beyond its bound
 //!   FILE    ◀── whole lines, many in one write
 //! ```
-//! **The file is opened for each append.** So a file that was renamed or removed is made again, and a link
-//! or another user's file in its place is refused, at whatever time it comes there. A write that failed is
-//! cut off again; a line torn by a power cut is cut off by the next append. **No more is cut off than a torn
-//! write can leave**: a file with a longer end that is no line is set aside as it is. A file that does not
-//! begin as a log of this kind is refused and not touched, also in the place of FILE.1. No call on it but its
-//! close holds the server's thread.
+//! **The file is opened for each append.** So a file that was renamed or removed is made again, and a link or
+//! another user's file in its place is refused, even if it was put there while the server runs. A failed
+//! write is truncated at once, and a line torn by a power cut by the next append. **Never more is truncated
+//! than a torn write can leave**: if more bytes follow the last whole line, the file is set aside unchanged.
+//! A file that does not begin as a log of this kind is refused and not changed; this holds for FILE.1 too.
+//! Except for the close, no file call blocks the server's thread.
 
 use super::line::{BEGIN, LINE_BYTES_MAX};
 use super::queue::WRITE_BYTES_MAX;

@@ -1,7 +1,7 @@
-//! The lines that wait to be written, with a bound, and the counts of those that do not wait.
+//! The bounded queue of the lines that wait to be written, and the counts of lines written and lost.
 //!
-//! A line has a number. The first that waits is tried first, again and again until it is written, so the file
-//! keeps the order of the events. A line that finds the queue full is lost and counted.
+//! Each line has a number. The oldest line is tried until it is written, so the file keeps the order of the
+//! events. If the queue is full, a new line is lost and counted.
 
 use super::rate::Rate;
 use bytes::Bytes;

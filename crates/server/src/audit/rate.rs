@@ -1,7 +1,9 @@
-//! The lines of one kind that are written: a burst at once, then so many in a time. The others are counted.
+//! The limit of the lines of one kind: a burst at once, then a fixed number in a span of time. Lines above
+//! the limit are counted and not written.
 //!
-//! The state is one moment: when the burst will be whole again. Each line moves it by the span of one line; a
-//! line that would move it further ahead of the clock than a whole burst is left out.
+//! The state is one time: when a whole burst will be available again. Each line moves this time forward by
+//! the span of one line. A line that would move it further ahead of the clock than the span of a burst is not
+//! written.
 
 use shoal_env::Instant;
 use std::time::Duration;

@@ -1,18 +1,18 @@
 //! Appends: a server's operation, so that two writers never get the same bytes.
 //!
-//! In a stuffed file the end is the stream's own and the append is the store's. In a laid-out file the
-//! metafile's server takes appends one at a time: it asks the datafiles for their facts, takes the end they
-//! imply, and writes the data there, its own share by the store and the others' through their servers, before
-//! the next append's turn. The answer leaves when all shares are written.
+//! A stuffed file ends where its stream ends, so the store does the append. For a laid-out file the
+//! metafile's server does one append at a time. It requests the facts of the datafiles and computes the
+//! file's end from them. It writes the data there: its own share by the store, the other shares through their
+//! servers. The answer leaves when all shares are written; then the next append has its turn.
 //!
 //! **An operation that begins a generation of a laid-out file (a truncation, explicit times) takes a turn,
-//! too** ([`Turns`]). Otherwise a written share might be refused, because its server answers by the
-//! generation of that time; and if the file had become longer meanwhile, the append could not know that its
-//! bytes are there: it would go to the new end and be there twice.
+//! too** ([`Turns`]). Otherwise a share could be written although its server answers that the generation is
+//! old. If the file also became longer meanwhile, the append could not know that its bytes are there: it
+//! would be written again at the new end, and be in the file twice.
 //!
-//! A share that is refused because a generation began all the same (a repair) is written again at the same
-//! place; **the whole append is never repeated after its partial bytes**. Where that is impossible, the
-//! append fails.
+//! A repair begins a generation without a turn; a share that is refused for that reason is written again at
+//! the same place; **the whole append is never repeated after its partial bytes**. Where that is impossible,
+//! the append fails.
 
 use super::Engine;
 use super::work::status_of;

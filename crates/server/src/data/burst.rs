@@ -1,4 +1,4 @@
-//! A burst: the runs of a request that are known at once, cut and sorted for the sweep.
+//! A burst: as many runs of a request as are kept in memory at once, cut and sorted for the sweep.
 //!
 //! ```text
 //!   blocks   |       |       |       |

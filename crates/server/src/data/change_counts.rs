@@ -1,20 +1,21 @@
 //! Change counts: they show clients that the bytes of a stream are the same as before.
 //!
 //! Each change of a stream's bytes sets its count to a number that was never given before. So two answers
-//! with one count belong to the same bytes, whatever happened between them. Times do not show that: they
-//! stand still within a tick of the clock and when it is set back.
+//! with one count belong to the same bytes, whatever happened between them. Times do not show that: two
+//! changes within a tick of the clock have one time, and a clock may be set back.
 //!
 //! ```text
 //!   write of one batch:   c ─────────▶ d          moved when the batch is applied, before another request
 //!   write of bulk data:   c ──▶ d ··· bytes ··· e ──▶ f      before the first byte and after the last
 //!   read:                 the count of before its first byte
 //! ```
-//! **Invariant: no count is current both before and after a change.** A read answered while bytes are being
-//! written has a count that the end of that write replaces for good. A start of the server begins at a random
-//! number, so bytes lost in a crash do not look like the bytes before it.
+//! **Invariant: no count is current both before and after a change.** A read that is answered while bytes are
+//! being written has a count that the end of that write replaces for good. After a start of the server,
+//! counts begin at a random number, so that no count from before a crash is used again.
 //!
 //! Counts are kept in memory only, in a table of fixed size by the hash of the handle. Streams that share a
-//! place move together, which costs them a look and nothing else.
+//! place in the table share the count: a change of one costs the clients of the other an unneeded request,
+//! and nothing else.
 
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{ChangeCount, Handle, Move};

@@ -1,23 +1,24 @@
 //! Requests in hand, and the sweep that serves them.
 //!
-//! A request is kept as its part of a pattern ([`StreamPart`]); of its runs a *burst* is known at a time, cut
-//! at the borders of blocks and sorted. The sweep takes extents in the order of [`Order`], some steps under
-//! way at once, and each step serves all requests that want something there:
+//! A request is kept as its part of a pattern ([`StreamPart`]). Its runs are computed one *burst* at a time,
+//! cut at the borders of blocks and sorted. The sweep takes extents in the order of [`Order`], with several
+//! steps under way at once. Each step serves all requests that want bytes of its extents:
 //!
 //! ```text
 //!   burst of request 1 ─┐  ┌─ read once ──── cut for every reader ──▶ packed bytes, dense
 //!   burst of request 2 ─┼─▶│ step: blocks side by side
 //!   burst of request 3 ─┘  └─ merged ─────── written once ─────────▶ acknowledged after write(2)
 //! ```
-//! **A request ends when all its steps have**: none of them still writes when its answer leaves, also when
-//! another one failed. It is left by its caller (the server ends): then no further step begins for it.
+//! **A request ends when all its steps have ended**: none of them still writes when its answer leaves, even
+//! if another step has failed. If its caller drops the request (the server ends), no further step begins for
+//! it.
 //!
 //! Small contiguous requests do not wait for the sweep: they take the lock of their extent and go to the
-//! store, between two steps. The content of a small stream that a handler replaces in its batch
-//! does not come here at all; so **bytes of a small stream are never written back that were only read**.
+//! store, between two steps. If a handler replaces the content of a small stream in its batch, this module is
+//! not used. So **a small stream is never rewritten with old bytes that were only read**.
 //!
-//! The thread is never held: a burst is bounded in runs, a step in bytes, and between requests the copying of
-//! records gives way.
+//! The thread is never held for long: a burst is bounded in runs, a step in bytes, and the copying of records
+//! yields between requests.
 
 use super::blocks::BlockCache;
 use super::burst::{Group, cut};

@@ -5,8 +5,8 @@
 //!   pieces   ├────────────────┤├───────────────┤├───────┤   each a part of at most 256 KiB
 //! ```
 //! Pieces lie side by side in packed bytes: one begins where the last one ended, with the bytes of other
-//! servers between. A piece is found by a walk that is bounded in steps, so that the cut of one never holds
-//! the thread: tiny records make small pieces.
+//! servers between. A piece is found by a walk that is bounded in steps, so that the thread is never held for
+//! long. Tiny records therefore make small pieces.
 
 use super::hand::BURST_RUNS;
 use super::part::{StreamPart, end_of, place_of};

@@ -1,8 +1,8 @@
 //! The order in which requests in hand are served: extents of streams, in cyclic sweeps (C-SCAN).
 //!
-//! An *extent* is what one step reads or writes: a block, or a longer run that one request brings whole. All
-//! requests that want something of an extent wait at it together, and one step serves them. The sweep goes
-//! upwards over (stream, offset) and begins again at the lowest. Each disk has a sweep of its own.
+//! An *extent* is the unit that a step reads or writes: a block, or a longer run of one request. All requests
+//! that want bytes of an extent wait at it together, and one step serves them. The sweep goes upwards over
+//! (stream, offset) and begins again at the lowest. Each disk has a sweep of its own.
 //!
 //! ```text
 //!   young    blocks to which writers bring parts with gaps between: they wait for others ([`young`])
@@ -10,13 +10,13 @@
 //!   later    extents that came since the round began: the next round's
 //!   locked   the extents of steps under way: alone if they are written ([`locks`])
 //! ```
-//! **No request starves.** A round has the extents that were there when it began, and ends when each of them
-//! was served: one transfer that always brings the next extent ahead of the sweep does not hold it. A writer
-//! that is hindered claims its extent: readers that come later do not enter it.
+//! **No request starves.** A round has the extents that were waiting when it began, and ends when each of
+//! them was served. So a transfer that always adds the next extent ahead of the sweep cannot keep the sweep
+//! there. A writer that a lock stops claims its extent: readers that come later do not enter it.
 //!
-//! **Invariant: while bytes of a stream are written, no other step reads or writes them.** So a block that is
-//! read before it is written loses nothing that was written meanwhile. Changes whose place is not known
-//! beforehand (appends), or that are not writes (space, holes), take the whole stream.
+//! **Invariant: while bytes of a stream are written, no other step reads or writes them.** So when a block is
+//! read, changed and written, no other write to it is lost. Changes whose place is not known beforehand
+//! (appends), or that are not writes (space, holes), lock the whole stream.
 
 mod locks;
 mod young;

@@ -1,5 +1,5 @@
-//! Bytes between requests and blocks: parts of several requests merged to one write, records cut from what
-//! was read.
+//! Copies bytes between requests and blocks: it merges parts of several requests into one write, and cuts
+//! records from blocks that were read.
 //!
 //! ```text
 //!   request 1   AA......AA......AA......          pieces, each with its place in the stream
@@ -7,10 +7,10 @@
 //!   cover       ====....====....====....          no gaps: one run, one write; else
 //!   block       AABBooooAABBooooAABB              gaps keep the old bytes: read before the write
 //! ```
-//! **Where pieces overlap, the later one wins**: within a request in packed order, and of several requests
-//! the one that came later.
+//! **Where pieces overlap, the later one wins**: within a request the later one in packed order, between
+//! requests the one of the later request.
 //!
-//! A gap that reads as zeros and has a page of the disk for itself may be a hole: nothing is written there,
+//! A gap that reads as zeros and covers a whole page of the disk may be a hole. No bytes are written there,
 //! so that a hole stays one.
 
 use bytes::{Bytes, BytesMut};

@@ -1,10 +1,10 @@
 //! Pools: datafiles of other servers, made ahead of need, for files of this one (PVFS small files, section
 //! III-A).
 //!
-//! A file that grows out of its first strip, and one made where no data is held, needs datafiles on other
-//! servers. They are in reserve here, as handles: so both are **one local transaction**, one record and one
-//! sync, and no other server is asked. There is a pool per data server, on disk, filled by batches
-//! ([`crate::data::precreated`]) in the background.
+//! A file that grows out of its first strip needs datafiles on other servers, and so does a new file whose
+//! server holds no data. The pools hold such datafiles in reserve, as handles. So both cases are **one local
+//! transaction**, one record and one sync, and no other server is asked. There is a pool per data server, on
+//! disk, filled by batches ([`crate::data::precreated`]) in the background.
 //!
 //! ```text
 //!   row p server:  ranges  ├────────┬───────────────────────────┬──────────┤
@@ -15,12 +15,12 @@
 //! * **No datafile is given twice.** In the weaker sync modes a client may see a file's layout, and write to
 //!   its datafiles, before the record is durable. If the record is then lost, the row says that they are
 //!   still in the pool. So datafiles are *lent* before they may be taken, durably in every mode, some at a
-//!   time. A start retires all that are lent and not taken: the reaper has them used up on their own server,
-//!   touched or not.
-//! * **A batch is numbered.** Its number is this pool's last one and one more, and the row of the pool names
-//!   the batch stored last; so a lost answer is requested again and returns the same batch, and nothing
-//!   leaks. A pool that begins draws an id, durably, before it asks, so that no batch of a pool that was lost
-//!   is taken for one of its own.
+//!   time. At its start a server retires all that are lent and not taken: the reaper has their own server
+//!   mark them as used up, touched or not.
+//! * **A batch is numbered.** Its number is one more than that of the pool's last batch, and the row of the
+//!   pool names the batch stored last. So if an answer is lost, the same number is requested again and
+//!   returns the same batch, and nothing leaks. A new pool draws an id, durably, before its first request, so
+//!   that it never takes a batch of a lost pool for its own.
 //! * Each pool has a fill task of its own: other pools are filled while one server does not answer, and its
 //!   pool is filled when it answers again. A new server gets a pool when the map contains it.
 //! * If a pool is empty, callers wait until their deadline, then fail with the refill error (`Unavailable`,
@@ -28,13 +28,13 @@
 //!
 //! # Which objects have pools
 //!
-//! Datafiles. Directories have none, although the paper's pools have a type: a directory must have its
-//! attributes on its server before its name becomes visible, and a handle made ahead saves none of the
+//! Datafiles only. Directories have none, although the paper's pools have object types: a directory must have
+//! its attributes on its server before its name becomes visible, and a handle made ahead saves none of the
 //! messages that bring them. Handles for them are drawn, 64 by one message. A drawn handle has no object, so
 //! a lost one leaks nothing.
 //!
-//! Batches are large from the first one on: their cost (a message, a record on each side) is that of a small
-//! one, as a batch is one row wherever it lies.
+//! Batches are large from the first one on. A large batch costs as much as a small one (a message, a record
+//! on each side), because it is one row on each server.
 
 use crate::counters::{Counters, add};
 use crate::data::status_of;

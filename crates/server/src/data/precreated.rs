@@ -1,9 +1,9 @@
 //! Datafiles made ahead of need, at the server that holds them.
 //!
-//! Another server asks for a batch ([`crate::ops::peer::batchcreate`]) and hands its datafiles out to its
-//! files, without a message to this one ([`crate::data::pools`]). A batch is **one row**, whatever its size:
-//! the owner of its pool, and a bit for each datafile that says whether it was ever named. Until then a
-//! datafile has no row and no stream of its own, and takes no space.
+//! Another server requests a batch ([`crate::ops::peer::batchcreate`]) and gives its datafiles to its own
+//! files, without a message to this server ([`crate::data::pools`]). A batch is **one row**, whatever its
+//! size: the owner of its pool, and a bit for each datafile, which is set when the datafile is first named.
+//! Until then a datafile has no row and no stream of its own, and takes no space.
 //!
 //! ```text
 //!   made ahead ──── first touch: a data write, or an action of a transaction ────▶ used: rows of its own
@@ -20,23 +20,25 @@
 //! empty, whatever the generation.
 //!
 //! **No late write is lost by that, and none comes back.** Let a file take the datafile when its layout
-//! begins generation *g*. No request for this datafile carries an older one: before that the file did not
-//! have it, and no handle is in a pool twice. Whatever begins a later generation (truncate, explicit times)
-//! is a transaction that names *all* datafiles of the layout, those never touched too, and touches them,
-//! durably, before it is answered; while it is undecided their keys are locked and every access waits. So as
-//! long as a datafile is untouched its file's generation is *g*, and the first touch of a client can only
-//! bring *g*. After the touch it is a datafile like any other: an older generation is answered `StaleLayout`.
+//! begins generation *g*. No request for this datafile carries an older generation: before that the file did
+//! not have the datafile, and no handle is in a pool twice. A later generation (truncate, explicit times)
+//! begins by a transaction that names *all* datafiles of the layout, also those never touched. It touches
+//! them, durably, before it is answered; while it is undecided their keys are locked and every access waits.
+//! So as long as a datafile is untouched, its file's generation is *g*, and the first touch of a client can
+//! only bring *g*. After the touch it is a datafile like any other: an older generation is answered
+//! `StaleLayout`.
 //!
 //! A write's touch is as weak as the write: it is in the same record or an earlier one, so if the data is
-//! kept, the datafile is kept. If a power cut takes both, the datafile is untouched again, and its file's
-//! generation is still *g*, for a transaction's touch is durable and would have made the record before it
-//! durable too. The start removes the remains of its local file, durably, before it can be touched again.
+//! kept, the datafile is kept. If a power cut loses both, the datafile is untouched again. Its file's
+//! generation is still *g*: a transaction's touch would be durable, and so would be the earlier record of the
+//! write. At the next start the remains of the datafile's local file are removed, durably, before it can be
+//! touched again.
 //!
 //! A write that comes after the file was removed and its datafiles reaped finds the bit set (or no batch) and
-//! no row: it is answered `Stale`, and makes nothing.
+//! no row. It is answered `Stale`, and creates no datafile.
 //!
-//! Source: PVFS small files, section III-A, where the objects are made without their files likewise, and as
-//! rows alone.
+//! Source: PVFS small files, section III-A, where objects are also precreated as rows alone, without their
+//! local files.
 
 use crate::meta::keys;
 use crate::meta::rows::{Batch, Datafile};

@@ -5,11 +5,12 @@
 //!                                         ├─ reserve ─┼─ journal to come ─┼─ rest ─┤
 //!                                         ├──────────── needed ───────────┤
 //! ```
-//! The *reserve* is for removals and recovery: a change that would leave less is refused with `ENOSPC`
-//! (the store's admission). The *journal to come* brings a new store's journal to its least size, and
-//! [`SEGMENTS_AHEAD`] more: they are filled while a checkpoint frees older ones. **A server with less than
-//! both is not well**: it refuses new files and data, or soon will. The least useful disk is the one that a
-//! new store leaves with just as much.
+//! The *reserve* is for removals and recovery: a change that would leave less is refused with `ENOSPC` (the
+//! store's admission). The *journal to come* is the segments that the journal still lacks to its least size,
+//! and [`SEGMENTS_AHEAD`] more, which are filled while a checkpoint frees older ones. **A server with less
+//! free space than reserve and journal to come is not well**: it refuses new files and data, or soon will.
+//! The smallest useful disk holds the reserve and the least journal of a new store, with [`SEGMENTS_AHEAD`]
+//! more.
 
 use crate::shard::Shard;
 use shoal_store::{CollectionConfig, Space};

@@ -1,10 +1,10 @@
-//! One step of the sweep: what is read for its readers, what is written of its writers.
+//! One step of the sweep: it reads for its readers, and writes the pieces of its writers.
 //!
-//! A block is read whole where much of it is wanted, and is then kept in the cache; of a block of which
-//! little is wanted only that is read. Writers' pieces are merged ([`pack`](super::pack)). Old bytes are read
-//! only where pieces lie close together with gaps between them. The extent is locked from that read to the
-//! write, and the store reads and writes them in one turn: a truncation of a file of one stream takes no lock
-//! of the sweep.
+//! If much of a block is wanted, the whole block is read, and kept in the cache; if little is wanted, only
+//! that part is read. Writers' pieces are merged ([`pack`](super::pack)). Old bytes are read only where
+//! pieces lie close together with gaps between them. The extent is locked from that read to the write. The
+//! store does both in one turn at the stream, because a truncation of a file of one stream takes no lock of
+//! the sweep.
 
 use super::extent::{BLOCK_BYTES, Extent};
 use super::hand::{HandWork, RECORDS_A_TURN, SweepState, give_way};

@@ -1,8 +1,9 @@
-//! Calls for locks that have a request here, and those that were taken back.
+//! The calls for locks that have a request at this server, and the calls that their client took back
+//! ([`crate::ops`]' `unwait`).
 //!
-//! A request may wait in several places before it asks the table. **A call that was taken back takes nothing
-//! any more** by a request that was here then. Nor does one that comes late, on a connection that its client
-//! has given up, if its call is among the last ones that were taken back.
+//! A request may wait in several places before it asks the table. **When a call is taken back, its requests
+//! that are here take no lock any more.** A request of it that comes later, from a connection that its client
+//! has given up, takes none either, if the call is among the last ones that were taken back.
 
 use super::table::Wanted;
 use shoal_proto::ClientId;

@@ -1,4 +1,4 @@
-//! The table of locks: the owners that hold bytes of each file, and the requests that wait for some. No I/O,
+//! The table of locks: the owners that hold bytes of each file, and the requests that wait for bytes. No I/O,
 //! no clock.
 //!
 //! ```text
@@ -7,14 +7,14 @@
 //! ```
 //! **A request waits for conflicting holders, and for conflicting requests before it in the queue**, so
 //! readers do not starve a writer. It does not wait for a request that itself waits for the same owner,
-//! directly or through other holders: the two would wait for each other. A request that does not wait looks
-//! at holders only.
+//! directly or through other holders: the two would wait for each other. A request that is not to wait is
+//! compared with holders only.
 //!
-//! A request that would close a circle of waits is refused ([`Outcome::Deadlock`]). The circle is looked for
-//! in this table, so one over several servers is not found.
+//! A request that would close a circle of waits is refused ([`Outcome::Deadlock`]). Only this table is
+//! searched, so a circle over several servers is not found.
 //!
-//! An owner's own locks are never in its way: what it asks for replaces what it has there (POSIX). While it
-//! waits it keeps what it has.
+//! An owner's own locks never conflict with its request: the requested lock replaces what the owner has there
+//! (POSIX). While the request waits, the owner keeps what it has.
 //!
 //! A waiting request is found again by its owner and the number of its call. Once granted, it is found by
 //! what its owner holds.

@@ -1,4 +1,4 @@
-//! The table against a model that knows each byte by itself and looks at everything each time.
+//! Tests of the table against a model that stores each byte by itself and searches everything each time.
 
 use super::table::{LockTable, Locker, Outcome, Wanted};
 use shoal_proto::{ClientId, Handle, LockKind, LockOwner, LockRange};

@@ -1,15 +1,15 @@
-//! The position up to which a server says that its store is durable, for each peer.
+//! The position up to which a server says that its store is durable. It may differ from peer to peer.
 //!
-//! A peer compares that position with the one that it remembers, and so finds an older copy. Every write of a
-//! server advances its journal. So an older copy that wrote while its peers were away, or at each refused
-//! start, would pass after some time. **Therefore a server gives a peer the position at which the store was
-//! opened, until the peer has accepted the store.** Before anything is written, that position is stored as a
-//! row for each fellow that has not answered or has refused. Each later start gives that fellow the position
-//! of the row. The row is removed when the fellow has accepted the store; a later position is given only when
-//! the removal is durable.
+//! A peer compares that position with the one that it remembers, and so finds an older copy of a store. But
+//! every write of a server advances its journal. So an older copy that wrote while its peers were down, or at
+//! each refused start, would pass after some time. **Therefore a server gives a peer the position at which
+//! the store was opened, until the peer has accepted the store.** Before anything is written, that position
+//! is stored as a row for each fellow that has not answered or has refused. Each later start gives that
+//! fellow the position of the row. The row is removed when the fellow has accepted the store; a later
+//! position is given only when the removal is durable.
 //!
-//! The position of the opening is the last record that lay in the folder. Recovery itself writes (a cut that
-//! it completes, a size that it corrects), so the durable position right after it may already be a later one.
+//! The position of the opening is that of the last record in the folder. Recovery itself writes (a cut that
+//! it completes, a size that it corrects), so the durable position after recovery may already be a later one.
 //!
 //! The record next to the cluster file is compared in the same way: a start that it refuses keeps a row under
 //! the server's own id ([`refused_by_record`]), so that restarts by a supervisor do not get an older copy

@@ -1,9 +1,10 @@
-//! The objects that are removed here when a store of another server is given up.
+//! Removes objects of this server when a store of another server is given up.
 //!
-//! In the batch that writes the map that says so, however that map arrived, the datafiles of the store in the
-//! pools here are retired. From then on a server of that store is refused. Where the successor is an older
-//! copy, its files may use datafiles of this server that are untouched yet: these stay. They stay as well
-//! where this server knew no store of the other one: then it may be the successor that took them.
+//! The map says that a store is given up. The batch that writes this map, however the map arrived, removes
+//! the store's datafiles from this server's pools, and the untouched datafiles that this server made for the
+//! store's pool. From then on a server of that store is refused. If the successor is an older copy, its files
+//! may use datafiles of this server that are still untouched, so these stay. They also stay if this server
+//! knew no store of the other server, because then the successor may have taken them.
 
 use crate::meta::keys::{self, Table};
 use crate::meta::rows::{Batch, RowValue};

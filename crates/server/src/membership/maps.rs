@@ -1,17 +1,18 @@
 //! How a change of the map comes to all servers.
 //!
 //! A change is made, durably, on the server that receives the request for it, and passed on to all others at
-//! once. A server that is away then learns of it later: every handshake with a peer, and every answer of one,
-//! carries the epoch of its map. **The connecting server fetches a newer map, and sends its own if that is
-//! not older**: with the same epoch it may still be another map, if two servers that could not reach each
-//! other made a change each. So one connection in either direction is enough. A peer that connected before
-//! this server served is asked when it serves. Each server connects to its fellows when it begins, and asks
-//! them once a minute ([`crate::membership::stores`]), so a change needs no particular server: if server 0
-//! has moved to an address that no other server knows yet, server 0 itself connects.
+//! once. A server that is down at that time learns of it later: every handshake with a peer, and every answer
+//! of one, carries the epoch of its map. **The connecting server fetches a newer map, and sends its own if
+//! that is not older**: two maps with one epoch may differ, if two servers that could not reach each other
+//! made a change each. So one connection in either direction is enough. If a peer connected before this
+//! server served, its map is requested when this server begins to serve. Each server connects to its fellows
+//! when it begins, and asks them once a minute ([`crate::membership::stores`]), so a change needs no
+//! particular server: if server 0 has moved to an address that no other server knows yet, server 0 itself
+//! connects.
 //!
-//! Maps meet by [`ClusterMap::succeeded_by`], which loses nothing of either. **Rows of the map are written in
-//! the order in which maps are taken**: between the look at the present map and the row of the next one
-//! nothing is awaited ([`change`]).
+//! Two maps are merged by [`ClusterMap::succeeded_by`], which loses no change of either. **Rows of the map
+//! are written in the order in which maps are taken**: between the read of the present map and the write of
+//! the next row nothing is awaited ([`change`]).
 
 use crate::data::status_of;
 use crate::membership::given_up::{forget, given_up, own_given_up, retire};

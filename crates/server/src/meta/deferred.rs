@@ -6,8 +6,9 @@
 //!   chown by B     is answered when the chmod is durable: its answer shows the mode
 //!   anything else  is answered when the chmod is durable
 //! ```
-//! So a change is remembered with its client, and with the target that its own answer waited for, until it is
-//! durable. A change that is dropped before that costs its client a wait, and nothing else.
+//! So a change is remembered until it is durable, with its client and with the earlier changes that had to be
+//! durable for its answer. The number of remembered changes is limited; if one is dropped earlier, its client
+//! waits longer, and nothing else happens.
 
 use shoal_proto::ClientId;
 use shoal_store::Lsn;

@@ -7,13 +7,13 @@
 //!                                            server 2   a dir  inode   d dir 80… – bf…
 //!                                            server 3   a dir  inode   d dir c0… – ff…
 //! ```
-//! A directory whose count of entries reaches the switch `split` is split **once**, over all metadata servers
-//! of that moment, in equal ranges of the keyed hash that places its names. It is one transaction
-//! ([`crate::ops`]' split plans it), which the directory's own server, its *home*, coordinates: its inode is
-//! locked exclusively, the entries of other ranges are sent with the prepares, and are removed from home in
-//! the batch of the decision. They all fit one prepare a server ([`shoal_proto::limits::SHARD_BYTES_MAX`]:
-//! 2,900 of the longest names, 16,384 of usual ones); a directory that outgrew that before it could be split
-//! stays whole.
+//! When the number of a directory's entries reaches the switch `split`, it is split **once**, over all
+//! metadata servers of that moment, in equal ranges of the keyed hash that places its names. The split is one
+//! transaction ([`crate::ops`]' split plans it), which the directory's own server, its *home*, coordinates.
+//! The inode is locked exclusively. The entries of other ranges are sent with the prepares, and are removed
+//! from home in the batch of the decision. They fit one prepare for each server
+//! ([`shoal_proto::limits::SHARD_BYTES_MAX`]: 2,900 of the longest names, 16,384 of usual ones); a directory
+//! that exceeds this before it could be split stays whole.
 //!
 //! **Each shard has the directory's inode row under the directory's own handle**, so a handler runs on a
 //! shard as it runs on a whole directory. **Objects stay where they are**: an entry older than the split
@@ -26,11 +26,11 @@
 //! be empty.
 //!
 //! A client that asks a server for a name of another shard is redirected
-//! ([`crate::request::ctx::Stopped::Split`]) and asks again there. A shard is not readable before its
-//! transaction has finished on its server: earlier requests wait for its lock.
+//! ([`crate::request::ctx::Stopped::Split`]) and asks again there. A shard cannot be read before the
+//! transaction has finished on its server: earlier requests wait for the lock.
 //!
-//! **It is tried only when all servers answer**: a transaction over one that is away would lock the directory
-//! for as long as its prepare waits.
+//! **A split is tried only when all servers answer**: if one were down, its prepare would wait, and the
+//! directory would be locked for that time.
 
 use crate::counters::add;
 use crate::data::status_of;

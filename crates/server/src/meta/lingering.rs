@@ -1,4 +1,5 @@
-//! Objects that linger: files without a name that other clients than the one that removed them may have open.
+//! Objects that linger: files without a name that may be open at clients other than the one that removed
+//! them.
 //!
 //! ```text
 //!   last name goes ──▶ orphan of its remover?  (Held: it has the file open)     o file client
@@ -7,9 +8,9 @@
 //!   a lease later ───▶ o file anyone, z time file go; with the last row of `o`, the file
 //! ```
 //! So a client can use an open file for a lease after its removal. If it reports within that time that it
-//! holds the file open, it can use the file as long as it holds it. All of that is rows, so it survives a
-//! restart; a lease then begins again. Time is that of the monotonic clock: the wall clock only orders the
-//! rows.
+//! holds the file open, it can use the file as long as it holds it. All of that is kept in rows, so it
+//! survives a restart; after a restart the lease begins again. The lease is measured by the monotonic clock:
+//! the wall clock only orders the rows.
 //!
 //! **Lingering objects never cause a lack of space**: before a request is refused for lack of space,
 //! lingering objects on any server are removed, the oldest first ([`Lingering::make_room`]), and `statfs`

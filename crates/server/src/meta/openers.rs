@@ -2,8 +2,8 @@
 //! client other than the remover may still use it.
 //!
 //! Clients send no message when they close a file. So an open counts for a short time only ([`OPEN_SHARE`] of
-//! a lease). A client that has a file open for longer reports it several times a lease ([`crate::ops`]'
-//! `hold`), which counts for a lease.
+//! a lease). A client that has a file open for longer reports that several times a lease ([`crate::ops`]'
+//! `hold`), and each report counts for a lease.
 //!
 //! ```text
 //!   open ──▶ slot[hash(file)] = (client, until now + lease/6)      hold ──▶ (client, until now + lease)

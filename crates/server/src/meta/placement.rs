@@ -2,9 +2,9 @@
 //!
 //! A file, link or special file is *colocated*: its inode is on the server of its directory, so that one
 //! message makes or finds both. A new *directory* goes to the metadata server whose turn it is in the
-//! [`Rotation`] of its parent's server, so that a few directories, one a rank or one a class, lie as evenly
-//! over the servers as many do. *Datafiles* of a file that is unstuffed from its start (stuffing is off, or
-//! its metafile's server holds no data) begin at the data server that its handle chooses. With
+//! [`Rotation`] of its parent's server, so that even a few directories (one for each process of a job, say)
+//! are spread evenly over the servers. *Datafiles* of a file that is unstuffed from its start (stuffing is
+//! off, or its metafile's server holds no data) begin at the data server that its handle chooses. With
 //! `placement = spread` the metafile of a new file goes where a keyed hash of (directory, name) leads, as
 //! PVFS's random choice does; no user can choose names that heap them on one server.
 

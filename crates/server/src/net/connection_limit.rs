@@ -1,9 +1,10 @@
 //! The number of connections of a server.
 //!
-//! Each connection takes a descriptor and some memory, even if it never authenticates. So there is a bound,
-//! below the process's limit of open files, that leaves descriptors for the files of the store. Connections
-//! beyond it are refused with that error. Half of the places are for connections in their handshake: **a
-//! large number of them cannot keep others out**, because the oldest makes way for a new one.
+//! Each connection takes a descriptor and some memory, even if it never authenticates. So their number is
+//! limited, below the process's limit of open files, which leaves descriptors for the files of the store.
+//! Further connections are refused with an error that names the limit. Connections in their handshake have at
+//! most half of the places; when these or all places are taken, the oldest handshake is ended for a new
+//! connection. **So a large number of such connections cannot keep others out.**
 
 use shoal_env::local::Notify;
 use std::cell::{Cell, RefCell};

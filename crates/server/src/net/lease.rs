@@ -7,11 +7,12 @@
 //! - its client begins a further session and has too many.
 //!
 //! If the client has no other session here, its file locks end, and the removed files that it held open are
-//! removed, in bounded batches. Then the session's kept replies are removed, in bounded batches, then its
-//! row. So a start after a crash only begins again.
+//! removed, in bounded batches. Then the session's kept replies are removed, in bounded batches, and its row
+//! last. So if the server crashes in between, the row is still there, and the session ends again after the
+//! next start.
 //!
-//! An orphan names a client, not a session. The orphans of a client without any session here are removed when
-//! two consecutive looks found it so ([`run`] looks every half lease). The same task ends the stepwise
+//! An orphan names a client, not a session. [`run`] looks every half lease for orphans of clients without any
+//! session here, and removes those that two consecutive looks have found. The same task ends the stepwise
 //! changes of absent clients ([`stepwise::sweep`]).
 
 use crate::counters::add;

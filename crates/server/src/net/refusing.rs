@@ -1,4 +1,4 @@
-//! A server that must not serve, and says why.
+//! A server that must not serve, and reports the reason.
 //!
 //! A server whose store is missing listens where its clients know it, and refuses each connection with the
 //! reason. So a client fails at once with an error, where it would otherwise wait for a server that does not

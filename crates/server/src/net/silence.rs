@@ -1,11 +1,11 @@
-//! Peers that let requests pass without an answer.
+//! Peers that do not answer requests.
 //!
 //! ```text
 //!   a request waited SILENT_AFTER for nothing ──▶ silent: asked once in PROBE_EVERY, new directories go to other servers
 //!   any answer, or a handshake ─────────────────▶ answers
 //! ```
-//! A request to a silent peer is sent as usual: only work that can be done elsewhere is not begun with it.
-//! Otherwise each new directory placed there in turn would wait for it.
+//! Requests to a silent peer are sent as usual. Only work that can be done elsewhere is not begun there:
+//! otherwise each new directory whose turn is at that peer would wait for it.
 
 use shoal_proto::ServerId;
 use std::cell::RefCell;

@@ -1,11 +1,13 @@
 //! The common part of create, mknod, symlink and mkdir: a new object with its first name.
 //!
-//! All but directories are colocated with their directory, so their making is a direct change of this
-//! server's rows. A file that does not begin stuffed (the switch is off, or its server holds metadata only)
-//! takes its datafiles from the pools ([`crate::data::pools`]); its own stream only keeps the generation. The
-//! exceptions are plans: a directory whose turn is another server's, a file whose metafile is spread to
-//! another server, and with the switch `precreate` off a file that does not begin stuffed, whose datafiles
-//! are made in the same transaction.
+//! Objects other than directories are colocated with their directory, so to make one is a direct change of
+//! this server's rows. A file that does not begin stuffed (the switch is off, or its server holds metadata
+//! only) takes its datafiles from the pools ([`crate::data::pools`]); its own stream only keeps the
+//! generation.
+//!
+//! Three kinds are made by a plan over several servers: a directory that is placed on another server; a file
+//! whose metafile is spread to another server; and, with the switch `precreate` off, a file that does not
+//! begin stuffed, whose datafiles are made in the same transaction.
 
 use crate::data::pools;
 use crate::data::precreated::{self, Touch};

@@ -8,8 +8,8 @@
 //! [`Locks::released`] and runs again. A release wakes the operations that wait for one of its keys, and no
 //! others: with a thousand waiting, each release would otherwise run a thousand handlers again.
 //!
-//! Locks live in memory; a participant's are made again from its *prepared* rows at start, a coordinator's
-//! need not be (without a commit record its transaction is aborted).
+//! Locks are in memory. At start a participant's locks are made again from its *prepared* rows. A
+//! coordinator's need not be: without a commit record its transaction is aborted.
 
 use bytes::Bytes;
 use shoal_env::local::{Notify, NotifyWait};

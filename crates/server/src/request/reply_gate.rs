@@ -1,8 +1,8 @@
 //! The gate: no reply leaves before the records it depends on are as durable as the sync mode says (SEMANTICS
 //! §1).
 //!
-//! A reply depends on the newest change its handlers saw and on the change they made. Its [`Target`] says
-//! how:
+//! A reply depends on the newest change that its handlers saw and on the change that they made. Its
+//! [`Target`] states how durable these must be:
 //!
 //! ```text
 //!   metadata mode      strong changes seen or made     data mode     weak changes made (small data writes)
@@ -10,21 +10,21 @@
 //!   at fsync           written (write(2) of the group) at fsync      written
 //!   never              nothing                         at fsync      nothing, with metadata never
 //! ```
-//! A change of attributes alone is *deferred* ([`Strength::Deferred`]): its own reply waits until it is
-//! written, also in mode *at reply*; all others for which it is a change seen wait as the table says, and
-//! have it synced at once. Only further changes of attributes by its maker do not wait for that
-//! ([`crate::meta::deferred`]).
+//! A change of attributes alone is *deferred* ([`Strength::Deferred`]): its own reply waits only until the
+//! change is written, also in mode *at reply*. Other replies that saw the change wait as the table says, and
+//! cause a sync at once. Only replies to further changes of attributes by the same client do not wait for the
+//! sync ([`crate::meta::deferred`]).
 //!
 //! With metadata *never*, a kill of the server may lose answered changes, except data that is durable at
-//! reply (with the records before it). The reply says so ([`shoal_proto::message::Loss::start`]), so that a
-//! later fsync finds it.
+//! reply (with the records before it). The reply names the server's start
+//! ([`shoal_proto::message::Loss::start`]), so that a later fsync detects such a loss.
 //!
-//! A request may ask for another durability than the collection's modes ([`Durability`]): then the table's
-//! line of that one holds for its reply, and for its reply alone.
+//! A request may ask for another durability than the collection's modes ([`Durability`]). Then the line of
+//! the table for that durability holds for its reply, and for no other reply.
 //!
-//! Waiting replies are kept in order of the LSN they wait for; one task of the shard releases, at each step
-//! of the journal, all that are free. When the store is poisoned, all that wait are answered `Poisoned`: the
-//! changes that they would acknowledge are not known to be kept.
+//! Waiting replies are kept in order of the LSN they wait for; at each step of the journal one task of the
+//! shard releases all whose LSN is reached. When the store is poisoned, all waiting requests are answered
+//! `Poisoned`, because it is not known whether their changes are kept.
 
 use shoal_proto::Durability;
 use shoal_store::{Collection, DataSync, Lsn, MetadataSync, Strength, SyncModes};

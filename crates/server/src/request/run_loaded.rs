@@ -1,9 +1,9 @@
 //! A function over a context that needs nothing but rows: it runs, the rows that it missed are loaded, and it
 //! runs again from its start.
 //!
-//! Transactions and first touches are carried out so. A client's compound may wait for more than rows, and
-//! keeps its state meanwhile: [`crate::request::executor`] runs it. Reads without a context use
-//! [`shoal_store::look`].
+//! Transactions and first touches of datafiles are executed in this way. A client's compound may wait for
+//! more than rows, and keeps its state meanwhile: [`crate::request::executor`] runs it. Reads without a
+//! context use [`shoal_store::look`].
 
 use crate::request::ctx::{Ctx, Facts, Stopped};
 use crate::shard::Shard;

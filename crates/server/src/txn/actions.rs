@@ -1,19 +1,19 @@
 //! Actions of transactions: the locks, the validity and the changes of each.
 //!
-//! The same three functions serve both ways. Where all of an operation is on this server, [`apply`] runs at
-//! once, in the operation's own run: validation and change are one turn, so no lock is needed. Where several
-//! servers are concerned, each validates ([`validate`]) and locks ([`locks`]) at *prepare* and applies at
-//! *finish*.
+//! The same three functions serve operations on one server and on several. If an operation needs this server
+//! alone, [`apply`] runs at once, in the operation's own run: validation and change are one turn, so no lock
+//! is needed. If it needs several servers, each validates ([`validate`]) and locks ([`locks`]) at *prepare*
+//! and applies at *finish*.
 //!
-//! **Invariant: actions validated under their locks can be applied.** The locks make it so: an entry that is
-//! changed, an object that is changed alone or goes away, are locked exclusively; a directory that gets or
-//! loses an entry is locked shared, for its count and times are changes that commute, but it must not be
-//! removed meanwhile.
+//! **Invariant: actions validated under their locks can be applied.** The locks ensure that. Exclusive locks
+//! are taken on an entry that is changed, and on an object whose own facts are changed or that is removed. A
+//! directory that gets or loses an entry is locked shared: the changes of its count and times commute, but it
+//! must not be removed meanwhile.
 //!
-//! Within one transaction actions apply in the order they were planned. An expectation is of the state
-//! before: so `AttrSet` and `LayoutSet` come before the `StreamAdvance` that changes the generation they
-//! expect, and an `EntryRemove` of a directory's last entry is no reason for a `DirectoryRemove` in the same
-//! plan.
+//! Within one transaction actions apply in the order in which they were planned, but each expects the state
+//! from before the transaction. So `AttrSet` and `LayoutSet` come before the `StreamAdvance` that changes the
+//! generation they expect. And an `EntryRemove` of a directory's last entry does not make the directory empty
+//! for a `DirectoryRemove` in the same plan.
 
 mod forked;
 mod object;

@@ -1,24 +1,26 @@
-//! Transactions committed here together with other participants, remembered until no server needs the outcome
-//! any more.
+//! Transactions that were committed here and have other participants. They are remembered until no server
+//! needs their outcome any more.
 //!
-//! It is needed only when the coordinator's store is lost while another participant has the transaction
-//! prepared: a repair carries it out there, because it was carried out here. So a row is removed in two
+//! The outcome is needed only if the coordinator's store is lost while another participant has the
+//! transaction prepared: a repair commits it there, because it was committed here. So a row is removed in two
 //! cases, and in no other:
 //!
-//! * **Its coordinator has forgotten it**, since all participants have finished, durably. A coordinator that
-//!   answers *aborted* for a committed transaction has forgotten it.
-//! * **Its coordinator's store was given up, and no other server has it prepared.** None ever will: it was
-//!   committed, so all had it prepared before, and the coordinator is refused. The others' answers are
-//!   durable when they are sent. Until a repair has ended it everywhere, the row stays.
+//! * **Its coordinator has forgotten it**, because all participants have finished, durably. A coordinator
+//!   that answers *aborted* for a committed transaction has forgotten it.
+//! * **Its coordinator's store was given up, and no other server has it prepared.** No server will prepare it
+//!   later: it was committed, so all had prepared it before, and the coordinator is refused. When a server
+//!   answers that it does not have the transaction prepared, that is durable. Until a repair has ended the
+//!   transaction everywhere, the row stays.
 //!
-//! No message is sent for a single one: a participant asks, once a lease, about all that are older than that,
-//! many by one message. When it remembers [`SOON`] it asks at once, and about the young ones too.
+//! No message is sent for a single transaction: once a lease a participant asks about all that are older than
+//! a lease, many in one message. When it remembers [`SOON`] transactions, it asks at once, and about the
+//! younger ones too.
 //!
-//! **There are at most [`limits::ENDED_MAX`]**, with the prepared ones: then a transaction with several
-//! participants is not prepared (`Busy`) until some are forgotten; none is dropped. Only servers that are
-//! away can keep so many waiting. A coordinator that is away begins no new ones, and has left [`SOON`] at
-//! most, with those under way; the same holds for transactions with a participant that is away, which are not
-//! prepared any more.
+//! **At most [`limits::ENDED_MAX`] are remembered, together with the prepared ones.** At that number no
+//! transaction with several participants is prepared (`Busy`) until some are forgotten; none is dropped. Only
+//! servers that are down can keep so many waiting. A coordinator that is down begins no new transactions, so
+//! at most [`SOON`] of its transactions wait, besides those under way. The same holds for a participant that
+//! is down, because no new transaction is prepared there.
 
 use crate::data::status_of;
 use crate::membership::stores;

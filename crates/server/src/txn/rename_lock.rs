@@ -1,5 +1,5 @@
-//! The rename lock: moves of directories to other directories form no loop, and none waits for a coordinator
-//! that is away.
+//! The rename lock: moves of directories to other directories form no loop, and no move waits for a
+//! coordinator that is down.
 //!
 //! ```text
 //!   the lock's server     nothing ── Prepare [lock] ──▶ held ── Prepare [lock, …], its vote ──▶ in doubt, lock passed on
@@ -9,40 +9,42 @@
 //!   the coordinator        takes the lock ─ walks the new ancestors ─ all others prepare ─ the lock's server votes ─ decides
 //! ```
 //! A move is a transaction that changes the parent of a directory (two parents, where two directories are
-//! exchanged). It takes the lock, walks from the new parent to the root, and is given up if it meets the
-//! directory that it moves. The lock is held for the walk and until all others have prepared, and no longer.
-//! So a move whose coordinator dies, or loses its disk, stops the moves that it concerns and no others:
+//! exchanged). It takes the lock and walks from the new parent to the root; if it meets the directory that it
+//! moves, it is given up. The lock is held for the walk and until all other participants have prepared, and
+//! no longer. So if a move's coordinator fails, or loses its disk, only moves that meet the same directories
+//! wait:
 //!
-//! * **The lock's server votes last, and passes the lock on with its vote.** By then each directory that the
-//!   move gives another parent is locked on its server, exclusively: durably where that is a participant;
-//!   where it is the coordinator itself, the directory cannot be read while the coordinator is away, and at
-//!   its next start the move was decided or never will be.
+//! * **The lock's server votes last, and passes the lock on with its vote.** By then each directory that gets
+//!   a new parent is locked on its server, exclusively. If that server is a participant, the lock is durable.
+//!   If it is the coordinator, the directory cannot be read while the coordinator is down, and after its next
+//!   start the move is committed or aborted.
 //! * **Before its vote the lock's server takes the lock back by itself** when the coordinator does not
-//!   answer, since nothing is committed without this vote. A vote that is asked for later is refused
-//!   (`Changed`): it would rest on a walk that others have passed since.
+//!   answer, because no transaction is committed without this vote. If the vote is requested later, it is
+//!   refused (`Changed`), because other moves may have taken the lock since the walk.
 //! * **A walk ends at each directory that another transaction has locked** (`Busy`), and the rows that it
 //!   reads are durable on their server, in every sync mode.
 //!
 //! # Why no loop forms
 //!
 //! Number the moves in the order in which they have taken the lock, without those that were aborted. Let
-//! *G(i)* be the parents after the first *i*, each of those in doubt resolved one way or the other. *Claim:
-//! G(i) is a tree, for every such resolution.*
+//! *G(i)* be the parents after the first *i* moves, where each move in doubt is resolved as commit or as
+//! abort. *Claim: G(i) is a tree, for every such resolution.*
 //!
-//! *G(0)* is a tree. Let *G(i-1)* be one, for every resolution. When move *i* walks, each earlier move has
-//! been voted for, so at each of its directories it is locked or has ended. The walk has met no lock, so
-//! every parent that it has read is that of *G(i-1)* for **every** resolution: a move that is in doubt there
-//! would have stopped it, and one that ends meanwhile had its locks on other directories. So the walk is the
-//! way to the root in *G(i-1)*. Move *i* only changes the parent of the directory *S* to *D*. A loop in
-//! *G(i)* would lead over that, so *S* would lie on the way from *D* to the root in *G(i-1)*; the walk has
-//! found that it does not. For an exchange of *A* and *B* the same holds for both ways: neither leads over
-//! *A* or *B* (over the one because the walk looked, over the other because it lies below), so both stay as
-//! they are. If move *i* is aborted, *G(i)* is *G(i-1)*. ∎
+//! *G(0)* is a tree. Let *G(i-1)* be one, for every resolution. When move *i* walks, the lock's server has
+//! voted for each earlier move. So each directory that an earlier move changes is locked, or that move has
+//! ended there. The walk has met no lock, so every parent that it has read is that of *G(i-1)* for **every**
+//! resolution: a move that is in doubt at such a directory would have stopped the walk, and a move that ends
+//! meanwhile has its locks on other directories. So the walk follows the path to the root in *G(i-1)*. Move
+//! *i* only changes the parent of the directory *S* to *D*. A loop in *G(i)* would contain this new edge, so
+//! *S* would lie on the path from *D* to the root in *G(i-1)*; the walk has found that it does not. For an
+//! exchange of *A* and *B* the same holds for both paths: neither contains *A* or *B* (the one because the
+//! walk has checked it, the other because it lies below the path), so both paths stay as they are. If move
+//! *i* is aborted, *G(i)* is *G(i-1)*. ∎
 //!
-//! A move on the lock's server alone is done at once, without a transaction, if the lock is free: it is a
-//! move that takes the lock, walks and votes in one moment. A message to prepare that is delivered late does
-//! no harm: a server ends the requests of an earlier connection of its peer before it accepts the next one,
-//! so no lock is taken for a walk that is over.
+//! If a move needs only the lock's server and the lock is free, the move is done at once, without a
+//! transaction: it takes the lock, walks and votes in one turn. A prepare message that is delivered late does
+//! no harm: a server ends the requests of a peer's earlier connection before it accepts the next one, so no
+//! lock is taken for a walk that is over.
 
 use super::Undecided;
 use super::coordinator::PREPARE_TIMEOUT;

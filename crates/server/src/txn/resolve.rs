@@ -1,7 +1,7 @@
 //! A participant in doubt asks: after a while, and repeatedly, until its coordinator returns the decision.
 //!
-//! Where the coordinator does not answer, a participant that has voted stays in doubt. The rename lock alone
-//! is taken back ([`super::rename_lock`]).
+//! If the coordinator does not answer, a participant that has voted stays in doubt. Only the rename lock is
+//! taken back ([`super::rename_lock`]).
 
 use super::{Prepared, finish, take_back};
 use crate::membership::stores;

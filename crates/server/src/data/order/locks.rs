@@ -6,8 +6,9 @@
 //!             Read       with other readers
 //!   claimed   a hindered writer's extent: a visitor that comes later does not enter it
 //! ```
-//! **Invariant: while an extent is locked to be written, no other lock meets it.** Claims are older or
-//! younger by their keys, so that of two claims that meet one goes first. Locks know nothing of disks.
+//! **Invariant: while an extent is locked to be written, no other lock overlaps it.** The key of a claim
+//! shows its age: of two claims that overlap, the older one goes first. Locks do not depend on the disk of an
+//! extent.
 
 use super::super::extent::Extent;
 use shoal_env::local::{Notify, NotifyWait};

@@ -1,13 +1,13 @@
-//! Young blocks: those to which writers bring parts with gaps between. They wait for the parts of others, a
-//! bounded moment that is tried out.
+//! Young blocks: blocks of which the writers so far do not cover all bytes. They wait for the parts of other
+//! writers, for a bounded time that is learnt by trial.
 //!
 //! ```text
 //!   company came         the next block waits up to 16 ms from the last arrival
 //!   a block was alone    the next one waits half as long; below 250 µs none waits
 //!   all came that came   … to the block before: no further wait, but for one block of 64
 //! ```
-//! No block waits longer than 200 ms. So 16 writers of one stride write a block once, and a lone writer
-//! does not pay for company that never comes.
+//! No block waits longer than 200 ms. So the parts of 16 writers of one stride make one write of a block, and
+//! a lone writer soon waits no longer.
 
 use super::super::extent::{Extent, Wanted, Wish};
 use shoal_env::Instant;

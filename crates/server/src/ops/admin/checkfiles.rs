@@ -1,8 +1,7 @@
 //! checkfiles: report the streams whose file is missing, for fsck.
 //!
-//! A row says where the bytes of a stream are. It does not show that the file is gone, because a disk was
-//! given up or an operator removed the file: then reads of the stream fail. The operation opens each file and
-//! reads nothing.
+//! A row says where the bytes of a stream are. If a disk was given up or an operator removed the file, reads
+//! of the stream fail, and the row does not show that. So the operation opens each file; it reads nothing.
 
 use crate::data::status_of;
 use crate::ops::{OpFacts, direct, when};

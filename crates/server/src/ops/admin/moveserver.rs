@@ -1,9 +1,9 @@
 //! moveserver: a server is at other addresses from now on.
 //!
-//! Any server may be asked, the one that moves too, so it does not matter which of them can be reached: the
-//! count of changes says which one is the last. The change is durable with the answer, and passed on to all
-//! servers; clients see from the epoch in any answer that they should fetch the map. Connections that stand
-//! are left as they are. Asked twice, it finds the change made.
+//! The request may be sent to any server that can be reached, also to the one that moves: the count of a
+//! server's moves shows which change is the latest. The change is durable when the answer leaves, and is
+//! passed on to all servers. Clients see from the epoch in any answer that they should fetch the map.
+//! Existing connections stay. A repeated request changes nothing.
 
 use crate::data::status_of;
 use crate::membership::maps;

@@ -1,9 +1,8 @@
-//! renew: stores of other servers were given up, and others take their place.
+//! renew: accept a map in which stores of other servers are given up and replaced.
 //!
-//! The map that names the new ones is taken, with all that it brings ([`crate::membership::maps`]). From then
-//! on a server of an old store is refused. **One store takes the place of another**: a map that names a
-//! second successor of a store is not taken, so of two commands at once one fails. Asked twice, it finds the
-//! map taken and does nothing.
+//! The server takes the map that names the new stores, with all its changes ([`crate::membership::maps`]).
+//! From then on a server with an old store is refused. **A store has one successor**: a map that names a
+//! second one is not taken, so of two commands at once one fails. A repeated request changes nothing.
 
 use crate::membership::maps;
 use crate::ops::{OpFacts, direct, when};

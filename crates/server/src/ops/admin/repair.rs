@@ -1,4 +1,4 @@
-//! repair: repairs of fsck: actions executed as one local transaction.
+//! repair: execute actions of a repair by fsck, as one local transaction.
 
 use crate::ops::{OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};

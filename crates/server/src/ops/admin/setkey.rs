@@ -1,8 +1,9 @@
-//! setkey: a mount key is let in from now on, or never again.
+//! setkey: admit a mount key from now on, or revoke it for ever.
 //!
-//! Any server may be asked: what is known of a key only grows, so the maps of two servers that were asked
-//! different things meet in one. The change is durable with the answer, and passed on to all servers. Asked
-//! twice, it finds the change made. The sessions of a revoked key are ended by [`crate::net::revoked`].
+//! The request may be sent to any server. Facts about a key are only added, so if two servers make different
+//! changes, their maps can be merged. The change is durable when the answer leaves, and is passed on to all
+//! servers. A repeated request changes nothing. The sessions of a revoked key are ended by
+//! [`crate::net::revoked`].
 
 use crate::data::status_of;
 use crate::membership::maps;

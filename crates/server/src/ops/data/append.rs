@@ -1,4 +1,4 @@
-//! append: at the end of the file, wherever that is at that moment. See [`crate::data`] for laid-out files.
+//! append: write at the present end of the file. See [`crate::data`] for laid-out files.
 
 use crate::data::{self, Bulk, Work};
 use crate::ops::facts::Cost;

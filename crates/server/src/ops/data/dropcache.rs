@@ -1,8 +1,8 @@
-//! dropcache: drop what this server has of a stream in memory and on its disk too, so that the next reads
-//! come from the disk. Galley's flushes are an fsync and this.
+//! dropcache: drop the bytes of a stream that this server has both in memory and on its disk, so that the
+//! next reads come from the disk. A flush of Galley is an fsync and this operation.
 //!
-//! Blocks of the data engine go, and the kernel's pages of the stream's file. Bytes that no sync has covered
-//! stay. A stream that is so small that the store keeps it among its rows has neither.
+//! It drops the blocks of the data engine, and the kernel's pages of the stream's file. Bytes that no sync
+//! has covered stay. A stream that is so small that the store keeps it in a row has no such blocks and pages.
 
 use crate::data::{Bulk, Work};
 use crate::ops::{OpFacts, handler};

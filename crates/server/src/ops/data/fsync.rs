@@ -1,12 +1,12 @@
 //! fsync: make a stream, its size and all metadata before it durable.
 //!
-//! The client syncs each datafile that it knows. For a metafile it sends the generation that it knows: if
-//! another client has laid the file out since, the reply is `StaleLayout`, and the client fetches the layout
-//! with the other datafiles.
+//! The client syncs each datafile that it knows. With the fsync of a metafile it sends the generation that it
+//! knows. If another client has laid the file out since, the reply is `StaleLayout`, and the client fetches
+//! the layout, which names the other datafiles.
 //!
 //! **The fsync of a removed metafile fails** (`Stale`): the bytes that were written to it are gone with it. A
-//! datafile of an existing file is gone only if its server lost it: the reply's loss id shows that, once to
-//! each open file.
+//! datafile of an existing file is gone only if its server lost it; the loss id in the reply shows that, and
+//! each open file reports it once.
 
 use crate::data::{Bulk, Work};
 use crate::ops::{OpFacts, handler};

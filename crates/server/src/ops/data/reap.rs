@@ -1,5 +1,5 @@
-//! reap: remove datafiles whose files are gone, and those made ahead of need that no file will have. The
-//! files' metadata server asks until it is answered; idempotent.
+//! reap: remove datafiles whose files are gone, and datafiles made ahead of need that no file will have. The
+//! metadata server of the files repeats the request until it gets an answer; the operation is idempotent.
 
 use crate::data::precreated;
 use crate::meta::keys;

@@ -1,8 +1,8 @@
 //! truncate: set a file's size.
 //!
-//! A stuffed file's is one change. A laid-out file's is a transaction over its datafiles: the generation
-//! advances on all of them before the reply, so that no late write is cut away after it was acknowledged, and
-//! none of an older generation restores cut bytes. It takes turns with the file's appends.
+//! For a stuffed file it is one change. For a laid-out file it is a transaction over the datafiles. The
+//! generation advances on all of them before the reply, so that no acknowledged write is cut away later, and
+//! no write of an older generation restores cut bytes. Truncations and appends of a file take turns.
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;

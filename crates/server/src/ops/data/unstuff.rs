@@ -1,12 +1,12 @@
 //! unstuff: lay a file out over its datafiles.
 //!
-//! The pools hold these datafiles ready ([`crate::data::pools`]), so it is one local transaction. With the
-//! switch `precreate` off the transaction creates them, on all their servers.
+//! The pools have these datafiles ready ([`crate::data::pools`]), so the operation is one local transaction.
+//! With the switch `precreate` off it is a transaction that creates the datafiles on all their servers.
 //!
 //! The metafile's own stream becomes datafile 0 with its contents, so nothing is copied. The generation
-//! advances: a client that still takes the file for stuffed is refused at its next data request, and fetches
-//! the layout. Idempotent: for a laid-out file the reply is its layout. Source: PVFS small files, section
-//! III-B.
+//! advances: a client that does not yet know the layout is refused at its next data request, and fetches the
+//! layout. The operation is idempotent: for a laid-out file the reply is its layout. Source: PVFS small
+//! files, section III-B.
 
 use crate::data::pools;
 use crate::ops::make;

@@ -1,8 +1,9 @@
-//! fence: a file over several servers begins a generation, because an exclusive lock of it was lost.
+//! fence: begin a generation of a file over several servers, because an exclusive lock of it was lost.
 //!
-//! A write that was sent under the lock states the generation before. From then on every server refuses it,
-//! even if the session that sent it continues. The fence counts as a write at this moment, as a truncation
-//! does: the streams' times of their newest write belong to the generation before.
+//! A write that was sent under the lock states the old generation. After the fence every server refuses it,
+//! even if the session that sent it continues. For the file's mtime the fence counts as a write at this
+//! moment, as a truncation does, because the times of the streams' newest writes belong to the old
+//! generation.
 
 use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};

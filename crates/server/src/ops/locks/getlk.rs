@@ -1,4 +1,4 @@
-//! getlk: the first lock in the way of one that is not asked for yet.
+//! getlk: return the first lock that conflicts with a given lock; take none.
 
 use crate::file_locks::table::{Locker, Wanted};
 use crate::file_locks::{self, client_of};

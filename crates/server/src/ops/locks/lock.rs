@@ -1,7 +1,8 @@
 //! lock: take a range of a file, or wait for it.
 //!
-//! The reply of a request that waits is kept until the lock is granted, or for as long as its client says: it
-//! asks again, and keeps its place. A repeated request finds what it left: its place, or its lock.
+//! The server delays the reply to a request that waits, until the lock is granted or the time in the request
+//! is over. In the latter case the client asks again, and keeps its place in the queue. A repeated request
+//! finds the place or the lock of the first one.
 
 use crate::file_locks::table::{Locker, Wanted};
 use crate::file_locks::{self, client_of};

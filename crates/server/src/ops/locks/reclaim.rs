@@ -1,7 +1,8 @@
 //! reclaim: a client that has a new connection states the locks that it has.
 //!
-//! If the server was not restarted, it has them. If it was, a client of which a durable row says that it had
-//! locks gets them again, as long as all others wait for that ([`crate::file_locks`]).
+//! If the server was not restarted, it still has these locks. If it was, clients for which a durable row says
+//! that they had locks get them again; until then, and at most for a lease, all others wait
+//! ([`crate::file_locks`]).
 
 use crate::file_locks::{self, client_of};
 use crate::ops::{OpFacts, direct};

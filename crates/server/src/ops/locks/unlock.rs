@@ -1,4 +1,4 @@
-//! unlock: an owner gives a range of a file back, whatever of it it has.
+//! unlock: release all locks that an owner has within a range of a file.
 
 use crate::file_locks::table::{Locker, Wanted};
 use crate::file_locks::{self, client_of};

@@ -1,5 +1,5 @@
-//! unwait: a call for a lock waits no longer, because a signal ended it. The answer says whether it has the
-//! lock, which may have been granted just before.
+//! unwait: end the wait of a call for a lock, because a signal ended the call. The answer says whether the
+//! call has the lock, which may have been granted just before.
 
 use crate::file_locks::table::{Locker, Wanted};
 use crate::file_locks::{self, client_of};

@@ -1,9 +1,9 @@
-//! hold: a client has files open, still.
+//! hold: a client reports files that it still has open.
 //!
-//! Clients say so of every file that is open for more than a moment, several times a lease. So a file that is
-//! removed by another client meanwhile is kept for them ([`crate::meta::lingering`]), and they learn here
-//! that its last name is gone: from then on it is theirs, until they release it or their lease ends, as if
-//! they had removed it themselves.
+//! Clients report every file that is open for more than a moment, several times a lease. So a file that
+//! another client removes meanwhile is kept for them ([`crate::meta::lingering`]). The reply says that the
+//! file's last name is gone. From then on the file is kept until the client releases it or its lease ends, as
+//! if it had removed the file itself.
 
 use crate::meta::keys;
 use crate::meta::rows::Orphan;

@@ -1,4 +1,4 @@
-//! open: the object is there, and here is the right to its data.
+//! open: check that an object exists, and return a capability for its data.
 
 use crate::meta::keys;
 use crate::meta::rows::Orphan;

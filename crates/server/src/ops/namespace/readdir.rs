@@ -1,12 +1,12 @@
 //! readdir: entries of a directory, with attributes if requested, and with the contents of small files.
 //!
-//! Entries come in the order of (keyed hash of the name, name), which nothing changes: a listing that
-//! continues after an entry meets every entry that stays, once, whatever is made or removed meanwhile.
+//! Entries come in the order of (keyed hash of the name, name), which never changes. So a listing that
+//! continues after an entry returns every remaining entry once, whatever is made or removed meanwhile.
 //! Attributes come for the objects of this server that can be read at once; the client asks for the others.
-//! Contents come for those files that are completely on this server: from the journal or from memory, never
-//! by a large read.
+//! Contents come for files that are completely on this server, from the journal or from memory, never by a
+//! large read.
 //!
-//! A split directory's shards are listed one after the other, by clients that know them; others are
+//! Clients that know the shards of a split directory list them one after the other; other clients are
 //! redirected.
 
 use crate::meta::inode::attr_of;

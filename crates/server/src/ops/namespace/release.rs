@@ -1,5 +1,5 @@
-//! release: a client holds an orphan no longer; the server itself ([`ClientId::ANYONE`]), that its time has
-//! passed.
+//! release: a client no longer holds an orphan. The server itself releases an orphan of [`ClientId::ANYONE`]
+//! when its time has passed.
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;

@@ -5,10 +5,10 @@
 //!   entry name ─▶ file       entries 0, 1, … ─▶ subfiles            subfile, empty
 //!        removed                  removed with the file                  removed
 //! ```
-//! The file's own server carries it out, because it has the list of the subfiles. It requests the entry that
-//! leads to the file from the directory's server. If a fork is made meanwhile, either its subfile is gone and
-//! the fork is refused, or the whole removal is refused. So no file loses some of its subfiles, as it can by
-//! single removals (`rm -r`).
+//! The file's own server executes the operation, because it has the list of the subfiles. It requests the
+//! entry that leads to the file from the directory's server. If a fork is made meanwhile, either its subfile
+//! is gone and the fork is refused, or the whole removal is refused. So no file loses only some of its
+//! subfiles, as can happen with single removals (`rm -r`).
 
 use crate::meta::keys;
 use crate::ops::facts::Cost;

@@ -1,4 +1,5 @@
-//! setxattr: set an extended attribute. Namespaces are the mount's matter: names are kept as they come.
+//! setxattr: set an extended attribute. The mount checks namespaces of names; the server keeps names as they
+//! come.
 
 use crate::meta::keys;
 use crate::ops::{Alters, OpFacts, handler, when};

@@ -1,7 +1,7 @@
-//! unlink: remove an entry that is no directory, and with an object's last name the object.
+//! unlink: remove an entry that is no directory, and the object if this was its last name.
 //!
-//! An object that its own client holds open stays without a name, as an orphan of that client, until it is
-//! released or the client's lease ends. One that another client may hold open stays for a while
+//! An object that the removing client holds open stays without a name, as an orphan of that client, until it
+//! is released or the client's lease ends. An object that another client may hold open stays for a while
 //! ([`crate::meta::lingering`]).
 
 use crate::meta::rows::Dirent;

@@ -1,4 +1,5 @@
-//! draw: handles of this server for another's use. Never used twice; those not used are lost.
+//! draw: give handles of this server to another server. No handle is given twice; handles that are not used
+//! are lost.
 
 use crate::ops::{OpFacts, direct};
 use crate::request::executor::own_handle;

@@ -1,4 +1,4 @@
-//! remember: how far a peer's store is durable. See [`crate::membership::stores`].
+//! remember: keep the position up to which a peer's store is durable. See [`crate::membership::stores`].
 
 use crate::membership::stores;
 use crate::ops::{OpFacts, direct};

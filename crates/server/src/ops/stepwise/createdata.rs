@@ -1,4 +1,4 @@
-//! createdata: a datafile for a metafile that is being made, by the client that makes it.
+//! createdata: a client makes a datafile for a metafile that it is making.
 
 use crate::meta::keys;
 use crate::meta::rows::New;

@@ -1,5 +1,5 @@
-//! removedata: remove a datafile of a metafile that the client has removed. Nothing to remove is done
-//! already.
+//! removedata: remove a datafile of a metafile that the client has removed. If the datafile is gone, the
+//! reply is the same.
 
 use crate::ops::facts::Cost;
 use crate::ops::{OpFacts, handler};

@@ -1,8 +1,8 @@
-//! removemeta: remove an object whose one name the client has taken away.
+//! removemeta: remove an object whose only name the client has removed.
 //!
-//! Only of an object that never had a second name is it known that the name taken was its last: any other
-//! link is settled by the entry's server, in a transaction. Datafiles stay, each with a row that has it
-//! removed if the client does not.
+//! Only if an object never had a second name, it is certain that the removed name was its last one. In all
+//! other cases the entry's server settles the link, in a transaction. Datafiles stay for the client to
+//! remove; a row for each makes this server remove it if the client does not.
 
 use crate::meta::keys;
 use crate::meta::rows::Linked;

@@ -1,7 +1,7 @@
-//! rmdirent: take an entry out of its directory, for a client that removes its object next.
+//! rmdirent: remove an entry from its directory, for a client that removes the object next.
 //!
-//! Until then the object has a link too many. The row [`Unnamed`] remembers that, under a ticket of its own,
-//! so that the link is counted exactly once whatever becomes of the client ([`crate::stepwise`]).
+//! Until then the object's link count is too high by one. The row [`Unnamed`] records that, under a ticket of
+//! its own, so that the count is reduced exactly once even if the client fails ([`crate::stepwise`]).
 
 use crate::meta::keys;
 use crate::meta::rows::Unnamed;

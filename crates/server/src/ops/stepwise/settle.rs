@@ -1,5 +1,5 @@
-//! settle: count the link that an entry taken away was, and forget its ticket, in one transaction: exactly
-//! once.
+//! settle: reduce an object's link count for an entry that was removed, and remove the entry's ticket, in one
+//! transaction. So the count is reduced exactly once.
 
 use crate::meta::keys;
 use crate::ops::{OpFacts, handler};

@@ -1,4 +1,5 @@
-//! vouchdata: does a metafile list a datafile that another server made for it? Asked until it is known.
+//! vouchdata: whether a metafile lists a datafile that another server made for it. That server asks until it
+//! has an answer.
 
 use crate::meta::keys;
 use crate::meta::rows::{Inode, New};

@@ -1,4 +1,5 @@
-//! vouchentry: whether a name leads to the object that another server made for it. Asked until it is known.
+//! vouchentry: whether a name leads to the object that another server made for it. That server asks until it
+//! has an answer.
 
 use crate::meta::keys;
 use crate::meta::rows::Void;

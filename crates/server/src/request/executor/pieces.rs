@@ -1,4 +1,4 @@
-//! A long read: its data goes by pieces, before the reply.
+//! A long read: its data is sent in pieces, before the reply.
 //!
 //! ```text
 //!   request ─▶ handler: Stopped::Bulk(Flow) ─▶ cut ─▶ room? ─▶ read ─▶ piece   as they are read, some at once
@@ -6,11 +6,11 @@
 //!                                               └──────────────────────────┘
 //!              handler again: reply Sent(upto)
 //! ```
-//! **A piece is read only when its connection has room for it** ([`Credits`]): a client that does not read
-//! has its connection full, and its reads wait, but no other's. The time limit of the request counts from its
-//! last piece, and each piece renews the lease of the session.
+//! **A piece is read only when its connection has room for it** ([`Credits`]): if a client does not read, its
+//! own connection is full and its own reads wait, and those of no other client. The time limit of the request
+//! counts from its last piece, and each piece renews the lease of the session.
 //!
-//! Each piece has the stream's facts as of before the first byte of the transfer was read. No piece leaves
+//! Each piece carries the stream's facts from before the first byte of the transfer was read. No piece leaves
 //! before the changes that the request saw are as durable as its reply requires.
 //!
 //! [`Credits`]: crate::net::connection::Credits

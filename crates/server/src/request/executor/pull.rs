@@ -1,4 +1,4 @@
-//! A long write: its data is pulled by grants, and written as it comes.
+//! A long write: the server pulls its data by grants, and writes it as it comes.
 //!
 //! ```text
 //!   request ─▶ handler: Stopped::Bulk(Pull) ─▶ cut ─▶ room? ─▶ grant ─▶ given ─▶ written   some at once
@@ -6,17 +6,17 @@
 //!                                               └──────────────────────────────────┘
 //!              handler again: reply Facts, when all is written
 //! ```
-//! **Room for a piece is reserved before it is granted** ([`Credits`]): what a client gives is taken at once,
-//! and a client that gives nothing holds no more than its credit, until its time limit. That counts from the
-//! last piece written.
+//! **Room for a piece is reserved before it is granted** ([`Credits`]): data that a client gives is accepted
+//! at once, and a client that gives nothing occupies no more than its credit, until its time limit. The time
+//! limit counts from the last piece written.
 //!
-//! **When its connection is lost, nothing is written any more once the next connection is accepted**: pieces
-//! that came are written to their end or dropped before. The write counts as not begun, so its retry is done
-//! from the start. A client that lets the time limit pass with a grant open loses its connection.
+//! **If its connection is lost, no piece is written after the client's next connection is accepted**: before
+//! that, each piece that came is written completely or dropped. The write counts as not begun, so its retry
+//! starts from the beginning. A client that lets the time limit pass with a grant open loses its connection.
 //!
-//! An error ends the write, with some of its bytes there. Its reply leaves when all that was granted has
-//! come, so that no part of a write comes after its reply. A connection that is being closed (its server
-//! ends) is read no more: its long writes end with `Unavailable`, and the client asks for them again.
+//! An error ends the write; some of its bytes may be written. The reply leaves when all granted data has
+//! come, so that no data of the write comes after the reply. When the server ends, it closes the connection
+//! and reads nothing more from it: its long writes end with `Unavailable`, and the client sends them again.
 //!
 //! [`Credits`]: crate::net::connection::Credits
 

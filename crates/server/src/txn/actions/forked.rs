@@ -1,8 +1,8 @@
 //! The removal of a forked file with all its entries.
 //!
-//! It is one action on the file's own server, beside the removals of the subfiles on theirs. The tree stays a
-//! tree although a directory with entries is removed: no directory can be moved into a forked file or one of
-//! its subfiles ([`crate::ops::forks`]).
+//! It is one action on the file's own server, beside the removals of the subfiles on theirs. The action
+//! removes a directory with entries, but no object loses its place in the tree: no directory can be moved
+//! into a forked file or one of its subfiles ([`crate::ops::forks`]).
 
 use super::object::remove_object;
 use super::shard::{entries, expected_directory};

@@ -1,4 +1,4 @@
-//! Actions on objects: their making, their links, their end.
+//! Actions on objects: their creation, their links, their removal.
 
 use crate::meta::keys;
 use crate::meta::rows::{Datafile, Inode, Lingering, Orphan, Reap};

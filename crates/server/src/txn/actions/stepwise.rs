@@ -1,6 +1,6 @@
-//! The intermediate rows of a client that creates and removes step by step (`compound = off`): with them this
-//! server finishes, or undoes, steps that the client does not complete ([`crate::stepwise`]). Where compounds
-//! are on there are none, and nothing is looked up.
+//! The rows for unfinished operations of clients that create and remove step by step (`compound = off`). With
+//! them this server finishes or undoes an operation that its client does not complete ([`crate::stepwise`]).
+//! With compounds on there are no such rows, and nothing is looked up.
 
 use super::object::{remove_stream, remove_xattrs};
 use crate::meta::keys;

@@ -1,8 +1,8 @@
-//! The lines of a group in the audit log: of operations that manage, and of those that were refused because
-//! the connection's key gives no right to them.
+//! The lines of a group in the audit log: one for each management operation, and one for each group that was
+//! refused because the connection's key gives no right to its operations.
 //!
-//! A server's operations have lines where they manage: real servers send none of these, a holder of the
-//! servers' key can.
+//! Management operations on a server's connection have lines too, although servers send none: another holder
+//! of the servers' key could.
 
 use super::{Asker, Compound};
 use crate::ops;

@@ -1,4 +1,4 @@
-//! The shard's background work after a batch: actions that the rows just applied ask for.
+//! Starts the background work of the shard that the rows of an applied batch require.
 
 use crate::data::pools;
 use crate::meta::keys;

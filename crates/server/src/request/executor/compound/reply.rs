@@ -5,8 +5,8 @@
 //!   end of a group ─▶ encoded reply ─┬─▶ collected: [group][group]…, bulk data beside; the target is the latest of all groups'
 //!                                    └─▶ kept, by (session, slot, group), in the batch of the group's own changes
 //! ```
-//! **Invariant: the reply of a group that changed something is never refused for its size**: room for it is
-//! kept while groups that only read answer.
+//! **Invariant: the reply of a group that changed something is never refused for its size**: replies of
+//! groups that only read leave room for it.
 
 use super::{Compound, Seen};
 use crate::counters::add;

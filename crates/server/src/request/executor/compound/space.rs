@@ -1,8 +1,8 @@
 //! The share of the journal and of the disk that a group may take, requested before it runs and returned when
 //! it has ended.
 //!
-//! The request is generous, never exact. On a full disk it is refused, except to operations that free space:
-//! otherwise the disk would stay full.
+//! The requested share is an upper bound, never exact. On a full disk the request is refused, except for
+//! operations that free space: otherwise the disk would stay full.
 
 use crate::ops;
 use shoal_proto::{Op, limits};
