@@ -1,5 +1,5 @@
-//! The compressor takes regions one at a time, in constant memory, and makes a pattern that finds the nests
-//! in them.
+//! The compressor takes regions one at a time, in constant memory, and makes a pattern of them that contains
+//! their nests.
 //!
 //! No caller needs to hold the list of regions: a container's index is fed as it is written, and an
 //! application's small requests as they come. He, Bent, Torres et al. ("I/O Acceleration with Pattern

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! A nest needs one such sum for each turn of its other levels. The sum depends only on the offset modulo the
-//! period. So at most *T* turns are computed of a level whose offset repeats, modulo the period, after *T*
-//! turns. If that is more than [`COUNT_SUMS_MAX`] sums, the answer is `None`, and a walk counts
-//! ([`View::len`](crate::View::len)).
+//! period. If the offset of a level repeats, modulo the period, after *T* turns, only *T* of its turns are
+//! computed. If all levels together need more than [`COUNT_SUMS_MAX`] sums, the answer is `None`, and a walk
+//! counts ([`View::len`](crate::View::len)).
 
 use crate::distribution::{Cycle, Distribution};
 use crate::floor_sum::{Residue, floor_sums};

@@ -2,7 +2,7 @@
 //!
 //! With `u(k) = floor((a k + b) / m)`, the three sums over `k = 0 ..= n` of `u`, `k u` and `u²` reduce to the
 //! same sums of smaller numbers by Euclid's algorithm (Graham, Knuth and Patashnik, *Concrete Mathematics*,
-//! section 3.5, has the first of them): The whole quotients are sums of powers of `n`. The rest counts the
+//! section 3.5, has the first of them). The whole quotients are sums of powers of `n`. The rest counts the
 //! lattice points under a line. These are all points of a rectangle less those left of the line, and the
 //! latter are the points under a line when the axes are exchanged.
 //!

@@ -18,7 +18,7 @@
 //! Cost: O(depth) memory for a nest whose levels do not interleave, whatever their order and signs. Otherwise
 //! one stream (320 bytes) for each run of a list, for each leaf of a tree, and for each of the *n* streams of
 //! a step. A pattern that needs more than [`ORDER_STREAMS_MAX`] is refused before memory is reserved. A step
-//! costs O(depth + log streams).
+//! of the walk costs O(depth + log streams).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

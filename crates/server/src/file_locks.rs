@@ -1,5 +1,6 @@
-//! Locks of files over clients: POSIX record locks, locks of open files, `flock`. Held in memory, at the
-//! server of the metafile; [`table`] decides; this file connects the table with clients, leases and restarts.
+//! Locks of files over clients: POSIX record locks, locks of open files, `flock`. They are held in memory, at
+//! the server of the metafile. [`table`] decides; this file connects the table with clients, leases and
+//! restarts.
 //!
 //! ```text
 //!   lock ─▶ recovery over? ─▶ row `h client` durable? ─▶ table ─┬─ granted ─▶ reply

@@ -35,7 +35,7 @@
 //!
 //! The collection's one rename lock is an action like others, but it is prepared first. With the lock held,
 //! the new ancestors of the directory that moves are walked again, and only then the rest is prepared (a
-//! longer list under the same id). Its server votes last, and passes the lock on with its vote
+//! longer list under the same id). The lock's server votes last, and passes the lock on with its vote
 //! ([`rename_lock`]).
 
 pub mod actions;

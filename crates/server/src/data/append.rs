@@ -1,4 +1,4 @@
-//! Appends: a server's operation, so that two writers never get the same bytes.
+//! Appends. A server chooses the place of each append, so that two writers never get the same bytes.
 //!
 //! A stuffed file ends where its stream ends, so the store does the append. For a laid-out file the
 //! metafile's server does one append at a time. It requests the facts of the datafiles and computes the

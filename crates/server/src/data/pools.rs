@@ -30,8 +30,8 @@
 //!
 //! Datafiles only. Directories have none, although the paper's pools have object types: a directory must have
 //! its attributes on its server before its name becomes visible, and a handle made ahead saves none of the
-//! messages that bring them. Handles for them are drawn, 64 by one message. A drawn handle has no object, so
-//! a lost one leaks nothing.
+//! messages that bring them. Handles for new directories are drawn, 64 by one message. A drawn handle has no
+//! object, so a lost one leaks nothing.
 //!
 //! Batches are large from the first one on. A large batch costs as much as a small one (a message, a record
 //! on each side), because it is one row on each server.

@@ -14,19 +14,19 @@
 //!
 //! # Owner and generation
 //!
-//! A datafile made ahead has no owner and no generation. It takes both from the **first touch**: the owner of
-//! the capability that a write shows, or of the action that names it, if that is a file of the pool's server;
-//! and the generation that the write or action carries. A read touches nothing: an unwritten datafile is
-//! empty, whatever the generation.
+//! A datafile made ahead has no owner and no generation. It takes both from the **first touch**, which is a
+//! write or an action of a transaction. The owner is the file that the write's capability or the action
+//! names; it must be a file of the pool's server. The generation is the one that the write or the action
+//! carries. A read touches nothing: an unwritten datafile is empty, whatever the generation.
 //!
-//! **No late write is lost by that, and none comes back.** Let a file take the datafile when its layout
-//! begins generation *g*. No request for this datafile carries an older generation: before that the file did
-//! not have the datafile, and no handle is in a pool twice. A later generation (truncate, explicit times)
-//! begins by a transaction that names *all* datafiles of the layout, also those never touched. It touches
-//! them, durably, before it is answered; while it is undecided their keys are locked and every access waits.
-//! So as long as a datafile is untouched, its file's generation is *g*, and the first touch of a client can
-//! only bring *g*. After the touch it is a datafile like any other: an older generation is answered
-//! `StaleLayout`.
+//! **Because of this rule no late write is lost, and no cut write comes back.** Let a file take the datafile
+//! when its layout begins generation *g*. No request for this datafile carries an older generation: before
+//! that the file did not have the datafile, and no handle is in a pool twice. A later generation (truncate,
+//! explicit times) begins by a transaction that names *all* datafiles of the layout, also those never
+//! touched. It touches them, durably, before it is answered; while it is undecided their keys are locked and
+//! every access waits. So as long as a datafile is untouched, its file's generation is *g*, and the first
+//! touch of a client can only bring *g*. After the touch it is a datafile like any other: an older generation
+//! is answered `StaleLayout`.
 //!
 //! A write's touch is as weak as the write: it is in the same record or an earlier one, so if the data is
 //! kept, the datafile is kept. If a power cut loses both, the datafile is untouched again. Its file's

@@ -4,9 +4,9 @@
 //! every write of a server advances its journal. So an older copy that wrote while its peers were down, or at
 //! each refused start, would pass after some time. **Therefore a server gives a peer the position at which
 //! the store was opened, until the peer has accepted the store.** Before anything is written, that position
-//! is stored as a row for each fellow that has not answered or has refused. Each later start gives that
-//! fellow the position of the row. The row is removed when the fellow has accepted the store; a later
-//! position is given only when the removal is durable.
+//! is stored as a row for each fellow ([`crate::membership::stores`]) that has not answered or has refused
+//! the store. Each later start gives that fellow the position of the row. The row is removed when the fellow
+//! has accepted the store; a later position is given only when the removal is durable.
 //!
 //! The position of the opening is that of the last record in the folder. Recovery itself writes (a cut that
 //! it completes, a size that it corrects), so the durable position after recovery may already be a later one.

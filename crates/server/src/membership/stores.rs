@@ -5,7 +5,7 @@
 //! server's map names the stores of the others, and a server with another store is refused, no matter which
 //! side connects.
 //!
-//! * A server enters its own store into its map when it opens it.
+//! * When a server opens its store, it enters the store into its map.
 //! * A server learns the store of a peer from the peer's first handshake, durably. From then on it refuses
 //!   any other one.
 //! * An operator gives a store up for good. Then the map names its successor, and lists the old store among

@@ -5,8 +5,9 @@
 //! [`Rotation`] of its parent's server, so that even a few directories (one for each process of a job, say)
 //! are spread evenly over the servers. *Datafiles* of a file that is unstuffed from its start (stuffing is
 //! off, or its metafile's server holds no data) begin at the data server that its handle chooses. With
-//! `placement = spread` the metafile of a new file goes where a keyed hash of (directory, name) leads, as
-//! PVFS's random choice does; no user can choose names that heap them on one server.
+//! `placement = spread` a keyed hash of (directory, name) selects the server of a new file's metafile, in
+//! place of PVFS's random choice. Users do not know the key, so they cannot choose names whose files all go
+//! to one server.
 
 use crate::shard::Identity;
 use shoal_proto::{Dist, Handle, Name, Placement, Roles, ServerId, Template, limits};

@@ -7,7 +7,7 @@
 //! It is reported to the environment as work; nothing else depends on it. PVFS keeps each object and each
 //! entry as records of Berkeley DB; the small-file paper's augmented create "allocates a local metadata
 //! object and a local data object to hold the first strip of data, then fills in the distribution function"
-//! (section III.B): These are three records, and the directory entry is a fourth. Without stuffing, PVFS's
+//! (section III.B). These are three records, and the directory entry is a fourth. Without stuffing, PVFS's
 //! create takes a datafile of each server out of a pool; these were made earlier, in batches. Ours makes a
 //! file in one operation: entry, metafile, first strip. Contents are reported by their bytes.
 

@@ -10,10 +10,10 @@
 //! directory that gets or loses an entry is locked shared: the changes of its count and times commute, but it
 //! must not be removed meanwhile.
 //!
-//! Within one transaction actions apply in the order in which they were planned, but each expects the state
-//! from before the transaction. So `AttrSet` and `LayoutSet` come before the `StreamAdvance` that changes the
-//! generation they expect. And an `EntryRemove` of a directory's last entry does not make the directory empty
-//! for a `DirectoryRemove` in the same plan.
+//! Within one transaction actions apply in the order in which they were planned. Each expects the state from
+//! before the transaction. So `AttrSet` and `LayoutSet` must be planned before the `StreamAdvance` that
+//! changes the generation they expect. An `EntryRemove` of a directory's last entry does not make the
+//! directory empty for a `DirectoryRemove` in the same plan.
 
 mod forked;
 mod object;

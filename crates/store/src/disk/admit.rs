@@ -2,8 +2,8 @@
 //! disk is a reply (`ENOSPC`), and never a failure in the middle of a change.
 //!
 //! Free space is sampled rarely; in between, granted bytes count as taken. The reserve is for removals and
-//! recovery. Changes, removals too, also wait while the tables are full or no segment is ready; reads never
-//! do.
+//! recovery. All changes, also removals, wait while the tables are full or no segment is ready; reads never
+//! wait.
 
 use super::CollectionState;
 use super::row_layers::FROZEN_MAX;

@@ -1,10 +1,10 @@
 //! The checkpointed table: the ordered rows as of one LSN, on disk.
 //!
-//! A checkpoint applies the rows of a frozen memory table in parts. Each part is an atomic step: some rows,
-//! and the bytes of contents that live in each journal segment after them. The last step also moves the LSN.
-//! So replay begins exactly after the last complete checkpoint, and a start needs no scan to know which
-//! segments still have contents. A checkpoint is in parts because the bytes of a step go to the disk at once,
-//! and the journal's next sync waits for them.
+//! A checkpoint applies the rows of a frozen memory table in parts. Each part is an atomic step: it writes
+//! some rows, and the number of live bytes that each segment of the journal then has. The last step also
+//! moves the LSN. So replay begins exactly after the last complete checkpoint, and a start needs no scan to
+//! know which segments still have contents. A checkpoint is in parts because the bytes of a step go to the
+//! disk at once, and the journal's next sync waits for them.
 //!
 //! Two kinds: [`lmdb`] where real memory-mapped files work, [`file`] on simulated disks.
 

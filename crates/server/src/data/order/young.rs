@@ -6,8 +6,8 @@
 //!   a block was alone    the next one waits half as long; below 250 µs none waits
 //!   all came that came   … to the block before: no further wait, but for one block of 64
 //! ```
-//! No block waits longer than 200 ms. So the parts of 16 writers of one stride make one write of a block, and
-//! a lone writer soon waits no longer.
+//! No block waits longer than 200 ms. In this way the parts of 16 writers of one stride make one write of a
+//! block, and a lone writer soon waits no longer.
 
 use super::super::extent::{Extent, Wanted, Wish};
 use shoal_env::Instant;

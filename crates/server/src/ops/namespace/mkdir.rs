@@ -1,4 +1,4 @@
-//! mkdir: a directory, spread over the metadata servers by its place in the tree.
+//! mkdir: make a directory, on the metadata server whose turn it is ([`crate::meta::placement`]).
 
 use crate::meta::inode::made_in;
 use crate::ops::facts::Cost;

@@ -7,8 +7,8 @@
 //!              handler again: reply Sent(upto)
 //! ```
 //! **A piece is read only when its connection has room for it** ([`Credits`]): if a client does not read, its
-//! own connection is full and its own reads wait, and those of no other client. The time limit of the request
-//! counts from its last piece, and each piece renews the lease of the session.
+//! connection is full and its reads wait; the reads of other clients do not wait. The time limit of the
+//! request counts from its last piece, and each piece renews the lease of the session.
 //!
 //! Each piece carries the stream's facts from before the first byte of the transfer was read. No piece leaves
 //! before the changes that the request saw are as durable as its reply requires.

@@ -1,8 +1,8 @@
 //! The buffer of a gathering group.
 //!
-//! Usually one group gathers while another is written, each in a whole buffer that is reused. If each sync
-//! completes one operation alone, a group is one operation, and each waiting operation has a group. Such a
-//! group holds only its record; it is copied into a whole buffer when it is to be written.
+//! Usually one group gathers while another is written, each in a buffer of full size that is reused. If each
+//! sync completes one operation alone, a group is one operation, and each waiting operation has a group. Such
+//! a group holds only its record; it is copied into a buffer of full size when it is to be written.
 
 use super::group::HEADER;
 use shoal_env::AlignedBuf;

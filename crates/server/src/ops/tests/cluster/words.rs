@@ -1,5 +1,5 @@
-//! Operations on the servers in the words of a client: one call each, sent where it belongs, its answer taken
-//! apart; and the invariants of directories' shards after any of them.
+//! The calls of a client, for these tests. Each sends one operation to the right server, and decodes the
+//! answer. The file also checks the invariants of directories' shards after any operation.
 
 use super::{Cluster, OWNER, name, scanned};
 use crate::meta::keys;
