@@ -3,8 +3,9 @@
 //! A file lies in one piece, at a place drawn from its number: so the bytes after the last access are near,
 //! and other files are anywhere. A seek over the distance x (of the whole disk) takes t(x) = track + (max −
 //! track) · x^p, where p is chosen so that the mean seek between two random places takes the average time:
-//! E\[x^p\] = 2 ÷ ((p + 1)(p + 2)). For the disk of the thesis (1.1, 8.5 and 15 ms) that is p = 0.5, the
-//! square root of an accelerated mass. The curve is made once, in whole nanoseconds.
+//! E\[x^p\] = 2 ÷ ((p + 1)(p + 2)). For the disk in J. Kunkel, *Performance Analysis of the PVFS2 Persistency
+//! Layer* (1.1, 8.5 and 15 ms), p is 0.5, the square root of an accelerated mass. The curve is made once, in
+//! whole nanoseconds.
 //!
 //! The platter's angle follows from the time: an access that comes too late for the next sector waits a whole
 //! rotation. Sequential accesses by the operating system need neither a seek nor a rotation.

@@ -2,8 +2,8 @@
 //!
 //! A segment of n bytes leaves when the sender's card and the link are free; its first bit arrives after the
 //! latency; its last when the link has carried, and the receiver's card has taken, n bytes after all earlier
-//! ones. So all senders to a receiver share its card, and all receivers from a sender share that one's card.
-//! Within a machine only the loopback link counts.
+//! ones. So all senders to one receiver share the receiver's card, and all receivers of one sender share the
+//! sender's card. Within a machine only the loopback link counts.
 
 use super::config::{Congestion, Link, wire_ns};
 use super::connect::Listening;

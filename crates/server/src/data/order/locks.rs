@@ -7,8 +7,7 @@
 //!   claimed   a hindered writer's extent: a visitor that comes later does not enter it
 //! ```
 //! **Invariant: while an extent is locked to be written, no other lock overlaps it.** The key of a claim
-//! shows its age: of two claims that overlap, the older one goes first. Locks do not depend on the disk of an
-//! extent.
+//! shows its age: of two claims that overlap, the older one goes first.
 
 use super::super::extent::Extent;
 use shoal_env::local::{Notify, NotifyWait};
