@@ -1,8 +1,8 @@
 //! The reserved descriptor, and the record in it.
 //!
 //! Each open file description has a descriptor of the kernel: a small file in memory, which holds the record
-//! of the open. `dup`, `fork` and `exec` carry it as they carry every descriptor, and a program that finds it
-//! can go on: it recognises the descriptor by the file itself, not by a list.
+//! of the open. `dup`, `fork` and `exec` pass it on as they pass on every descriptor. A program that receives
+//! it can use it: it recognises the descriptor by the file itself, not by a list.
 //!
 //! ```text
 //!   0        16      20      24      28       32      40       48      52      56

@@ -9,8 +9,8 @@
 //!   an entry                        its directory       fsync of the directory
 //!   data, without an open file      the object
 //! ```
-//! Data that is written through an open file is noted there ([`crate::transfer`]): a datafile's handle does
-//! not name its file.
+//! Data that is written through an open file is noted by [`crate::transfer`]: a datafile's handle does not
+//! name its file.
 
 use super::Core;
 use shoal_proto::message::Loss;

@@ -1,7 +1,7 @@
 //! Attributes, merged over a file's datafiles.
 //!
-//! The metadata server knows its own stream only. For a file over several datafiles the client asks the other
-//! servers for their facts, all at once (as PVFS does; a stuffed file needs none of it). If facts have a
+//! The metadata server knows its own stream only. For a file over several datafiles the client requests the
+//! facts of all other streams at once, as PVFS does; a stuffed file needs no such request. If facts have a
 //! newer generation than the attributes, the file was truncated or unstuffed in between: both are requested
 //! again.
 //!

@@ -11,12 +11,13 @@
 //!                                     3  the other entry and Y are exchanged: this is the moment, for both
 //! ```
 //!
-//! Metalinks are durable before the entry goes for which they are made, and an exchange is so before one of
-//! the two is removed: a power cut of any of the backends leaves one of the two states.
+//! Metalinks are durable before the entry goes for which they are made. The first step of an exchange is
+//! durable before one of the two objects is removed. So a power cut of any of the backends leaves one of the
+//! two states.
 //!
 //! A process that is killed between the steps leaves both names as they were, and small files that lead
-//! nowhere. After each step the moved object is looked at: another process may have put a different one
-//! there.
+//! nowhere. After each step the moved object is checked: another process may have put a different one at the
+//! name.
 //!
 //! **Not one step**: a directory that replaces an empty one, and a swap of a directory and a file.
 //!
