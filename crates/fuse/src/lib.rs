@@ -15,6 +15,7 @@
 //! can answer are answered by the event loops themselves. [`fs`] knows no FUSE: it uses handles and
 //! attributes, and its errors are error numbers. [`adapter`] knows nothing but FUSE. [`session`] starts and
 //! ends both, [`mounts`] deals with mount points, `attach` with the mount of this process.
+//!
 //! **One mount has one client.** A file that is removed while it is open lives on because the client that
 //! removes it reports its open files; two clients in one mount would not know of each other's open files.
 //!

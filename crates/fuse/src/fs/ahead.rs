@@ -4,6 +4,7 @@
 //! one entry after the other, and each lookup costs a message. After a few such lookups in a directory the
 //! mount lists all of it with attributes, a message for hundreds of entries. It then answers the following
 //! lookups from here, **on the event loop's own thread**: they cost no message and wake no other thread.
+//!
 //! ```text
 //!   lookups by message     m m m m m m m m m m m            m m m m m
 //!   listing ahead                         └ list ┘│ believed │     └ list ┘
@@ -18,7 +19,7 @@
 //! **A listing must be worth its cost**: a thousand listed entries take as much CPU time as 200 lookups. If
 //! fewer than one in [`ENTRIES_A_HIT`] of the entries was looked up, the next listing of that directory
 //! begins only after more lookups by message within the cache time: as many as would have made this one worth
-//! it, and at least twice as many as last time. Else it begins after [`FEW`].
+//! it, and at least twice as many as last time. Otherwise it begins after [`FEW`] of them.
 
 use super::known::Known;
 use bytes::Bytes;
