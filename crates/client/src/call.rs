@@ -2,8 +2,8 @@
 //!
 //! A call may consist of several operations in sequence (a lookup, then a change). Alone, each has a time
 //! limit of its own. Within [`Client::call`] they share one, counted from the start of the call. The core
-//! knows the call of the task that is being polled, and notes it in each request. A verb that consists of
-//! several operations is a call as well, inside the program's call.
+//! knows the call of the task that is being polled, and notes it in each request. A verb of several
+//! operations is a call inside the program's call, so its operations share one limit too.
 //!
 //! **An interrupt ends a call only while it waits for a server that has not answered for a second**
 //! ([`QUIET`]). The kernel passes on every signal, also those of timers and of language runtimes, and few

@@ -7,9 +7,9 @@
 //! removed file counts as held. When the last such open has ended, the files that none of them needed are
 //! released.
 //!
-//! **Servers know all files that have been open here for more than a moment** ([`HeldFiles::due`]). Closes
-//! are not sent, so the client reports its open files to each server several times a lease. If another client
-//! removes such a file later, the file becomes an orphan of this client.
+//! **A server knows all its files that have been open here for more than a moment** ([`HeldFiles::due`]).
+//! Closes are not sent, so the client reports open files to their servers several times a lease. If another
+//! client removes such a file later, the file becomes an orphan of this client.
 //!
 //! **An orphan lives as long as the client's session with its server** ([`HeldFiles::keeps`]). While any file
 //! of a server is open here, the link keeps that session alive over lost connections and restarts of the

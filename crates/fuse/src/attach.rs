@@ -3,9 +3,9 @@
 //! **A path may lead to another mount later.** When a mount ends, another file system may be mounted at its
 //! place: by an administrator after an unmount, or by the next `shoal mount`. So the mount is made here and
 //! not by fuser, which unmounts any file system at the place when a session ends. fuser 0.18 has a check
-//! before that (`is_mounted` in `src/mnt/mod.rs`): it takes `POLLERR` of the device for a mount that exists.
-//! But the kernel reports `POLLERR` for a mount that is *gone* (`fuse_dev_poll`: the connection is not
-//! connected). The fix that fuser needs:
+//! before that (`is_mounted` in `src/mnt/mod.rs`): it interprets `POLLERR` from the device as a mount that
+//! exists. But the kernel reports `POLLERR` for a mount that is *gone* (`fuse_dev_poll`: the connection is
+//! not connected). The fix that fuser needs:
 //!
 //! ```text
 //!     -            Ok(1) => poll_fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR)),
@@ -18,9 +18,9 @@
 //! 1. the table of mounts has our device's number at the place;
 //! 2. *after that* the connection is still connected, so the number still was this mount's.
 //!
-//! As root, the place is opened before these checks, and the opened mount is detached, even if its name leads
-//! elsewhere by then. Only a plain `umount`, which fails if the mount is in use, has no such form: some
-//! microseconds pass between its two checks and the call.
+//! If the process is root's, it opens the place before these checks, and detaches the opened mount, even if
+//! the place's name leads elsewhere by then. Only a plain `umount`, which fails if the mount is in use, has
+//! no such form: some microseconds pass between its two checks and the call.
 
 use crate::mounts::{self, FILE_SYSTEM, Mounted, SUBTYPE};
 use crate::options::MountOptions;

@@ -7,7 +7,7 @@
 //! - **Cancellation** is off meanwhile, for the same reason.
 //! - **A panic is `EIO`**, and a line on standard error. It never unwinds into the program.
 //! - **Our own calls go to the C library.** The standard library and the runtime call the same symbols; a
-//!   call of a thread that is in our world ([`is_inside`]) is passed on.
+//!   call of a thread that is in our world ([`is_inside`]) is passed on to the C library.
 
 use crate::session::Session;
 use libc::c_int;

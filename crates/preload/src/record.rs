@@ -9,9 +9,9 @@
 //!   magic    kind    mount   flags   writes   offset  handle   state   bytes   path …
 //! ```
 //!
-//! **The descriptor that the program has is read-only**, so a call past our table (a raw system call, a
-//! static child) writes nowhere; its own position is at the end, so such a call reads nothing. The record is
-//! changed through a shared mapping. Offset and flags are shared as POSIX shares them.
+//! **The descriptor that the program has is read-only**, so a call that bypasses our table (a raw system
+//! call, a static child) writes nowhere; its own position is at the end, so such a call reads nothing. The
+//! record is changed through a shared mapping. Offset and flags are shared as POSIX shares them.
 
 use crate::guard::Res;
 use libc::{c_int, c_void};

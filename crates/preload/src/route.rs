@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The common cases need no system call and no lock: an absolute path is compared, a relative one is searched
-//! for `..`. From the component on at which a path enters a prefix, the file system walks it
+//! for `..`. From the component at which a path enters a prefix, the file system walks the rest
 //! ([`shoal_world::Walk`]). Outside, `..` removes the component before it, without a look at symbolic links;
 //! a symbolic link outside that leads into a prefix is not seen.
 

@@ -14,19 +14,19 @@
 //! ```
 //!
 //! - **Directories** are those of the first backend. If a directory has entries on other backends, it has an
-//!   ID, and on each of those backends a folder of that name. A renamed directory keeps its ID, so its rename
-//!   is one rename of the first backend. On the backend of its name's hash a directory has an empty folder
-//!   that reserves the name.
-//! - **Items** are directories made in the bin (`.shoal`): containers. One lies whole on one backend, except
-//!   its folders of logs, which are spread.
+//!   ID, and each of those backends has a folder named by the ID. A renamed directory keeps its ID, so its
+//!   rename is one rename of the first backend. On the backend of its name's hash a directory has an empty
+//!   folder that reserves the name.
+//! - **Items** are directories made in the bin (`.shoal`): containers. An item lies whole on one backend,
+//!   except its folders of logs, which are spread.
 //! - **The place** of a name is its hash modulo the length of the newest list. A look-up tries that backend,
 //!   then those of the older lists, then the first backend. So a further backend moves nothing.
 //! - **A metalink** is a small file at a name's place, for an object that lies elsewhere. A rename leaves an
 //!   object on its backend, and a metalink at its new name.
 //!
-//! **A name changes by one rename of one backend.** A metalink is made before the object's old name goes, and
-//! leads nowhere until then. An exchange over two backends makes both metalinks, and takes effect with the
-//! second of two exchanges ([`renames`]).
+//! **A name changes by one rename of one backend.** A metalink is made before the object's old name is
+//! removed, and leads nowhere until then. An exchange over two backends makes both metalinks, and takes
+//! effect with the second of two exchanges ([`renames`]).
 //!
 //! **Handles.** A directory's handle is the first backend's. Other handles have the backend and the kind in
 //! bits 55 to 62.

@@ -8,7 +8,7 @@
 //! container.
 //!
 //! **All members make the same calls, in the same order.** If one fails, ends or is silent, the call fails
-//! for all of them, with words that name it.
+//! for all of them, with an error that names that member.
 
 mod environment;
 mod frames;

@@ -2,9 +2,9 @@
 //!
 //! A write that begins where the last one ended extends the current entry. At a jump the writer assumes a
 //! stride: the length of the last contiguous span, and the distance of the jump. The new entry says *records
-//! of that length, each so far from the last*. It is true from its first byte on, because a reader uses it
-//! only as far as the data log reaches. A write that does not fit begins a new entry, **before** its bytes
-//! are appended.
+//! of that length, each at that distance from the one before*. It is true from its first byte on, because a
+//! reader uses it only as far as the data log reaches. A write that does not fit begins a new entry,
+//! **before** its bytes are appended.
 //!
 //! ```text
 //!   write   0..10       100..110          200..210  300..310      305..

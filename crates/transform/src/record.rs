@@ -11,8 +11,8 @@
 //!
 //! An **entry** says where the bytes of the data log from `physical` on lie in the file, up to the next
 //! entry's `physical` or the end of the data log: records of `record` bytes, each `stride` further. A
-//! `stride` of 0 means one record without end, so contiguous bytes. A **cut** is a truncation: it names how
-//! far it found each log, and cuts that and nothing else. An **end** says that the file is at least so long.
+//! `stride` of 0 means one record without end, so contiguous bytes. A **cut** is a truncation: it states how
+//! far it found each log, and cuts only those bytes. An **end** says that the file is at least so long.
 //!
 //! A **named** record says that the bytes of the data log below `data` were durable, with their entries, when
 //! it was written. A power cut may remove the end of the index log and leave the end of the data log: a

@@ -24,8 +24,8 @@
 //! systems mounted below are entered.
 //!
 //! **Calls** of the host block; so a thread of the world's pool makes them, with a deadline for each
-//! ([`calls`]). A host that does not answer keeps that thread. Permissions are those of this process at the
-//! host; the kernel that a mount serves checks those of its users.
+//! ([`calls`]). A host that does not answer occupies that thread. Permissions are those of this process at
+//! the host; the kernel that a mount serves checks those of its users.
 
 mod attributes;
 mod calls;

@@ -4,10 +4,10 @@
 //! Benchmarks' samples have tails and steps, so nothing here assumes that they are normal:
 //!
 //! * of a *median*: two samples of the sorted list, because each sample lies above or below the true median
-//! like the toss of a coin;
+//!   like the toss of a coin;
 //! * of a *ratio* of two sides measured in turn, pair by pair: the Hodges–Lehmann estimate, which is the
-//! median of the means of all pairs' ratios (as logarithms), and the interval that Wilcoxon's signed ranks
-//! leave. A slow period of the machine slows both sides of a pair, and cancels.
+//!   median of the means of all pairs' ratios (as logarithms), and the interval that Wilcoxon's signed ranks
+//!   leave. A slow period of the machine slows both sides of a pair, and cancels.
 //!
 //! Fewer than six samples hold no such interval: five samples are all on one side once in 16 times by chance
 //! alone, six once in 32. Source: Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3.

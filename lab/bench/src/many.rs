@@ -11,7 +11,7 @@
 //!   create_many  ▶▶▶▶▶▶▶▶◀◀ …         N ÷ batch of each
 //! ```
 //!
-//! Source: the step past the small-file paper (`create_many` and its kin, a compound a server).
+//! Source: an extension of the small-file paper (`create_many` and the like: one compound for each server).
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! The estimated upper bound of a phase: the phase as counts, the setting as a machine and its servers.
 //!
 //! Counts are `model`'s if it has the operation, for the set nearest to the switches: our set with compounds,
-//! the paper's if the technique that matters to the operation is on, the baseline's else. Reads and writes of
-//! blocks are counted here: one message a server, after a rendezvous if nothing is eager.
+//! the paper's if the technique that matters to the operation is on, otherwise the baseline's. Reads and
+//! writes of blocks are counted here: one message a server, after a rendezvous if nothing is eager.
 //!
 //! **Only resources that a setting waits for are in its bound**: without syncs (`memory`, `null`, tmpfs,
 //! another sync mode) neither syncs nor the disk's accesses are in it.

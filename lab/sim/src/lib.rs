@@ -15,7 +15,7 @@
 //! The checks of the run:
 //!
 //! * [`ledger`]: acknowledged changes are there, and refused ones did not happen; an operation without an
-//! answer happened wholly or not at all; removed names do not return;
+//!   answer happened wholly or not at all; removed names do not return;
 //! * [`contents`]: each byte read is one that may be there; synced writes are kept over power cuts,
 //!   acknowledged ones over crashes; an append is there once, at the returned place;
 //! * [`facts`]: attributes and extended attributes are as they were set;

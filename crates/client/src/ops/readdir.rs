@@ -28,8 +28,8 @@
 //! *A slow caller gets no read-ahead, and small batches* ([`SLOW`]): attributes would grow old in large ones.
 //!
 //! **A batch ahead is a request without a task**: it is sent when it is made, and holds its answer. A caller
-//! that drops the listing, or seeks in it, cancels the request. If the request fails, a caller that has not
-//! reached its place sees no error; when it does, the batch is requested again.
+//! that drops the listing, or seeks in it, cancels the request. If the request fails, no error is reported
+//! yet: the batch is requested again when the caller reaches its place.
 
 mod attributes;
 mod batch;

@@ -1,9 +1,10 @@
 //! The watch over the callers that wait for a server, and over the server's silence.
 //!
-//! **A server is silent if a whole time limit passed without a sign of life from it.** Requests to it that
-//! are not sent yet fail at once, reads too. New requests are refused, so none of them is executed. A time in
-//! which no request waits does not count. Signs of life are an answer, a handshake, and a refused connection
-//! (the server is not running, or starts); a connection attempt that fails in another way is none.
+//! **A server is silent if a whole time limit passed without a sign of life from it.** Then requests that
+//! were not sent yet fail at once, and so do all reads. New requests are refused, so none of them is
+//! executed. A time in which no request waits does not count. Signs of life are an answer, a handshake, and a
+//! refused connection (the server is not running, or starts); a connection attempt that fails in another way
+//! is none.
 //!
 //! ```text
 //!              asked, and for a time limit no sign of life

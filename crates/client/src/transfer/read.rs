@@ -6,10 +6,10 @@
 //!
 //! **A read that returns the file's size returns no byte that never was in the file** ([`Opened::extent`]),
 //! also beside writes that grow it. The facts of one answer are of one moment. For a file of one stream,
-//! every read ends at the smallest end that any part of its answer reported. For a file of several streams, a
-//! hole counts only if the stream still ended there after the file had reached the size; else the read is
-//! repeated once, up to that size. Reads without a size return such holes as zeros, and need no further
-//! message.
+//! every read ends at the smallest end that any part of its answer reported. For a file of several streams,
+//! each stream that ended before the file's size is asked once more. If it has grown, the read is repeated
+//! once, up to that size; otherwise the missing bytes are a hole. Reads without a size return such bytes as
+//! zeros, and need no further message.
 
 use super::{Plan, bounds, contiguous};
 use crate::core::{Operation, Told};

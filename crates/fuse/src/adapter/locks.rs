@@ -1,4 +1,4 @@
-//! Locks, as the kernel asks for them.
+//! Locks, in the form of the kernel's requests.
 //!
 //! The owner of a POSIX record lock is the process's table of files; the owner of an `flock`, or of a lock of
 //! an open file description, is the open file. The kernel marks a request as `flock` by a flag that fuser

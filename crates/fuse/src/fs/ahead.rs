@@ -11,10 +11,10 @@
 //!   answered from here                     h h hhhhhhhhhhhhhhh            hhhhh …
 //! ```
 //!
-//! **An entry is valid for as long as if the kernel had looked it up when the entry was requested**; the
-//! kernel receives the remaining time, so the two times do not add up, and a strict mount lists nothing. **A
-//! name or an object that was changed through this mount since then is not answered from here** ([`Known`]
-//! remembers it), nor one that a server reported gone. The listing never gives a negative answer for a name.
+//! **An entry's cache time counts from the moment at which the entry was requested**; the kernel receives the
+//! remaining time, so the two cache times do not add up. A strict mount lists nothing. **A name or an object
+//! that was changed through this mount since then is not answered from here** ([`Known`] remembers it), nor
+//! one that a server reported gone. The listing never gives a negative answer for a name.
 //!
 //! **A listing must be worth its cost**: a thousand listed entries take as much CPU time as 200 lookups. If
 //! fewer than one in [`ENTRIES_A_HIT`] of the entries was looked up, the next listing of that directory

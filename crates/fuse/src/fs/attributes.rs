@@ -6,10 +6,10 @@
 //!
 //! - a truncation by a user other than root: the server clears in the same operation;
 //! - a change of owner or group: the server clears in the same operation;
-//! - a write by a user other than root: each such write has the request, with bits or without: see
-//!   [`data`](super::data);
-//! - a change of nothing, before allocating or writing to a file that the kernel knows to have such bits, and
-//!   for `chown(-1, -1)`.
+//! - a write by a user other than root: each such write carries the request, whether the bits are set or not:
+//!   see [`data`](super::data);
+//! - a change without a new value, before allocating or writing to a file that the kernel knows to have such
+//!   bits, and for `chown(-1, -1)`.
 
 use super::attempts::Refused;
 use super::{Caller, Errno, Fs, Result};

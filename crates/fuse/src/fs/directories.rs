@@ -1,15 +1,14 @@
 //! Attributes of directories after the last change through this mount.
 //!
 //! With each entry that is made or removed, the kernel drops the directory's attributes, and requests them
-//! before the next change, to check permissions. They came with the answer to the change
-//! ([`Vfs::hear_directories`]). So the request is answered from here, **on the event loop's own thread**: it
-//! costs no message and wakes no other thread.
+//! before the next change, to check permissions. The mount already has them from the answer to the last
+//! change ([`Vfs::hear_directories`]). So the request is answered from here, **on the event loop's own
+//! thread**: it costs no message and wakes no other thread.
 //!
-//! **They are valid for as long as if the kernel had cached them** from the moment at which the change was
-//! requested; the kernel receives the remaining time. A strict mount keeps nothing. If two changes are under
-//! way together, the attributes with the later change time are kept. Any other change of a directory through
-//! this mount drops its attributes here, and attributes that were requested before that change are no longer
-//! accepted.
+//! **Their cache time counts from the moment at which the change was requested**; the kernel receives the
+//! remaining time. A strict mount keeps nothing. If two changes are under way together, the attributes with
+//! the later change time are kept. Any other change of a directory through this mount drops its attributes
+//! here, and attributes that were requested before that change are no longer accepted.
 //!
 //! [`Vfs::hear_directories`]: shoal_vfs::Vfs::hear_directories
 

@@ -9,11 +9,11 @@
 //!   capability.
 //! - *privileged*: its mode has set-user-id or set-group-id. Every write by a user other than root requests
 //!   that these bits are cleared, whether they are set or not.
-//! - *changed*: when it was last changed through this mount, or a server reported that it is gone. An
-//!   entry of a listing that was fetched before that must not take the kernel's newer view of the file back.
-//! - *names*: when one was last made, removed or moved through this mount. An entry that was requested before
-//!   that may lead to the wrong object: the kernel receives it, but with a cache time of zero. For a while
-//!   the same holds for a name whose file another client replaces ([`attempts`](super::attempts)).
+//! - *changed*: when it was last changed through this mount, or a server reported that it is gone. An entry
+//!   of a listing that was fetched before that must not replace the kernel's newer attributes of the file.
+//! - *names*: when a name was last made, removed or moved through this mount. An entry that was requested
+//!   before that may lead to the wrong object: the kernel receives it, but with a cache time of zero. For a
+//!   while the same holds for a name whose file another client replaces ([`attempts`](super::attempts)).
 //! - *second tries*: threads whose call met an object that is gone ([`attempts`](super::attempts)). Their
 //!   next lookup asks a server.
 //! - `told`: its attributes as last returned to the kernel, for removed objects: see [`gone`](super::gone).

@@ -3,8 +3,8 @@
 //! In this order, so that the same command completes an interrupted move:
 //!
 //! 1. All servers that answer are asked for their maps. The newest of these maps, and of the cluster file,
-//!    has the number of the server's moves. If it already has the requested address, the number stays, and
-//!    the same change is made where it is missing.
+//!    says how often the server was moved. If the server already has the requested address there, that number
+//!    stays, and the same change is made where it is missing.
 //! 2. The listener at a new address must be the server itself, or there must be none.
 //! 3. Each server that answers takes the new address, durably; the server that moves is the first.
 //! 4. The cluster file is changed.

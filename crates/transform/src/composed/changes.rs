@@ -1,10 +1,10 @@
 //! Notification of changes between the processes of a machine: `changes`, a file of eight bytes.
 //!
 //! A process that published records writes a random number there. Each process reads the number before it
-//! uses a known name. That costs eight bytes; a look at all claims would cost one call for each. So a process
-//! sees at once the changes that another one made before, as a shell sees a removal by its child. The first
-//! process that publishes each write (`shoal run`) makes the file; without it, known names may be as old as
-//! mounts allow.
+//! uses a known name. That is a read of eight bytes; a check of all claims would cost one call for each
+//! claim. So a process sees at once the changes that another one made before, as a shell sees a removal by
+//! its child. The first process that publishes each write (`shoal run`) makes the file; without it, known
+//! names may be as old as mounts allow.
 //!
 //! ```text
 //!   one      records into its block ─▶ changes := 0x7f31…

@@ -3,7 +3,7 @@
 //! A writer's process is known by host, process id, the process's start time, boot and PID namespace. It
 //! counts as ended only if that is proven: another process has its id, with another start time, or its boot
 //! is over. A process of another host or namespace counts as alive, and so does a writer that names no
-//! process: the operator says `--ended`.
+//! process: for these the operator says `--ended`.
 //!
 //! ```text
 //!   words of a head      node1, process 17, start 91234, namespace 4026531836

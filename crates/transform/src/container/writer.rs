@@ -1,7 +1,7 @@
 //! A writer: a data log and an index log of its own.
 //!
 //! **An entry is in the index log before the bytes that it names are appended.** The writer keeps the end of
-//! each log, and does one write at a time. After a failed write it takes the data log's real length and
+//! each log, and does one write at a time. After a failed write it notes the data log's real length and
 //! writes no more: later bytes go to another writer's logs.
 
 use super::names;

@@ -1,7 +1,7 @@
 //! One client's ledger: the changes that it intended, those that were acknowledged, and the state that must
 //! follow from them.
 //!
-//! The ledger stands in a file, one line for an intention, written before the act, and one for its result:
+//! The ledger is a file, with one line for an intention, written before the act, and one for its result:
 //!
 //! ```text
 //!   17 ? {"rename":{"from":"work/w3/f5","to":"work/shared-1/w3-f9"}}

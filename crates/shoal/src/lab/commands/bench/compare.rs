@@ -4,7 +4,6 @@
 //!   A: up   B: up   round 1   A: bench   B: bench
 //!                   round 2   B: bench   A: bench   …   both stop, and begin anew: every round, or every `--turns` rounds
 //! ```
-//! Short adjacent turns see the same machine: a shared one becomes faster and slower by a third from one
 //! Two short turns, one right after the other, see the same machine: a shared machine becomes faster and
 //! slower by a third from one tenth of a second to the next. So if file systems stay up for several rounds,
 //! clients do too ([`client`]), and a turn may take only some milliseconds. A first turn warms both sides up
