@@ -1,4 +1,4 @@
-//! One target for `cargo fuzz`: the one this program is named after.
+//! One target for `cargo fuzz`: the one with this program's name.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Inputs on disk: those to begin with, and those that broke something.
+//! Inputs on disk: seeds, and inputs that broke something.
 
 use crate::Target;
 use std::io;

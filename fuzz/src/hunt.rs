@@ -1,4 +1,4 @@
-//! One target hunted: the corpus first, then mutations of it, for a number of runs or until a moment.
+//! A hunt on one target: first the corpus, then mutations of it, for a number of runs or until a deadline.
 
 use crate::Target;
 use crate::mutate::{Rng, mutate};

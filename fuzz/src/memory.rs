@@ -1,4 +1,5 @@
-//! An allocator that counts what one thread holds, so that a decoder's greed is seen.
+//! An allocator that counts the bytes that one thread holds, so that a decoder that allocates too much is
+//! found.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -4,12 +4,13 @@
 //!   entries ── rounds of at most 4,096 entries and 256 MiB ── their directories walked, each once
 //!           ── Tree::read_many, Tree::create_many ── a result for each entry, in its place
 //! ```
-//! A ShoalFS makes a message for each server of a round's files (128 files, 1 MiB); other file systems do one
-//! file after the other. **Each entry has a result of its own**: one that fails leaves the others alone.
-//! The call itself fails only where no entry was tried, and then leaves all entries as they were. At its
-//! deadline the entries that are not done have `ETIMEDOUT`.
+//! A ShoalFS sends one message to each server for a round's files (at most 128 files, 1 MiB, a message);
+//! other file systems do one file after the other. **Each entry has a result of its own**: one that fails
+//! does not affect the others. The call itself fails only if no entry was tried, and then leaves all entries
+//! as they were. At its deadline the entries that are not done have `ETIMEDOUT`.
 //!
-//! A file is read whole or not at all. The thread's last error is then that of the first entry that failed.
+//! A file is read whole or not at all. If an entry failed, the thread's last error is that of the first such
+//! entry.
 
 use crate::call::{Failure, Res, bytes, checked, failure, note, on, slice};
 use crate::connect::FileSystemId;

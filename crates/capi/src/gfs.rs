@@ -1,19 +1,19 @@
-//! Galley's calls: a skin over the crate `galley`.
+//! Galley's calls: a thin layer over the crate `galley`.
 //!
 //! ```text
 //!   gfs_read_strided(fork, buf, …) ── shape ── Galley::read_runs ── each run ─▶ buf + its place
 //! ```
-//! A process has one Galley, which `gfs_init` begins, in a world of its own. Its calls take turns. Ids are
-//! given once in a process, also over a second `gfs_init`. Those of before a `fork` are no ids of its child.
-//! `gfs_errno` is the number of the thread's last error, as `shoal_error_number` returns it; the words
-//! are there too.
+//! A process has one Galley, which `gfs_init` begins, in a world of its own. Its calls take turns. No id is
+//! given twice in a process, not even after a second `gfs_init`. Ids from before a `fork` are invalid in the
+//! child. `gfs_errno` is the number of the thread's last error, as `shoal_error_number` returns it; the words
+//! of that error are kept too.
 //!
 //! **Memory.** Places in memory count from `buf`, and may be negative; the runs that the arguments name must
 //! be the caller's. No other byte is touched, so lists may name places that lie far apart.
 //!
-//! **Non-blocking calls.** An operation goes on while any thread is in a call of Galley, and `gfs_wait`
-//! brings it to its end. A write takes its bytes when it begins; a read's buffer must stay until `gfs_wait`
-//! returned.
+//! **Non-blocking calls.** An operation makes progress while any thread is in a call of Galley, and
+//! `gfs_wait` completes it. A write copies its bytes when it begins; a read's buffer must stay until
+//! `gfs_wait` has returned.
 
 use crate::call::{self, Res, call, failure, slice, there};
 use libc::{c_char, c_int, c_uint};

@@ -5,21 +5,22 @@
 //! ```
 //!
 //! - [`call`]: in and out of a call: errors as number and words, deadlines, panics, signals;
-//! - [`table`]: which id is which connection's; [`session`]: the state of a connection;
+//! - [`table`]: the connection of each id; [`session`]: the state of a connection;
 //! - [`connect`], [`names`], [`files`], [`listings`], [`patterns`], [`batches`]: the calls, declared in
 //!   `include/shoal.h`;
 //! - [`gfs`]: Galley's calls, declared in `include/gfs.h`, in a world of their own.
 //!
-//! **Handles are ids, never pointers.** An id is given once in a process. A closed or invented one is
-//! `EBADF`, and one of another kind is too. A connection has a world of its own: its calls take turns, and
-//! those of different connections do not wait for each other.
+//! **Handles are ids, never pointers.** No id is given twice in a process. An id that is closed, invented, or
+//! of another kind is `EBADF`. A connection has a world of its own: its calls take turns, and those of
+//! different connections do not wait for each other.
 //!
-//! **Deadlines.** Each call has one: that of its thread ([`connect::shoal_set_thread_timeout`]), otherwise
-//! that of its connection. So no call exists in two forms. The wait for other threads counts.
+//! **Deadlines.** Each call has the deadline of its thread ([`connect::shoal_set_thread_timeout`]), otherwise
+//! that of its connection. So no call needs a second form with a timeout. The wait for other threads counts.
 //!
-//! **A child of `fork`** has none of the parent's connections: `EBADF`, and it connects by itself.
+//! **A child of `fork`** has none of the parent's connections: their ids are `EBADF`, and the child makes its
+//! own.
 //!
-//! Pointers: null is `EFAULT` where bytes are needed. Others have the conditions that `shoal.h` states.
+//! Pointers: a null pointer is `EFAULT` if bytes are needed. `shoal.h` states the conditions of all others.
 
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic must end in the call that had it: build with panic = \"unwind\"");

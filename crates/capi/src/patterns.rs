@@ -1,8 +1,8 @@
 //! Patterns, and transfers by them: one call moves all the regions of a file's pattern to those of memory's.
 //!
-//! A pattern is plain data that no connection owns; it has a table of its own. A memory pattern counts from
-//! the buffer's start and must lie in the buffer; without one (id 0) memory is packed. Bytes beyond the end
-//! of the file are read as zeros.
+//! A pattern is plain data and belongs to no connection, so patterns have a table of their own. A memory
+//! pattern counts from the buffer's start and must lie in the buffer; without one (id 0) memory is packed.
+//! Bytes beyond the end of the file are read as zeros.
 
 use crate::call::{Res, call, checked, failure, on, slice, there};
 use crate::files::FileId;

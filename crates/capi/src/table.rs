@@ -1,7 +1,7 @@
-//! The table of ids: which is open, of which kind, on which connection.
+//! The table of ids: whether an id is open, its kind, and its connection.
 //!
-//! Ids count up and are never given again, so a closed one stays unknown. The table's lock is held for a look
-//! and no longer.
+//! Ids count up and are never used again, so a closed one stays unknown. The table's lock is held only for a
+//! lookup or a change of the table.
 
 use crate::call::{Res, failure};
 use crate::session::Session;

@@ -1,15 +1,15 @@
 //! Names and attributes cached for a moment.
 //!
-//! Both papers' choice: 100 ms, which saves the lookups and stats that one command repeats, and bounds how
-//! long other clients' changes can be missed. Zero is strict: nothing is kept.
+//! The default time is 100 ms, as in both papers. It saves the lookups and stats that one command repeats,
+//! and it bounds the time for which another client's change is not seen. With a time of zero nothing is kept.
 //!
 //! **Invariant: a client sees its own changes at once.** A change drops the entries that it touched and gives
 //! them a *stamp*; an answer that was requested before the stamp is not kept. **Invariant: an answer is valid
 //! from the moment at which it was requested**, not from its arrival: a server may have answered long before.
 //! **Invariant: a name is looked up anew when it led to an object that a server reported gone**
-//! ([`Cache::gone`]): a caller that meets such an object looks its name up again, and must not get the same
-//! answer from the cache. **Invariant: a negative entry never answers an open**: only [`Cache::name`] callers
-//! that ask for it get one.
+//! ([`Cache::gone`]): a caller that meets such an object repeats the lookup, and the cache must not return
+//! the same object again. **Invariant: a negative entry never answers an open**: [`Cache::name`] returns one
+//! only to callers that request it.
 
 use crate::ops::Listener;
 use lru::LruCache;

@@ -1,14 +1,14 @@
-//! A call of a program: all that a mount asks for it ends by one deadline, and it may be interrupted.
+//! A call of a program: all that a mount requests for it ends by one deadline, and it may be interrupted.
 //!
-//! A call may consist of several operations in sequence (a look, then a change). Each would have a time limit
-//! of its own. Within [`Client::call`] they share one, counted from the call's begin. The core knows the call
-//! of the task that is polled at the moment; requests carry it. A verb of several operations is a call of its
-//! own within.
+//! A call may consist of several operations in sequence (a lookup, then a change). Alone, each has a time
+//! limit of its own. Within [`Client::call`] they share one, counted from the start of the call. The core
+//! knows the call of the task that is being polled, and notes it in each request. A verb of several
+//! operations is a call inside the program's call, so its operations share one limit too.
 //!
 //! **An interrupt ends a call only while it waits for a server that has not answered for a second**
-//! ([`QUIET`]). The kernel passes on every signal, timers and those of a program's own runtime too, and few
-//! programs expect `EINTR` of a `stat` or a `rename`. So no interrupt is reported while servers answer. For
-//! calls that wait longer, the client asks repeatedly whether they were interrupted
+//! ([`QUIET`]). The kernel passes on every signal, also those of timers and of language runtimes, and few
+//! programs expect `EINTR` from `stat` or `rename`. So no interrupt is reported while servers answer. For
+//! calls that wait longer, the client checks repeatedly whether they were interrupted
 //! ([`Client::hear_interrupts`]). A change that was sent may still be executed.
 //!
 //! [`QUIET`]: crate::session::QUIET

@@ -1,4 +1,4 @@
-//! The face of the client: made by [`Client::connect`]; its verbs are in `ops/`, one a file.
+//! The client's interface: [`Client::connect`] makes a client; its verbs are in `ops/`, one a file.
 
 use crate::core::{Core, Operation};
 use crate::{ClientCounters, Error, Options, driver};

@@ -5,7 +5,7 @@
 //! request in the session's queue, signals the driver and waits for the answer or the operation's deadline.
 //!
 //! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]). Each
-//! new part of a long transfer moves the deadline on.
+//! part of a long transfer that arrives extends the deadline.
 //! **Invariant: no borrow of the core's state is held over an await.**
 
 mod changes;

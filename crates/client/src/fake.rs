@@ -1,7 +1,7 @@
-//! For the tests: a cluster in memory that a core is driven against by hand, and the hand.
+//! For the tests: a cluster in memory, and a driver that moves a core's messages to it by hand.
 //!
-//! The cluster keeps its promises as servers do: a change is executed once for its (session, slot, sequence),
-//! a data request of an older generation is refused, a stream's data ends where the stream ends.
+//! The fake cluster keeps the promises of real servers: a change is executed once for its (session, slot,
+//! sequence), a data request of an older generation is refused, a stream's data ends where the stream ends.
 
 mod cluster;
 mod hand;

@@ -1,5 +1,5 @@
-//! An open file: its capability. It shares the place of its data, and the loss ids of its writes, with all
-//! open files of its [`Inode`].
+//! An open file and its capability. It shares the location of its data, and the loss ids of its writes, with
+//! all open files of its [`Inode`].
 
 use crate::core::Operation;
 use crate::inodes::Inode;

@@ -1,19 +1,19 @@
 //! Which files this client holds open, and which of them have lost their last name.
 //!
-//! An unlink tells the server the handles held open here; the server then keeps the object as an orphan of
-//! the session instead of removing it. The last holder to close releases it.
+//! An unlink reports the handles that this client holds open; the server then keeps the object as an orphan
+//! of the session instead of removing it. The last close here releases it.
 //!
 //! **While a file is being opened by name, its handle is not known yet** ([`HeldFiles::seek`]). Meanwhile any
-//! removed file counts as held. Files that no open turned out to need are released when the last such open
-//! has ended.
+//! removed file counts as held. When the last such open has ended, the files that none of them needed are
+//! released.
 //!
-//! **Its servers know which files are open here for more than a moment** ([`HeldFiles::due`]): closes are not
-//! sent, so the client reports open files to each server several times a lease. A file that another client
-//! has removed meanwhile is an orphan of this client from then on.
+//! **A server knows all its files that have been open here for more than a moment** ([`HeldFiles::due`]).
+//! Closes are not sent, so the client reports open files to their servers several times a lease. If another
+//! client removes such a file later, the file becomes an orphan of this client.
 //!
-//! **An orphan lives as long as the client's session with its server** ([`HeldFiles::keeps`]): while anything
-//! of a server is open here, its link keeps that session alive although no caller waits for an answer, over
-//! lost connections and restarts of the server.
+//! **An orphan lives as long as the client's session with its server** ([`HeldFiles::keeps`]). While any file
+//! of a server is open here, the link keeps that session alive over lost connections and restarts of the
+//! server, even if no caller waits for an answer.
 
 use shoal_env::Instant;
 use shoal_env::mutant::{self, Mutant};

@@ -1,8 +1,8 @@
-//! Inodes as this client uses them: the place of a file's data, and its changes that are not known to be
+//! Inodes as this client uses them: the location of a file's data, and the changes that are not known to be
 //! durable.
 //!
-//! A change of the size or of attributes counts as a write of the file, and a change of an entry as one of
-//! its directory. A change that a reply reports as durable already ([`Loss::is_nothing`]) is not noted.
+//! A change of the size or of attributes counts as a write of the file, and a change of an entry as a write
+//! of its directory. A change that a reply already reports as durable ([`Loss::is_nothing`]) is not noted.
 //!
 //! All open files of one inode in a client share one [`Inode`]. So an fsync through any of them covers the
 //! writes through all of them, and it goes to every server that holds some of their bytes.
@@ -13,14 +13,14 @@
 //!   open file ─┘                 └─ losses: by server, the loss id of the oldest write that no fsync covered;
 //!                                           how many losses were found, how many of them were reported
 //! ```
-//! **An error is reported once to each open file** (as Linux's `errseq_t` does): a loss that is found gets
-//! the next number, each open file remembers the newest number that it has reported. An open file made after
-//! the first report of a loss does not report it; one made before does.
+//! **An error is reported once to each open file** (as Linux's `errseq_t` does): each loss that is found gets
+//! the next number, and each open file remembers the newest number that it has reported. An open file made
+//! after the first report of a loss does not report it; one made before does.
 //!
 //! **The losses of an inode outlive its last close** until an fsync has covered its writes and every loss was
-//! reported. At most [`CLOSED_MAX`] closed inodes are remembered so. Of those forgotten, only the servers'
-//! loss ids are kept: a sync of the whole file system ([`Inodes::compare_all`]) still finds that something of
-//! them may be lost.
+//! reported. At most [`CLOSED_MAX`] closed inodes are remembered for this. Of older ones only the servers'
+//! loss ids are kept: a sync of the whole file system ([`Inodes::compare_all`]) still finds that some of
+//! their changes may be lost.
 
 use crate::file::Shape;
 use lru::LruCache;

@@ -1,13 +1,13 @@
 //! The system interface: path walk, caches, distribution, transfers. A core without I/O, and its drivers.
 //!
-//! Read it in this order: [`Options`] and [`Client`] (the face), `core` (asking, deadlines, retries),
-//! `session` (requests, their slots, exactly-once execution), `driver` (sockets), `ops/` (one verb, one
-//! file), `transfer/` (data), `cache`.
+//! Read it in this order: [`Options`] and [`Client`] (the interface), `core` (requests, deadlines, retries),
+//! `session` (slots, exactly-once execution), `driver` (sockets), `ops/` (one verb, one file), `transfer/`
+//! (data), `cache`.
 //!
 //! **Invariants.** Every wait has a deadline, every retry a bound ([`Options::timeout`]). Every error names
 //! server, operation and object ([`Error`]). A change is executed exactly once, whatever happens to the
-//! connection. A negative cache entry never answers an open; an open asks its server always; a name may lead
-//! to its former object for the cache time.
+//! connection. A negative cache entry never answers an open, and every open sends a request to the file's
+//! server. A name may lead to its former object for the cache time.
 
 mod cache;
 mod call;

@@ -5,13 +5,13 @@
 //!   server ── session, claiming
 //!     file ── owner ── ranges, the open files, lost?
 //! ```
-//! **A lock is used only as long as its server is sure to keep it**: a lease from the sending of the last
-//! request that was answered. Reads and writes through an open file that took a lock wait when that time is
-//! over, and while locks are claimed on a new connection.
+//! **A lock is used only as long as its server is sure to keep it**: for one lease, counted from the sending
+//! of the last request that was answered. Reads and writes through an open file that took a lock wait when
+//! that time is over, and while locks are claimed on a new connection.
 //!
-//! **A lock that was lost is no lock**: all reads and writes through the open files that took it fail with
-//! `Io`, until it is unlocked or they are closed. It is lost when the session is, and when a server that was
-//! restarted does not give it again.
+//! **A lost lock protects nothing**: all reads and writes through the open files that took it fail with `Io`,
+//! until it is unlocked or they are closed. A lock is lost when the session is lost, and when a restarted
+//! server refuses the claim.
 
 use shoal_env::local::Notify;
 use shoal_proto::{Handle, LockClaim, LockKind, LockOwner, LockRange, LockRanges, Op, ServerId, SessionId};

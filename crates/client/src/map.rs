@@ -1,12 +1,12 @@
-//! The cluster's map as this client knows it, and how a newer one comes.
+//! The cluster's map as this client knows it, and how it is replaced by a newer one.
 //!
-//! Four ways lead to a newer map: the first connection fetches it; any reply with a greater epoch starts a
-//! fetch in the background; a caller that meets a server that is not in the map fetches a newer one first;
-//! and where a server is not reached, because it may have moved, the others are asked in turn. **A map of
+//! Four events lead to a newer map. The first connection fetches one. A reply with a greater epoch starts a
+//! fetch in the background. A caller that meets a server that is not in the map first fetches a newer map.
+//! When a server cannot be reached, it may have moved, so the other servers are asked in turn. **A map of
 //! another file system is never accepted, and no known part is replaced by an older one.**
 //!
-//! **A server that is in no known map is `Stale` only if no reply had a greater epoch.** Else its objects may
-//! well exist, and a caller waits for the newer map until its deadline.
+//! **A server that is in no known map is `Stale` only if no reply had a greater epoch.** Otherwise its
+//! objects may exist, and a caller waits for the newer map until its deadline.
 
 use crate::Error;
 use crate::core::{Core, Operation};

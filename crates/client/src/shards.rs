@@ -6,8 +6,8 @@
 //!
 //! **The attributes of a split directory are merged here**: mode, owner, explicit times and parent come from
 //! its own server; counts are sums; the time of change is the latest of all shards. For the mount, the
-//! attributes of each shard are kept for the attribute cache time, so the answer of one shard is enough to
-//! compute the directory's.
+//! attributes of each shard are kept for the attribute cache time. So a new answer from one shard is enough
+//! to compute the directory's attributes.
 
 use lru::LruCache;
 use shoal_env::Instant;

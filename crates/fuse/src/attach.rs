@@ -1,25 +1,26 @@
-//! Mounting, and unmounting that mount and no other.
+//! Mounting, and unmounting only that mount.
 //!
-//! **A place is a name, and the name may lead elsewhere later.** When a mount ends, another file system may
-//! be mounted at its place: by an administrator after an unmount, by the next `shoal mount`. So a mount is
-//! made here and not by fuser, which unmounts any file system at the place when a session ends. Its guard,
-//! `is_mounted` in `src/mnt/mod.rs` of fuser 0.18, looks whether `poll` reports `POLLERR` for the device and
-//! takes that for a mount that is there; the kernel reports it for one that is *gone* (`fuse_dev_poll`: the
-//! connection is not connected). The fix that fuser needs:
+//! **A path may lead to another mount later.** When a mount ends, another file system may be mounted at its
+//! place: by an administrator after an unmount, or by the next `shoal mount`. So the mount is made here and
+//! not by fuser, which unmounts any file system at the place when a session ends. fuser 0.18 has a check
+//! before that (`is_mounted` in `src/mnt/mod.rs`): it interprets `POLLERR` from the device as a mount that
+//! exists. But the kernel reports `POLLERR` for a mount that is *gone* (`fuse_dev_poll`: the connection is
+//! not connected). The fix that fuser needs:
 //!
 //! ```text
 //!     -            Ok(1) => poll_fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR)),
 //!     +            Ok(1) => !poll_fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR)),
 //! ```
 //!
-//! Even so it would unmount by a path that it looked at a moment before. Here ([`Attached::is_there`]):
+//! Even with the fix, fuser would unmount by a path that it checked a moment before. Here
+//! ([`Attached::is_there`]):
 //!
 //! 1. the table of mounts has our device's number at the place;
-//! 2. *after that* the connection is still connected, so the number was not another's yet.
+//! 2. *after that* the connection is still connected, so the number still was this mount's.
 //!
-//! As root, the place is opened before that, and the opened mount is detached, wherever its name leads by
-//! then. Only a plain `umount` of a mount that may be in use has no such form: between its two looks and the
-//! call lie some microseconds.
+//! If the process is root's, it opens the place before these checks, and detaches the opened mount, even if
+//! the place's name leads elsewhere by then. Only a plain `umount`, which fails if the mount is in use, has
+//! no such form: some microseconds pass between its two checks and the call.
 
 use crate::mounts::{self, FILE_SYSTEM, Mounted, SUBTYPE};
 use crate::options::MountOptions;

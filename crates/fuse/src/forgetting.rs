@@ -1,14 +1,15 @@
 //! Invalidation of the kernel's cached pages and attributes of files.
 //!
-//! The kernel may delay an invalidation: until a page is filled that a read is about to fill, and a read of a
-//! server that does not answer ends only by its time limit. **So files do not wait for each other**: each
-//! file that is being invalidated has a thread of its own meanwhile.
+//! The kernel may delay the invalidation of a page until a read that is filling the page has ended, and a
+//! read from a server that does not answer ends only by its time limit. **So files do not wait for each
+//! other**: each file has a thread of its own while it is invalidated.
 //!
 //! ```text
 //!   file 51  ── thread 1: waits for a page …                  what is said of 51 meanwhile waits for thread 1, and is said at once
 //!   file 52  ── thread 2 ── done ── file 53 ── done           a thread without a file is used again, or ends
 //! ```
-//! Threads are bounded ([`THREADS_MAX`]); a file waits only if the kernel delays that many others.
+//! The number of threads is bounded ([`THREADS_MAX`]). A file waits for another file only if all these
+//! threads are delayed.
 
 use crate::fs::{Invalidate, Untrue};
 use futures_channel::oneshot;

@@ -9,18 +9,18 @@
 //!                               └── the reply is written to /dev/fuse from here
 //! ```
 //!
-//! A client is on one thread at a time, so every request is handed to it by a queue. The event loop that did
-//! so runs the client itself, unless another thread is doing so ([`here`](shoal_env::real::run_woken)); later
-//! input, from a socket, is handled by the client's own thread. The event loops answer by themselves what
-//! [`AtOnce`](fs::AtOnce) has. [`fs`] knows no FUSE: it speaks in handles and attributes, and its errors are
-//! error numbers. [`adapter`] knows nothing but FUSE. [`session`] starts and ends both, [`mounts`] deals with
-//! mount points, `attach` with the mount of this process.
+//! A client is on one thread at a time, so a queue hands every request to it. The event loop that queued a
+//! request runs the client itself, unless another thread is doing so ([`here`](shoal_env::real::run_woken));
+//! later input, from a socket, is handled by the client's own thread. Requests that [`AtOnce`](fs::AtOnce)
+//! can answer are answered by the event loops themselves. [`fs`] knows no FUSE: it uses handles and
+//! attributes, and its errors are error numbers. [`adapter`] knows nothing but FUSE. [`session`] starts and
+//! ends both, [`mounts`] deals with mount points, `attach` with the mount of this process.
 //!
 //! **One mount has one client.** A file that is removed while it is open lives on because the client that
 //! removes it reports its open files; two clients in one mount would not know of each other's open files.
 //!
-//! **An inode number is a handle.** Handles are never used twice, so there is no table of inodes, nothing is
-//! counted, and the kernel's `FORGET` costs nothing.
+//! **An inode number is a handle.** Handles are never used twice. So there is no table of inodes and no count
+//! of references, and the kernel's `FORGET` costs nothing.
 //!
 //! The guarantees to programs are in `docs/reference/SEMANTICS.md`.
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A start connects first and then mounts, so a mount that exists answers. Our own [`MountHandle::stop`], an
-//! `umount` or an abort may end it. Each of them comes through the kernel: the event loops end, then requests
-//! under way get a moment, open files are closed and the sessions ended. **If the client dies, the mount is
-//! removed**: programs get an error instead of waiting for ever.
+//! `umount` or an abort may end it. All three reach this code through the kernel: the event loops end, then
+//! requests under way get a moment, open files are closed and the sessions ended. **If the client dies, the
+//! mount is removed**: programs get an error instead of waiting for ever.
 
 use crate::adapter::{Adapter, Message, Queue, queue};
 use crate::attach::Attached;

@@ -1,6 +1,6 @@
 //! `gfs_all_create`, `gfs_all_open`, `gfs_all_close`, `gfs_all_delete`: a fork of one name in every subfile.
 //!
-//! Creation, open and deletion are one message a server, all servers at once, and so is the close of forks
+//! Creation, open and deletion are one message a server, to all servers at once, and so is the close of forks
 //! that were deleted; other closes send none.
 
 use crate::forks::may_read_only;

@@ -1,10 +1,10 @@
 //! `gfs_flush_fork`, `gfs_flush_subfile`, `gfs_flush_disk`: when they return, all that was written is
-//! durable, and the servers hold none of it in memory. The next read comes from the disk, so tests begin
-//! cold.
+//! durable, and the servers hold none of it in memory (`gfs_flush_disk`: none of the files and forks that
+//! this application has open). The next read comes from the disk, so measurements begin cold.
 //!
 //! A server's engine drops its blocks of a fork, and its kernel the pages of the fork's file. A fork that is
-//! so small that its server keeps it among its rows stays there. A file system that cannot drop its caches
-//! (`NotSupported`), or a server of an older version, keeps them: then the calls only make durable.
+//! so small that its server keeps it among its rows stays there. If a file system cannot drop its caches
+//! (`NotSupported`), or a server has an older version, the calls only make the bytes durable.
 
 use crate::{FileId, ForkId, Galley, Result};
 use shoal_proto::{Handle, Rights, Status};

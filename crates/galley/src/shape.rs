@@ -1,4 +1,4 @@
-//! The shapes of transfers: what Galley's arguments mean, as a pattern of the fork and one of memory.
+//! The shapes of transfers: Galley's arguments as a pattern of the fork and one of memory.
 //!
 //! ```text
 //!   plain    offset, size                                    nested    …, list of (f_stride, m_stride, quantity),

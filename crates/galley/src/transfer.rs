@@ -1,9 +1,9 @@
 //! `gfs_read` and `gfs_write` in all their shapes: one pairing, one call of the file system.
 //!
-//! A read moves only what the fork has: the bytes moved are returned, and memory beside them is left as it
-//! is. How far the fork reached comes with the data itself, so that each byte counted was in it, whatever
-//! other clients write and cut meanwhile. Where records of a write overlap the later byte stays, in the
-//! order of the shape.
+//! A read moves only bytes that the fork has: it returns their number, and leaves other memory as it is. The
+//! extent of the fork comes with the data itself, so each byte counted was in the fork, whatever other
+//! clients write and cut meanwhile. Where records of a write overlap, the later byte in the order of the
+//! shape stays.
 
 use crate::init::OpenedFork;
 use crate::shape::{self, Shape, Shaped};

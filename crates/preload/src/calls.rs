@@ -1,8 +1,8 @@
 //! The C calls, a file for each family.
 //!
 //! A function finds out by [`route`](crate::route) or [`table`](crate::table) whether the call is ours, and
-//! then answers it or passes it on. Names for the same call (with `64`, with `__…_chk`) are aliases: on
-//! 64-bit Linux they take the same arguments.
+//! then either answers it or passes it on. Other names of the same call (with `64`, with `__…_chk`) are
+//! aliases: on 64-bit Linux they take the same arguments.
 
 pub mod changes;
 pub mod descriptors;

@@ -1,12 +1,13 @@
 //! The way from a C call into our world and back.
 //!
 //! - **Errors**: a call returns `-1` and sets `errno`; a call that succeeds leaves `errno` as it was.
-//! - **Signals are held back while a thread is in our world.** A handler may call `write` on a virtual
-//!   descriptor, or jump away: it must not find our lock taken by its own thread. They arrive at the return.
+//! - **Signals are blocked while a thread is in our world.** A handler may call `write` on a virtual
+//!   descriptor, or jump away: it must not find our lock taken by its own thread. The signals arrive at the
+//!   return.
 //! - **Cancellation** is off meanwhile, for the same reason.
 //! - **A panic is `EIO`**, and a line on standard error. It never unwinds into the program.
 //! - **Our own calls go to the C library.** The standard library and the runtime call the same symbols; a
-//!   call of a thread that is in our world ([`is_inside`]) is passed on.
+//!   call of a thread that is in our world ([`is_inside`]) is passed on to the C library.
 
 use crate::session::Session;
 use libc::c_int;

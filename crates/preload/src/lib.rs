@@ -1,10 +1,10 @@
 //! The preload library: an unchanged program sees a file system at a directory, without a mount.
 //!
 //! `shoal run --over DIR=container -- PROGRAM` starts a program with this library loaded before the C
-//! library. The library has the C library's names of all calls that take a path or a descriptor. A call on a
-//! path below DIR, or on a descriptor that came from one, is answered by a [`Tree`](shoal_world::Tree) in
-//! this process; every other call goes on to the C library, after one look at a table or a comparison of the
-//! path.
+//! library. This library defines, under the C library's names, all calls that take a path or a descriptor. A
+//! call on a path below DIR, or on a descriptor of such a path, is answered by a [`Tree`](shoal_world::Tree)
+//! in this process; every other call goes on to the C library, after one look at a table or a comparison of
+//! the path.
 //!
 //! ```text
 //!   program ── open("/data/ckpt/x") ── route ─┬─ kernel's ──▶ the C library
@@ -13,14 +13,14 @@
 //!                                            └─ virtual ─▶ the same
 //! ```
 //!
-//! - [`real`]: the C library's own functions; [`config`]: which directories; [`route`]: whose a path is;
-//! - [`table`]: whose a descriptor is; [`record`]: the kernel's descriptor under a virtual one;
+//! - [`real`]: the C library's own functions; [`config`]: the directories; [`route`]: the owner of a path;
+//! - [`table`]: the owner of a descriptor; [`record`]: the kernel's descriptor under a virtual one;
 //! - [`guard`]: in and out of our world; [`session`], [`opens`]: the state there;
 //! - [`calls`]: the C calls, a file for each family.
 //!
-//! **Invariants.** No thread of our own. A panic never reaches the program. The start of a process opens no
-//! file, and reaches no file system until a path or descriptor of one is used. Nothing is torn down at exit:
-//! the C library flushes its streams after all destructors.
+//! **Invariants.** This library starts no thread. A panic never reaches the program. The start of a process
+//! opens no file, and no file system is contacted until one of its paths or descriptors is used. Nothing is
+//! destroyed at exit: the C library flushes its streams after all destructors.
 //!
 //! The interface to C is unsafe by nature: each exported function has the conditions of the C function of its
 //! name, and nothing more.

@@ -1,7 +1,7 @@
 //! Opens, reads, writes and positions of virtual descriptors.
 //!
-//! **The position is the record's**, shared by all processes that have the description: a write takes its
-//! place by one addition, and a read moves the position only if no other has moved it meanwhile. So two
+//! **The position is in the record**, shared by all processes that have the description: a write reserves its
+//! range by one addition, and a read moves the position only if no other call has moved it meanwhile. So two
 //! processes that write at once do not overwrite each other.
 
 use crate::guard::{Res, call};

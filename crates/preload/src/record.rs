@@ -1,17 +1,17 @@
 //! The reserved descriptor, and the record in it.
 //!
 //! Each open file description has a descriptor of the kernel: a small file in memory, which holds the record
-//! of the open. `dup`, `fork` and `exec` carry it as they carry every descriptor, and a program that finds it
-//! can go on: it recognises the descriptor by the file itself, not by a list.
+//! of the open. `dup`, `fork` and `exec` pass it on as they pass on every descriptor. A program that receives
+//! it can use it: it recognises the descriptor by the file itself, not by a list.
 //!
 //! ```text
 //!   0        16      20      24      28       32      40       48      52      56
 //!   magic    kind    mount   flags   writes   offset  handle   state   bytes   path …
 //! ```
 //!
-//! **The descriptor that the program has is read-only**, so a call past our table (a raw system call, a
-//! static child) writes nowhere; its own position is at the end, so such a call reads nothing. The record is
-//! changed through a shared mapping. Offset and flags are shared as POSIX shares them.
+//! **The descriptor that the program has is read-only**, so a call that bypasses our table (a raw system
+//! call, a static child) writes nowhere; its own position is at the end, so such a call reads nothing. The
+//! record is changed through a shared mapping. Offset and flags are shared as POSIX shares them.
 
 use crate::guard::Res;
 use libc::{c_int, c_void};

@@ -7,10 +7,10 @@
 //!                            └ in one ─▶ that file system's
 //! ```
 //!
-//! The common cases need no system call and no lock: an absolute path is compared, a relative one is looked
-//! at for `..`. From the place on where a path enters a prefix, the file system walks it
-//! ([`shoal_world::Walk`]). Outside, `..` is taken by its letters; a symbolic link outside that leads into a
-//! prefix is not seen.
+//! The common cases need no system call and no lock: an absolute path is compared, a relative one is searched
+//! for `..`. From the component at which a path enters a prefix, the file system walks the rest
+//! ([`shoal_world::Walk`]). Outside, `..` removes the component before it, without a look at symbolic links;
+//! a symbolic link outside that leads into a prefix is not seen.
 
 use crate::config;
 use crate::guard::{self, Res, call};

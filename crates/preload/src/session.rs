@@ -1,8 +1,8 @@
-//! The state of this process in our world: file systems, open file descriptions, the directory.
+//! The state of this process in our world: file systems, open file descriptions, the working directory.
 //!
-//! An open file description is found by its record, which another process may have made ([`crate::record`]);
-//! its file is opened here when it is first used. So a child, and a program that was run by `exec`, begin
-//! with nothing and find all they inherited.
+//! An open file description is found by its record, which another process may have made ([`crate::record`]).
+//! Its file is opened here at the first use. So a child, and a program that was run by `exec`, begin with
+//! nothing and find all they inherited.
 
 use crate::config;
 use crate::guard::{Res, say};

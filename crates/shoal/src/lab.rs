@@ -1,7 +1,7 @@
 //! The commands that study file systems: bounds, benchmarks, papers' experiments, simulation, torture.
 //!
-//! They are the feature `lab`, which is on by default. Without it the program is the product alone: it links
-//! no crate of the folder `lab/`, and nothing outside this module names one (`tests/house.rs`).
+//! They are in the feature `lab`, which is on by default. Without it the program is the product alone: it
+//! links no crate of the folder `lab/`, and nothing outside this module names one (`tests/house.rs`).
 //!
 //! [`cli`] has the arguments, [`commands`] one file for each command, [`native`] the client as a target of
 //! benchmarks, and [`torture`] the work of `shoal torture`.

@@ -1,10 +1,10 @@
 //! The log of a process in the background: a file on disk, and the one before it.
 //!
-//! The output of such a process goes to its standard error, which is the file, so that nothing is lost
-//! however it ends: the message of a panic, of the C library, of a victim of the kernel's out-of-memory
-//! killer up to its last line. **Each log line checks the file's length**; one that has grown to its bound is
-//! renamed to `….log.1`, in place of an older one, and a new one begun, which takes the place of standard
-//! error. So there are two files of [`BYTES_MAX`] at most, plus one message.
+//! The standard error of such a process is the file itself, so nothing is lost however the process ends: the
+//! message of a panic, or of the C library, or the last line before a kill for lack of memory. **Each log
+//! line checks the file's length.** A file that has reached its bound is renamed to `….log.1`, in place of an
+//! older one; a new file is begun, and becomes standard error. So there are at most two files of
+//! [`BYTES_MAX`], plus one message.
 
 use anyhow::{Context as _, Result};
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
-//! The handling of a panic: a server, or a mount, that is dead ends its process, so that its supervisor
-//! starts it again.
+//! The handling of a panic: if a server or a mount panics, its process ends, so that a supervisor starts it
+//! again.
 //!
 //! The panic itself is caught where the world is driven (`shoal_env::real`); this module keeps its message,
-//! for the last line of the process.
+//! which the process prints at its end.
 
 use std::panic::PanicHookInfo;
 use std::sync::{Mutex, PoisonError};

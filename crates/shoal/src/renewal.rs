@@ -1,21 +1,21 @@
-//! Giving stores up: servers whose folders are lost for good begin anew in empty ones (`--new-store`), or
-//! continue with older copies of them, as new stores (`--accept-older`).
+//! Renewal of stores. A server whose folder is lost for good begins anew in an empty one (`--new-store`). A
+//! server with an older copy of its folder continues with the copy, as a new store (`--accept-older`).
 //!
-//! In this order, so that an interruption leaves nothing half done that the same command does not complete:
+//! In this order, so that the same command completes an interrupted renewal:
 //!
 //! 1. Each server that keeps its store is asked for its map; the newest one, with new stores for the lost
 //!    ones, is the next map.
-//! 2. Each of them takes that map, and retires its pools' datafiles of the lost stores. From then on the old
-//!    stores are refused.
+//! 2. Each of them takes that map, and retires the datafiles in its pools that belong to the lost stores.
+//!    From then on the old stores are refused.
 //! 3. The record next to the cluster file names the new store, which the server makes when it begins.
 //!
 //! All servers that keep their store must answer: one that was not informed would take the new store for a
 //! foreign one.
 //!
-//! With an older copy the record keeps the new store from the beginning on, and at the end the identity file
-//! of the folder names it, which decides. The server's start does the rest (`server::older`). A copy is
-//! accepted only if it is known to be older, so that the command does no harm to the folder of a server that
-//! was named by mistake, nor when it is given again.
+//! For an older copy the record names the new store from the beginning on. At the end the folder's identity
+//! file names it too, and that file decides. The server's start does the rest (`server::older`). A copy is
+//! accepted only if it is known to be older, so the command does no harm if it names a wrong server, or is
+//! given again.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cluster_file::{ClusterFile, CollectionEntry, ModuleName, random};

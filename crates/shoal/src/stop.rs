@@ -1,5 +1,5 @@
-//! The events that end a process that serves: signals, a mount that was unmounted, a server that failed; and
-//! for one that was started for another, the end of that one, however it ends.
+//! The events that end a serving process: a signal, an unmount, or the failure of a server. A process that
+//! was started for another one also ends when that one ends, in any way.
 
 use anyhow::{Context as _, Result};
 use shoal_proto::ServerId;

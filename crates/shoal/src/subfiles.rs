@@ -1,9 +1,9 @@
 //! The subfiles that a forked file lacks.
 //!
-//! A forked file has a fixed number of subfiles, `0`, `1`, …, and each is an entry of it. One can be lost all
-//! the same: with a server's store, or with a program that removes the empty subfiles of a file one by one.
-//! The commands that show or copy a forked file say so, because its other subfiles read as always.
-//! `shoal fsck` names such files, and makes a subfile again where it is sure to have been empty.
+//! A forked file has a fixed number of subfiles, `0`, `1`, …, and each is an entry of it. Yet a subfile can
+//! be lost: with a server's store, or when a program removes the empty subfiles of a file one by one. The
+//! commands that show or copy a forked file report that, because reads of its other subfiles succeed as
+//! always. `shoal fsck` names such files, and makes a subfile again if it is sure to have been empty.
 
 use anyhow::Result;
 use shoal_client::Client;

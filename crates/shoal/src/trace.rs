@@ -1,4 +1,4 @@
-//! Events, logged on standard error: `SHOAL_LOG` is a filter, `-v` and `-vv` are two of them.
+//! Log of events on standard error: `SHOAL_LOG` is its filter; `-v` and `-vv` stand for two such filters.
 
 use crate::log_file::LogFile;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! One tree of names over the directories of several file systems: the backends.
 //!
-//! From PLFS's federation (Bent et al., SC'09; LANL's `plfsrc`): the metadata of containers is the work of
-//! many metadata servers, by a static hash. [`Federated`] is a [`Vfs`] over several of one type; containers
-//! lie over it and need not know.
+//! From PLFS's federation (Bent et al., SC'09; LANL's `plfsrc`): a static hash spreads the metadata of
+//! containers over many metadata servers. [`Federated`] is a [`Vfs`] over several of one type. Containers lie
+//! over it and do not know of it.
 //!
 //! ```text
 //!   the first backend                                  the others
@@ -13,21 +13,23 @@
 //!   DIR/x/name                        containers whose place is here
 //! ```
 //!
-//! - **Directories** are those of the first backend. A directory with entries elsewhere has an ID, and there
-//!   a folder of that name. A renamed directory keeps its ID, so its rename is one rename of the first
-//!   backend. On the backend of its name's hash a directory has an empty folder that keeps the name.
-//! - **Items** are directories made in the bin (`.shoal`): containers. One lies whole on one backend, but for
-//!   its folders of logs, which are spread.
-//! - **The place** of a name is its hash modulo the length of the newest list. A look-up tries it, then the
-//!   older lists', then the first backend. So a further backend moves nothing.
+//! - **Directories** are those of the first backend. If a directory has entries on other backends, it has an
+//!   ID, and each of those backends has a folder named by the ID. A renamed directory keeps its ID, so its
+//!   rename is one rename of the first backend. On the backend of its name's hash a directory has an empty
+//!   folder that reserves the name.
+//! - **Items** are directories made in the bin (`.shoal`): containers. An item lies whole on one backend,
+//!   except its folders of logs, which are spread.
+//! - **The place** of a name is its hash modulo the length of the newest list. A look-up tries that backend,
+//!   then those of the older lists, then the first backend. So a further backend moves nothing.
 //! - **A metalink** is a small file at a name's place, for an object that lies elsewhere. A rename leaves an
 //!   object on its backend, and a metalink at its new name.
 //!
-//! **A name changes by one rename of one backend.** A metalink is made before the object's old name goes, and
-//! leads nowhere until then; an exchange over two backends makes both metalinks, and is done by the second of
-//! two exchanges ([`renames`]).
+//! **A name changes by one rename of one backend.** A metalink is made before the object's old name is
+//! removed, and leads nowhere until then. An exchange over two backends makes both metalinks, and takes
+//! effect with the second of two exchanges ([`renames`]).
 //!
-//! **Handles.** A directory's is the first backend's. Others have the backend and the kind in bits 55 to 62.
+//! **Handles.** A directory's handle is the first backend's. Other handles have the backend and the kind in
+//! bits 55 to 62.
 
 mod attributes;
 mod backends;

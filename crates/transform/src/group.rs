@@ -3,11 +3,12 @@
 //! From PLFS (Bent et al., SC'09; its parallel index read): N readers of N writers open N² index logs, each
 //! reader all of them. Members of a group open each log once, and send its records to each other.
 //!
-//! [`Group`] has the calls of such an open, and no more, so an MPI program can bring its own. [`Members`] are
-//! threads or processes that meet at an address, which one of them keeps in a file of the container.
+//! [`Group`] is a trait with only the calls that such an open needs, so an MPI program can implement it.
+//! [`Members`] are threads or processes that meet at an address; member 0 publishes it in a file of the
+//! container.
 //!
 //! **All members make the same calls, in the same order.** If one fails, ends or is silent, the call fails
-//! for all of them, with words that name it.
+//! for all of them, with an error that names that member.
 
 mod environment;
 mod frames;

@@ -1,6 +1,7 @@
 //! The index: which bytes of the file lie where in which log. The newest write wins.
 //!
-//! Built from the index logs of all writers. Three kinds of parts, by how they are found:
+//! It is built from the index logs of all writers. It has three kinds of parts, each with its own way to find
+//! them:
 //!
 //! ```text
 //!   spans      single records, disjoint: where two overlap, only the newer is kept      a tree by offset

@@ -1,16 +1,16 @@
 //! Strides found as they are written.
 //!
-//! A write that goes on where the last one ended extends the current entry. At a jump the last contiguous
-//! span and the distance of the jump are taken for a stride: the new entry says *records of that length,
-//! each so far from the last*, and is true from its first byte on, since a reader believes it only as far
-//! as the data log reaches. A write that does not fit begins a new entry, **before** its bytes are
-//! appended.
+//! A write that begins where the last one ended extends the current entry. At a jump the writer assumes a
+//! stride: the length of the last contiguous span, and the distance of the jump. The new entry says *records
+//! of that length, each at that distance from the one before*. It is true from its first byte on, because a
+//! reader uses it only as far as the data log reaches. A write that does not fit begins a new entry,
+//! **before** its bytes are appended.
 //!
 //! ```text
 //!   write   0..10       100..110          200..210  300..310      305..
 //!   entry   0, no end   100, 10 every 100  fits      fits          305, no end
 //! ```
-//! So a strided writer's index is two entries, however many records it writes and however they are cut.
+//! So a strided writer's index is two entries, however many records it writes, and in however many writes.
 
 use crate::record::Entry;
 

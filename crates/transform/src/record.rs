@@ -11,16 +11,16 @@
 //!
 //! An **entry** says where the bytes of the data log from `physical` on lie in the file, up to the next
 //! entry's `physical` or the end of the data log: records of `record` bytes, each `stride` further. A
-//! `stride` of 0: one record without end, so contiguous. A **cut** is a truncation: it names how far it
-//! found each log, and cuts that and nothing else. An **end** says that the file is at least so long.
+//! `stride` of 0 means one record without end, so contiguous bytes. A **cut** is a truncation: it states how
+//! far it found each log, and cuts only those bytes. An **end** says that the file is at least so long.
 //!
-//! **Named** says that the bytes of the data log below `data` were durable, with their entries, when it was
-//! written. A power cut may take the end of the index log and leave that of the data log: bytes there would
-//! be taken for the last entry's. So the logs of another boot, or host, are believed only as far as they
-//! are named.
+//! A **named** record says that the bytes of the data log below `data` were durable, with their entries, when
+//! it was written. A power cut may remove the end of the index log and leave the end of the data log: a
+//! reader would take those bytes for bytes of the last entry. So in the logs of another boot, or host, that
+//! no writer closed, the bytes of the last entry are read only below `data`.
 //!
-//! All numbers are little endian. **A record whose check sum is wrong ends the log**: a torn tail says
-//! nothing, and nothing after it is believed.
+//! All numbers are little endian. **A record whose check sum is wrong ends the log**: a torn record, and all
+//! after it, is ignored.
 
 use crate::limits::CUT_LOGS_MAX;
 use crate::writer_id::WriterId;

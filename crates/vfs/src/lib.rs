@@ -1,4 +1,5 @@
-//! The waist: names, files and patterns. Every interface stands on it, every file system is one under it.
+//! The interface between programs and file systems: names, files and patterns. Every interface to programs
+//! uses it, and every file system implements it.
 //!
 //! ```text
 //!  kernel ─ fuse ──┐                       ┌ Client           a ShoalFS

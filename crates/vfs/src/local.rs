@@ -7,25 +7,25 @@
 //! ```
 //!
 //! **Handles.** The directory is [`Handle::ROOT`](shoal_proto::Handle::ROOT). An object's handle is its inode
-//! number, where it is on the same device; else (a file system mounted below, a number that does not fit, or
-//! one that a former object of this number still has) one from 2^63 upwards ([`nodes`]). A node is known
-//! while a kernel refers to it or has it open, and while a known node lies in it; others are kept until there
-//! are too many.
+//! number, if it is on the same device. Otherwise the handle is a number from 2^63 upwards ([`nodes`]): for a
+//! file system mounted below, a number that does not fit, or a number whose former object still has the
+//! handle. A node is known while a kernel refers to it or has it open, and while a known node lies in it;
+//! others are kept until there are too many.
 //!
 //! **Descriptors.** A node's descriptor of `O_PATH` leads to its object whatever happens to the name. A
 //! process may have only so many: beyond a limit a node is found by its parent and its name ([`way`]), and
 //! its device, number and birth are compared. An object that lost its name by a call here, and that a kernel
 //! refers to, keeps its descriptor.
 //!
-//! **Other programs** may change the directory at any time; nothing is kept but nodes. A directory that they
-//! move out of the directory stays what it was for those that refer to it.
+//! **Other programs** may change the directory at any time; only nodes are cached. A subdirectory that they
+//! move out of the directory stays the same object for kernels that refer to it.
 //!
-//! **Nothing outside is touched**: no symbolic link is followed, and `..` is only looked at. File systems
-//! mounted below are entered.
+//! **Nothing outside is touched**: no symbolic link is followed, and `..` is read but never entered. File
+//! systems mounted below are entered.
 //!
 //! **Calls** of the host block; so a thread of the world's pool makes them, with a deadline for each
-//! ([`calls`]). A host that does not answer keeps that thread. Permissions are the host's, as of this
-//! process: users' are checked by the kernel that a mount serves.
+//! ([`calls`]). A host that does not answer occupies that thread. Permissions are those of this process at
+//! the host; the kernel that a mount serves checks those of its users.
 
 mod attributes;
 mod calls;

@@ -1,4 +1,4 @@
-//! Locks of files, as an interface asks for them.
+//! Locks of files, in the form in which an interface requests them.
 
 pub use shoal_proto::{LockKind, LockOwner, LockRange};
 

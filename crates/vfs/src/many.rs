@@ -1,4 +1,4 @@
-//! Many files at once, for file systems that have no shorter way than one after the other.
+//! Many files at once, for file systems that can only do one after the other.
 
 use crate::{Error, NewFile, Result, Vfs, VfsFile as _};
 use bytes::Bytes;

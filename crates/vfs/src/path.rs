@@ -1,4 +1,4 @@
-//! The walk of a path from the root, name by name, for file systems that have no shorter way.
+//! The walk of a path from the root, name by name, for file systems that cannot resolve a path at once.
 //!
 //! A `..` at the root leads to the root, as in a kernel, or is refused where the path must stay inside.
 

@@ -1,4 +1,4 @@
-//! Arguments and results of calls beside names, handles and bytes.
+//! Arguments and results of calls, other than names, handles and bytes.
 
 use bytes::Bytes;
 use shoal_env::Instant;

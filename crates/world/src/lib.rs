@@ -19,7 +19,7 @@
 //! **The tasks of a world run only while some thread is in a call.** A server's session may therefore end by
 //! its lease while a program computes; the next call begins a new one.
 //!
-//! **A fork.** The caller holds the turn over `fork`. The child forgets the state without dropping it: no
+//! **A fork.** The caller holds the turn during `fork`. The child forgets the state without dropping it: no
 //! message is sent on connections that are the parent's, and the child's first call makes a state of its own.
 
 mod over;

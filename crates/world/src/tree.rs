@@ -1,8 +1,8 @@
 //! File systems, open files and listings without type parameters and without futures.
 //!
-//! Each call drives the world until it is done ([`Runtime::block_on`]), or until the tree's limit has passed
-//! ([`Tree::limit`]): then its requests fail, or its future is dropped, and its effect may or may not take
-//! place. The thread that calls must hold the world's turn.
+//! Each call drives the world until the call is done ([`Runtime::block_on`]), or until the tree's limit has
+//! passed ([`Tree::limit`]). In the second case its requests fail, or its future is dropped, and its effect
+//! may or may not take place. The thread that calls must hold the world's turn.
 
 use crate::Walk;
 use crate::walk::walk;

@@ -1,4 +1,4 @@
-//! The state that all threads share, and the one that may be in it.
+//! The state that all threads share, and that one thread at a time uses.
 
 use crate::Turn;
 use std::cell::UnsafeCell;

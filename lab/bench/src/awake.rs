@@ -1,9 +1,9 @@
 //! Cores that never sleep, for the time of a measurement.
 //!
-//! A client that waits for each answer is bound by waking up: a core that has gone idle takes tens of
-//! microseconds to begin (some 14 k round trips a second here, above 110 k where cores are awake). A thread
-//! for each core that only yields keeps them awake, at the lowest priority, so that the measured code runs as
-//! soon as it can.
+//! The rate of a client that waits for each answer is bound by wake-ups: an idle core takes tens of
+//! microseconds to begin (some 14 k round trips a second here, above 110 k with awake cores). So one thread
+//! for each core does nothing but yield, at the lowest priority: it keeps the core awake, and the measured
+//! code runs as soon as it can.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

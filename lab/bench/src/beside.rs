@@ -1,9 +1,9 @@
-//! The machine's own rates in the run of a target: the other half of every figure.
+//! The machine's own rates in the same run as a target: what the target's figures are compared with.
 //!
-//! After each repetition over a target come: plain echo in the target's layout with the sizes of each phase's
-//! messages ([`crate::probe::layout`]), and syncs of a group of that repetition's own size on the servers'
-//! disk ([`crate::probe::group`]). Their medians, and the target's counts, make each phase's bound
-//! ([`crate::bounds`]).
+//! Two measurements follow each repetition over a target: plain echo in the target's layout with the sizes of
+//! each phase's messages ([`crate::probe::layout`]), and syncs of a group of that repetition's own size on
+//! the servers' disk ([`crate::probe::group`]). Their medians, and the target's counts, make each phase's
+//! bound ([`crate::bounds`]).
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -11,12 +11,12 @@
 //!   way       the pass-through's own rate
 //! ```
 //!
-//! and the least of them *binds*. How terms make a bound, and the length of a wait, are [`shoal_model`]'s
-//! arithmetic. Its input differs: `shoal_model::bound` takes a machine as a whole from a file, before
-//! anything is run on it (docs/lab/BOUNDS.md), with processor time, links and the cost of bytes; here it is a
-//! few medians, taken with each repetition with the run's own clients, sizes and groups, so that a machine
-//! that is slow at the moment is compared with itself. Source: the thesis's chapter 4 ("estimated upper
-//! bound").
+//! and the least of them *binds*. The rule that makes a bound from terms, and the length of a wait, are
+//! [`shoal_model`]'s arithmetic. The input differs. `shoal_model::bound` takes a whole machine from a file,
+//! before anything is run on it (docs/lab/BOUNDS.md), with processor time, links and the cost of bytes. Here
+//! it is a few medians, taken with each repetition with the run's own clients, sizes and groups, so that a
+//! machine that is slow at the moment is compared with itself. Source: the thesis's chapter 4 ("estimated
+//! upper bound").
 
 use serde::{Deserialize, Serialize};
 use shoal_model::{Part, short, waiting};

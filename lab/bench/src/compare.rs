@@ -1,7 +1,7 @@
 //! One workload over several targets in one run.
 //!
-//! Machines drift: another program starts, a disk cleans up. So targets take turns within each repetition,
-//! and every other repetition goes through them backwards, so that none always runs in the wake of the same
+//! Machines drift: another program starts, a disk cleans up. So targets take turns within each repetition.
+//! Every other repetition goes through them backwards, so that no target always runs right after the same
 //! other. The machine's own limits ([`crate::probe`]), if requested, take their turn in every repetition too.
 
 use std::collections::HashSet;

@@ -1,8 +1,8 @@
 //! The costs of a phase besides time: processor time, messages, syncs, bytes.
 //!
-//! The counts of a target that has them are read before and after every phase, while all workers wait. Rates
-//! show the result of a phase; counts explain it, and bounds are made of them (`bounds`). Processor time
-//! wanders far less than time on the wall, so comparisons of programs go by it (`ratios`).
+//! If a target has counts, they are read before and after every phase, while all workers wait. Rates show the
+//! result of a phase; counts explain it, and bounds are made of them (`bounds`). Processor time varies far
+//! less than wall-clock time, so programs are compared by it (`ratios`).
 
 use serde::{Deserialize, Serialize};
 

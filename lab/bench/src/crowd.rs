@@ -3,7 +3,8 @@
 //! Several clients fill one directory, list it, and empty it again. While it is full and others create and
 //! remove, a listing must show each file that is there all the time exactly once ([`Seen`]).
 //!
-//! Directories that split over servers as they grow: GIGA+ (Patil and Gibson 2011), and decision 0009 here.
+//! Source of directories that split over servers as they grow: GIGA+ (Patil and Gibson 2011), and decision
+//! 0009 here.
 
 use std::collections::BTreeSet;
 

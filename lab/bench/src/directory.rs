@@ -1,6 +1,6 @@
 //! A directory as a target: any mounted file system.
 //!
-//! Calls go by full path, as programs make them, so a file system whose names are not cached pays for each
+//! Calls go by full path, as programs make them. So if a file system's names are not cached, it pays for each
 //! component as it would in use. Files stay open as descriptors in a table; the process must be allowed that
 //! many ([`crate::raise_open_files`]).
 

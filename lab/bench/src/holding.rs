@@ -1,5 +1,5 @@
-//! Bounds compared with figures: no figure may be above its bound, and no bound of a hot operation far above
-//! the rate of servers that keep nothing.
+//! Bounds compared with figures: no figure may be above its bound, and the bound of a hot operation may not
+//! be far above the rate of servers that keep nothing.
 //!
 //! A *figure* is the median of several rounds, with its interval of 95 %. It *exceeds* its bound if the whole
 //! interval is above the bound: an interval that contains the bound is noise. A server that keeps nothing

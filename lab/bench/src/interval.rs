@@ -1,16 +1,16 @@
-//! How sure a figure is: intervals that hold it with 95 % confidence, without a guess about how samples are
-//! spread.
+//! The accuracy of a figure: intervals that hold it with 95 % confidence, without an assumption about the
+//! distribution of samples.
 //!
-//! Benchmarks' samples have tails and steps, so nothing here takes them for normal:
+//! Benchmarks' samples have tails and steps, so nothing here assumes that they are normal:
 //!
-//! * of a *median*, two samples of the sorted list: each lies on either side of the true median by the toss
-//!   of a coin;
+//! * of a *median*: two samples of the sorted list, because each sample lies above or below the true median
+//!   like the toss of a coin;
 //! * of a *ratio* of two sides measured in turn, pair by pair: the Hodges–Lehmann estimate, which is the
 //!   median of the means of all pairs' ratios (as logarithms), and the interval that Wilcoxon's signed ranks
 //!   leave. A slow period of the machine slows both sides of a pair, and cancels.
 //!
-//! Fewer than six samples hold no such interval: six alike happen once in 32 times by chance alone. Source:
-//! Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3.
+//! Fewer than six samples hold no such interval: five samples are all on one side once in 16 times by chance
+//! alone, six once in 32. Source: Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3.
 
 use serde::{Deserialize, Serialize};
 

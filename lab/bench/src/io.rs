@@ -3,7 +3,8 @@
 //! Each worker moves `bytes` bytes in blocks of `block` bytes. With files of its own, its blocks are the
 //! whole file. In one shared file they are either a *segment* (worker 0's blocks, then worker 1's) or
 //! *strided* (block i of P workers at i·P + worker, the shape of most checkpoints; 47,008-byte blocks give
-//! the papers' unaligned records). Random phases touch every block exactly once in an order a seed repeats.
+//! the papers' unaligned records). Random phases touch every block exactly once, in an order that the seed
+//! determines.
 //!
 //! Reads are warm: the files were written moments before, and any cache has them. A write with `fsync` counts
 //! the sync at its end as part of its time.

@@ -1,10 +1,10 @@
-//! Workloads, and the limits they are held against.
+//! Workloads, and the limits with which they are compared.
 //!
 //! A figure alone says little: machines differ, and the same machine differs from hour to hour. So everything
-//! here is measured *next to* something else in the same run: a workload runs over several [`Target`]s in
-//! turn, repetition by repetition, and the [`Report`] gives medians, spreads and ratios to a target of
-//! choice; the [`probe`]s measure the machine itself at that moment (round trips, syncs, a copy through one
-//! connection); and [`passthrough`] is a FUSE mount that only forwards calls, the upper bound of every FUSE
+//! here is measured *next to* something else in the same run. A workload runs over several [`Target`]s in
+//! turn, repetition by repetition, and the [`Report`] gives medians, spreads and ratios to a chosen target.
+//! The [`probe`]s measure the machine itself at that moment (round trips, syncs, a copy through one
+//! connection). [`passthrough`] is a FUSE mount that only forwards calls, the upper bound of every FUSE
 //! mount.
 //!
 //! ```text
@@ -27,8 +27,8 @@
 //! * [`holding`]: bounds compared with figures.
 //! * [`fit`]: this machine as a file, fitted from the probes; [`plot`]: figures as SVG.
 //!
-//! This crate measures the real world and therefore reads the real clock and opens real files; it is the one
-//! crate besides `env` that does (`model` reads a machine's file).
+//! This crate measures the real world, so it reads the real clock and opens real files. It is the one crate
+//! besides `env` that does (`model` reads a machine's file).
 
 pub mod awake;
 pub mod beside;

@@ -1,9 +1,9 @@
 //! Many files at once against the same files one by one.
 //!
-//! Each worker, in a directory of its own: makes N empty files, writes M bytes to each, reads them, asks for
-//! their attributes and removes them; each of these twice, once by the calls for one file and once, in
-//! `_many`, by those for a batch of files. The calls for one file are the cheapest that there are: one
-//! message each where the interface can (the files to be written are open already). So the ratio of the two
+//! Each worker, in a directory of its own, makes N empty files, writes M bytes to each, reads them, requests
+//! their attributes and removes them. It does each of these twice: once by the calls for one file and once,
+//! in the phases `…_many`, by those for a batch of files. The calls for one file are the cheapest that exist:
+//! one message each if the interface can (the files to be written are open already). So the ratio of the two
 //! is the gain of batching, and nothing else.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //!   create_many  ▶▶▶▶▶▶▶▶◀◀ …         N ÷ batch of each
 //! ```
 //!
-//! Source: the step past the small-file paper (`create_many` and its kin, a compound a server).
+//! Source: an extension of the small-file paper (`create_many` and the like: one compound for each server).
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};

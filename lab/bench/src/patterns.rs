@@ -1,7 +1,7 @@
 //! Patterns against single calls and against contiguous transfers: the figures of Galley.
 //!
-//! C clients share one file, and each has a part of it in one of the [`Shape`]s: what Galley's figure 2
-//! shows, with nested patterns and lists beside. A part is moved three ways in turn, round by round:
+//! C clients share one file, and each has a part of it in one of the [`Shape`]s: those of Galley's figure 2,
+//! and also nested patterns and lists. A part is moved in three ways in turn, round by round:
 //!
 //! ```text
 //!   structured   one call for the whole part
@@ -9,9 +9,9 @@
 //!   contiguous   as many bytes, side by side in the file, by one call
 //! ```
 //! The structured rate as a share of the contiguous one is the price of small records; as a multiple of the
-//! single one it is the gain of the interface. Processor time for a record, the servers' requests and their
-//! calls to the disk's files explain both: a server that visits a block once makes as many calls as there
-//! are blocks, however many clients share them.
+//! single one it is the gain of the interface. Two measures explain both: the processor time for a record,
+//! and the numbers of the servers' requests and of their calls to the disk's files. A server that visits a
+//! block once makes as many calls as there are blocks, however many clients share them.
 //!
 //! Source: Nieuwejaar and Kotz, "Performance of the Galley Parallel File System", sections 4.2 to 4.4.
 

@@ -10,7 +10,7 @@
 //! * [`stream`]: the same from memory to memory, and the cost for each side's core;
 //! * [`disk`]: a disk and its cache, large accesses and small ones.
 //!
-//! A [`Probe`] is measured in rounds, so that it can take turns with whatever it is compared to.
+//! A [`Probe`] is measured in rounds, so that it can take turns with the measurement that it is compared to.
 
 pub mod copy;
 pub mod disk;

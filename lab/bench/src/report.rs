@@ -1,7 +1,7 @@
 //! The measurements, as data and as a table.
 //!
-//! A [`Report`] holds every single run, and also the medians, spreads and ratios made of them, so that a
-//! reader of the JSON needs no arithmetic, and all figures can be checked.
+//! A [`Report`] holds every single run, and also the medians, spreads and ratios made of them. So a reader of
+//! the JSON needs no arithmetic, and all figures can be checked.
 
 mod table;
 

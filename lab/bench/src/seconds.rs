@@ -1,8 +1,8 @@
 //! A rate second by second, and the disk's rate in each of them.
 //!
-//! The workers count operations; a thread of its own reads each second the count, a bare probe that
-//! repeatedly makes 4 KiB durable ([`SyncProbe`]), and the number of directories that were split. So a slow
-//! second of the workers can be distinguished from a slow second of the disk.
+//! The workers count operations. Each second, a thread of its own reads that count, the count of a bare probe
+//! that repeatedly makes 4 KiB durable ([`SyncProbe`]), and the number of directories that were split. So a
+//! slow second of the workers can be distinguished from a slow second of the disk.
 
 use std::path::Path;
 use std::sync::Arc;

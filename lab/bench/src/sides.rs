@@ -1,14 +1,14 @@
-//! Two programs, one benchmark: which of them is faster, as far as that can be decided.
+//! Two programs, one benchmark: which of them is faster, if that can be decided.
 //!
 //! The two take turns, round by round, and each round's rates are a pair: a slow period of the machine
 //! affects both. The ratio of a pair cancels that, and [`crate::interval`] gives the interval of the ratios'
-//! median. A difference is reported where all of the interval is beyond one, and beyond the least difference
-//! that is requested: equal programs differ by a part of a percent, by the addresses of their memory, and an
-//! interval of 95 % misses the truth once in twenty times; to miss it *and* be beyond a further percent is
-//! far rarer. More rounds narrow it, a quieter machine does more.
+//! median. A difference is reported if the whole interval lies on one side of 1, and further from it than the
+//! least difference that is requested. That least difference is needed: equal programs differ by a part of a
+//! percent, by the addresses of their memory, and an interval of 95 % misses the truth once in twenty times.
+//! That it misses the truth *and* lies a further percent away is far rarer. More rounds narrow the interval;
+//! a quieter machine does so more.
 //!
-//! A program's rates are read from the report that it prints ([`crate::report`]), whatever version of it that
-//! is.
+//! A program's rates are read from the report that it prints ([`crate::report`]), in any version of it.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};

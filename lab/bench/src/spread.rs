@@ -1,4 +1,4 @@
-//! Medians and their neighbours.
+//! Medians, and the spread around them.
 
 use serde::{Deserialize, Serialize};
 

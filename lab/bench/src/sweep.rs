@@ -1,11 +1,11 @@
-//! Blocks of every size: where a rate falls though the blocks grow, something switches.
+//! Blocks of every size: if a rate falls although the blocks grow, the program changes its method there.
 //!
 //! One worker writes and reads one file by blocks of a power of two, size after size, over one target or
-//! several in turn. The file is written whole before, so that no block makes it grow; small blocks go over
-//! its beginning only. Rounds go through the sizes forwards and backwards, so that each size's neighbour is
-//! measured next to it, and the two are held against each other round by round ([`crate::interval`]).
+//! several in turn. The file is written whole before, so that no block makes it grow; small blocks use only
+//! its beginning. Rounds go through the sizes forwards and backwards, so that each size is measured next to
+//! its neighbour, and the two are compared round by round ([`crate::interval`]).
 //!
-//! Source: the thesis found that PVFS2 lost throughput at 128 KiB, where its transfers changed their way;
+//! Source: the thesis found that PVFS2 lost throughput at 128 KiB, where its transfers changed their method;
 //! ours change at the eager limit, at a flow's chunk and at the strip.
 
 use std::time::Instant;

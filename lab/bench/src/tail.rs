@@ -1,8 +1,8 @@
 //! The tail of latencies, and a bare probe in the same run.
 //!
-//! How long the slowest of a thousand durable changes takes says little by itself: the disk has slow moments
-//! of its own. So while the changes are made, [`SyncProbe`] repeatedly writes 4 KiB into prewritten space of
-//! the same disk, past the page cache and durable when the write returns, and the two are compared.
+//! The time of the slowest of a thousand durable changes says little by itself: the disk has slow moments of
+//! its own. So while the changes are made, [`SyncProbe`] repeatedly writes 4 KiB into prewritten space of the
+//! same disk, past the page cache and durable when the write returns, and the two are compared.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -1,9 +1,9 @@
 //! The target of a workload.
 //!
 //! A [`Target`] is a file system seen from its users' side; a [`Worker`] is one of its users: one process or
-//! thread with its open files. Workers share nothing with each other, so a client that is asynchronous and
-//! lives in threads of its own implements them as one connection set each, with methods that block.
-//! Concurrency is the number of workers, never something inside one.
+//! thread with its open files. Workers share nothing with each other, and their methods block. So an
+//! asynchronous client that lives in threads of its own has a set of connections for each worker. Concurrency
+//! is the number of workers, never something inside one.
 //!
 //! Paths are relative to the target's root, parts joined by `/`, without a leading one:
 //! `small.4711.0/f000012`.

@@ -1,9 +1,9 @@
 //! A simulated machine against the real one: errors by cell, and whether the simulator is accurate enough.
 //!
 //! A *cell* is one phase on one cluster (module, servers, clients): real rates of several repetitions, and
-//! the rate that was simulated. It is *within* where the simulated rate differs from the real median by no
-//! more than 40 %, or lies between the least and the most that were measured. The whole passes with a median
-//! error of at most 25 % and nine cells of ten within.
+//! the rate that was simulated. It is *within* if the simulated rate differs from the real median by no more
+//! than 40 %, or lies between the least and the most that were measured. The validation passes if the median
+//! error is at most 25 % and nine of ten cells are within.
 
 use serde::{Deserialize, Serialize};
 use shoal_model::{Curve, Figure};

@@ -1,7 +1,7 @@
 //! A workload is a list of phases; every worker runs each, and all wait for each other between them.
 //!
 //! The work of one worker is an *actor*. It is made anew from the workload's description, the worker's index
-//! and the run's tag, in this process or in another, so that the description is all that has to travel.
+//! and the run's tag, in this process or in another. So only the description has to be sent.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};

@@ -1,16 +1,15 @@
 //! The estimated upper bound of a phase: the phase as counts, the setting as a machine and its servers.
 //!
-//! Counts are `model`'s where it has the operation, with the set that the switches come nearest to: all of
-//! ours with compounds, the paper's where the technique that matters to the operation is on, the baseline's
-//! else. Reads and writes of blocks are counted here: a message a server, and a rendezvous before where
-//! nothing is eager.
+//! Counts are `model`'s if it has the operation, for the set nearest to the switches: our set with compounds,
+//! the paper's if the technique that matters to the operation is on, otherwise the baseline's. Reads and
+//! writes of blocks are counted here: one message a server, after a rendezvous if nothing is eager.
 //!
-//! **Only resources that a setting waits for bind it**: without syncs (`memory`, `null`, tmpfs, another sync
-//! mode) neither syncs nor the disk's accesses are in the bound.
+//! **Only resources that a setting waits for are in its bound**: without syncs (`memory`, `null`, tmpfs,
+//! another sync mode) neither syncs nor the disk's accesses are in it.
 //!
-//! **Data larger than the servers' memory** moves at the disks' rate, except the part that memory keeps: of
-//! writes 40 % of memory are still to be written when the phase ends; of reads all of memory may be read
-//! first. No client waits for each transfer of the disk: it writes back later, and reads ahead.
+//! **Data larger than the servers' memory** moves at the disks' rate, except the part that memory keeps. Of
+//! writes, 40 % of memory may still be unwritten when the phase ends; of reads, all of memory may be read
+//! first. Clients do not wait for each transfer of the disk, because it writes back later and reads ahead.
 
 use crate::file::Metric;
 use crate::outcome::BoundHere;

@@ -1,8 +1,7 @@
 //! Checks of a shape: a paper's claims, as data. Each can fail.
 //!
-//! A check speaks of values (`of`, `to`, `series`) at places (`x`, `from`, `until`) by the names of its file.
-//! Where a place was not run (a short run, a mode with fewer places) nothing is said: the verdict is *not
-//! seen*.
+//! A check names values (`of`, `to`, `series`) at places (`x`, `from`, `until`) by the names of its file. If
+//! a place was not run (a short run, a mode with fewer places), the verdict is *not seen*.
 //!
 //! Every check states its [`Kind`]: fitted values, identities and comparisons with a bound of our own are not
 //! counted with a paper's findings.

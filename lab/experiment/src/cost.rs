@@ -1,8 +1,7 @@
-//! A cost of a machine, by the key that it has in the machine's file: to be read, and to be made larger or
-//! smaller.
+//! A cost of a machine, by its key in the machine's file: it can be read, and made larger or smaller.
 //!
-//! `cpu.client.message_us` is one number; `sync.sync_us` is that of every `[[sync]]`, and how many there are
-//! in a second goes with it.
+//! `cpu.client.message_us` is one number; `sync.sync_us` is that of every `[[sync]]`, and the rate of syncs
+//! changes with it.
 
 use shoal_model::Machine;
 use toml::{Table, Value};

@@ -1,16 +1,17 @@
 //! A machine fitted by simulation on published values, and how much each fitted cost matters.
 //!
-//! An experiment names, with `[[fit]]`, the costs of its machine that are to be found, each with the
-//! published row that determines it: as many unknowns as equations. Of the experiment only the series of
-//! these rows are run, so nothing else can be fitted on.
+//! With `[[fit]]` an experiment names the costs of its machine that are to be found, each with the published
+//! row that determines it: as many unknowns as equations. Only the series of these rows are run, so nothing
+//! else can be fitted on.
 //!
 //! ```text
 //!   costs c ─▶ simulated rates r(c)           find c with r(c) = published
 //!   ln c ← ln c − J⁻¹ · ln (r ÷ published)    J: by how much ln r moves with ln c, from one run for each cost; then secants (Broyden)
 //! ```
-//! All is in logarithms: costs stay positive, and a residual of 0.01 is one per cent. *Residuals* are
-//! reported for every published row of the series that were run, also for those on which nothing was fitted.
-//! *Sensitivity* is the value of each rate when one cost alone is half as large, and half as large again.
+//! All values are logarithms: costs stay positive, and a residual of 0.01 is one per cent. *Residuals* are
+//! reported for every published row of the series that were run, also for rows on which nothing was fitted.
+//! *Sensitivity* is the value of each rate when one cost alone is half as large, and when it is half as large
+//! again.
 
 use crate::cost;
 use crate::file::{Experiment, Metric};

@@ -1,4 +1,4 @@
-//! Where a figure is from: which program made it, when, where, and how much it really ran.
+//! The origin of a figure: the program, the time, the machine, and the amount that really ran.
 
 use crate::file::Experiment;
 use crate::setting::Setting;

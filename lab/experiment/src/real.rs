@@ -1,7 +1,9 @@
-//! Seats on real servers: a thread for each client node, a native client in it, its processes as tasks.
+//! Seats on real servers: a thread for each client node, a native client in it, its application processes as
+//! tasks.
 //!
-//! The barrier is of all processes, over threads: a thread that has come there sleeps until the last has. A
-//! thread that panics breaks the barrier, so that the others continue and the panic is reported.
+//! All application processes of all threads share one barrier: a thread whose processes have reached it
+//! sleeps until the last has. A thread that panics breaks the barrier, so that the others continue and the
+//! panic is reported.
 
 use crate::seat::{Calls, Meet, Plan, Seat, Took, take};
 use futures_util::future::join_all;

@@ -1,8 +1,9 @@
 //! The document of all experiments: every figure and table of the two papers, the claim, ours, the verdict,
 //! the picture.
 //!
-//! All experiments take a quarter of an hour and more, so those of a document that were run again replace its
-//! former ones ([`renewed`]): their sections, their verdicts in the index, and the sum of all verdicts.
+//! All experiments together take a quarter of an hour and more. So a run of some of them replaces only their
+//! parts of an existing document ([`renewed`]): their sections, their verdicts in the index, and the sum of
+//! all verdicts.
 
 use crate::file::Experiment;
 use crate::fit::{Sensitivity, sensitivity_table};

@@ -1,8 +1,8 @@
 //! All cells of an experiment, one run after the other: each series at each place, as often as it is
 //! repeated.
 //!
-//! Series that differ only in the reported phase share a run, and so do experiments of one program's call
-//! that ask for the same ([`Memo`]). Repetitions go through all runs in turn, so that drift affects all
+//! Series that differ only in the reported phase share a run. So do experiments of one call of the program
+//! that need the same run ([`Memo`]). Repetitions go through all runs in turn, so that drift affects all
 //! alike.
 
 use crate::bound;

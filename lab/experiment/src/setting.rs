@@ -1,8 +1,8 @@
 //! The setting of one run: the cluster, its techniques, and how much the workload does.
 //!
-//! A setting is put together from tables, each over the one before: the experiment's `[parameters]`, those of
-//! the mode (`[real]`, `[simulated]`), of `[quick]`, of the series, and the place on the axis. So anything
-//! here can vary along an axis.
+//! A setting is put together from tables: the experiment's `[parameters]`, those of the mode (`[real]`,
+//! `[simulated]`), of `[quick]`, of the series, and the place on the axis. A later table overrides an earlier
+//! one. So anything here can vary along an axis.
 
 use serde::{Deserialize, Serialize};
 use shoal_proto::Switches;

@@ -1,8 +1,8 @@
-//! How many checks of which kind hold: of outcomes, and of the lines of a document that has them. A check
-//! that was seen simulated and real is one check.
+//! The number of checks of each kind that hold: from outcomes, and from the lines of a document. A check that
+//! was seen simulated and real is one check.
 //!
-//! A document's sections are partly older than the program that renews it, so its head is counted from its
-//! own lines, and a test counts the outcomes as a check.
+//! When a document is renewed, some of its sections are older than the program, so its head is counted from
+//! its own lines, and a test compares that with the outcomes.
 
 use crate::check::{Kind, Verdict};
 use crate::outcome::Outcome;

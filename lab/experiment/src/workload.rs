@@ -2,8 +2,8 @@
 //! barrier, and runs on real servers and under virtual time alike.
 //!
 //! A workload is phases; before and after each all processes meet ([`crate::seat`]). A phase of a process is
-//! a loop of calls that wait for each other, as a program's are. Phases check what they see (how many
-//! entries, how many bytes), so that a phase without work cannot look fast.
+//! a loop of calls, each made after the one before has returned, as a program's are. Phases check their
+//! results (how many entries, how many bytes), so that a phase without work cannot look fast.
 
 mod files;
 mod lookups;

@@ -8,10 +8,10 @@
 //!   client CPU   client nodes × cores ÷ time                   server CPU   threads ÷ time at one server
 //! ```
 //!
-//! Clients wait for each answer, one operation each. A transfer takes as long as its slowest stage, as stages
-//! overlap; the same load on every server; a server that holds a share of an operation has its part of it.
-//! All of this is kind to the machine, so a rate that exceeds its bound shows a mistake in the counts or in
-//! the machine.
+//! The formulas assume that clients wait for each answer, with one operation each; that a transfer takes as
+//! long as its slowest stage, because stages overlap; that all servers have the same load; and that a server
+//! which holds a share of an operation has that share of its cost. All of this favours the machine, so a rate
+//! that exceeds its bound shows a mistake in the counts or in the machine.
 
 mod limit;
 mod setting;

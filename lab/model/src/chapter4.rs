@@ -5,12 +5,12 @@
 //!   trips (metafile, datafiles at once, attributes, entry) and in the worst case 9 accesses and one for each
 //!   datafile, which are adjacent. Bytes and instructions are ignored.
 //! * *Large contiguous I/O* (4.2.3): bytes alone; the servers' links, or their disks.
-//! * *Small contiguous I/O* (4.2.4): `t(s, l, n) = s ÷ (s/n + l)`: block size, latency, throughput; a disk's
-//!   access adds to the latency, and its throughput is the lesser.
+//! * *Small contiguous I/O* (4.2.4): `t(s, l, n) = s ÷ (s/n + l)`: block size, latency, throughput. With a
+//!   disk, its access adds to the latency, and the throughput is the lesser one.
 //!
-//! The thesis adds up 10 · 8.5 ms + 4 · 0.52 ms to 86.08 ms, which is 87.08: its 11.6 creates/s are 11.5, and
-//! its 23.2 of two servers 23.0. KByte and MByte are 10^3 and 10^6 bytes here, as the thesis's own results
-//! show.
+//! The thesis adds up 10 · 8.5 ms + 4 · 0.52 ms to 86.08 ms, but the sum is 87.08 ms: so its 11.6 creates/s
+//! are 11.5 here, and its 23.2 with two servers are 23.0. KByte and MByte are 10^3 and 10^6 bytes here, as
+//! the thesis's own results show.
 
 mod figures;
 

@@ -1,4 +1,4 @@
-//! The cost of one operation, in counts: it contains no time and no machine.
+//! The cost of one operation, in counts. Counts contain no time and no machine.
 
 /// The share of one kind of server, all of them together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,11 +1,11 @@
 //! The costs of each operation in the baseline, the paper's set and ours: the table of docs/lab/COUNTS.md, as
 //! counts.
 //!
-//! Of a small file on the server of its name, with `n` servers that hold metadata and data each; only the
-//! directory is known. Messages are exact (tests of the `sim` crate assert them, a test here compares this
-//! file with the document). A client's successive waits follow the order of the steps: in the baseline's
-//! create the metafile, all datafiles at once, the layout, the entry. Metadata is durable at reply, each
-//! change by a sync; data at fsync, so a write has none of its own.
+//! The operations are those of a small file on the server of its name, with `n` servers that hold metadata
+//! and data each; the client knows only the directory. Messages are exact (tests of the `sim` crate assert
+//! them, a test here compares this file with the document). A client's successive waits follow the order of
+//! the steps: in the baseline's create the metafile, all datafiles at once, the layout, the entry. Metadata
+//! is durable at reply, each change by a sync; data is durable at fsync, so a write has no sync of its own.
 
 use crate::counts::{Counts, Share};
 

@@ -1,4 +1,5 @@
-//! The end: the whole tree as a fresh client sees it, and the rows that the servers hold, against each other.
+//! The check at the end of a run: the whole tree as a fresh client sees it is compared with the rows of the
+//! servers.
 
 use shoal_client::{Client, Error};
 use shoal_proto::{Attr, Dist, Handle, Kind, ServerId};

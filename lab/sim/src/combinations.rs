@@ -1,9 +1,9 @@
 //! Combinations of switches: every test that holds for one set should hold for all of them.
 //!
-//! *Singles* are the named sets with one technique changed, both ways: a failure there is that technique's.
-//! The *covering set* has every pair of values of every two switches in some combination (pairwise testing:
-//! Cohen et al. 1997), so a failure of two values together is found too, by a handful of combinations instead
-//! of all 384.
+//! *Singles* are the named sets with one technique changed, on or off: a failure there is that technique's.
+//! In the *covering set*, every pair of values of every two switches is in some combination (pairwise
+//! testing: Cohen et al. 1997). So a failure of two values together is found too, by a handful of
+//! combinations instead of all 384.
 
 use crate::rng::Rng;
 use shoal_proto::Switches;

@@ -8,8 +8,8 @@
 //!   cut      when the reader was answered, or the maker's create, or at any time
 //! ```
 //! The owner identifies the change. **The remaining state contains all changes up to one of them, and none
-//! after it**: that one is not before the change that the reader saw, not before the one that a create
-//! followed, and not before one that was answered a second before the cut.
+//! after it.** The last change that it contains is not before the one that the reader saw, not before the one
+//! that a create followed, and not before one that was answered a second before the cut.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::rng::Rng;

@@ -1,4 +1,4 @@
-//! Runs of one story each, for promises that the workload of all clients together cannot hold the servers to.
+//! Runs of one story each, for promises that the workload of all clients together cannot check.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::run::RunReport;

@@ -1,7 +1,7 @@
-//! Attributes of an object: each is as the last acknowledged change says, or as one says whose outcome is
-//! unknown (which may also come late). Of two changes that were under way at once either may be the last. An
-//! acknowledged change that is held where a fault may have taken it ([`crate::losses`]) may be undone, back
-//! to the last value that is certain.
+//! Attributes of an object: each has the value of the last acknowledged change, or of a change whose outcome
+//! is unknown (which may also take effect late). Of two changes that were under way at once, either may be
+//! the last. If an acknowledged change is held where a fault may have taken it ([`crate::losses`]), it may be
+//! undone, back to the last value that is certain.
 
 use crate::losses::{Held, Stamp};
 use shoal_proto::{Attr, Kind};

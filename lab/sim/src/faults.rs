@@ -1,9 +1,9 @@
 //! Faults of a cluster while clients are at work: their kinds, times and targets, all drawn from the seed.
 //!
-//! Each seed has its own mix (swarm testing: Groce et al. 2012): some kinds of fault not at all and others
-//! several times, since faults hide each other when all fall into every run. A fault begins at a moment
-//! within the work, lasts a while, and ends by itself: servers start again, ways are whole again, disks have
-//! space again; so a run is judged at its end by a cluster that should be healthy.
+//! Each seed has its own mix (swarm testing: Groce et al. 2012): some kinds of fault are left out and others
+//! occur several times, because faults hide each other when all fall into every run. A fault begins at a
+//! moment within the work, lasts a while, and ends by itself: servers start again, connections work again,
+//! disks have space again. So a run is judged at its end on a cluster that should be healthy.
 
 mod added;
 mod older;

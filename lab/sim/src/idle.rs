@@ -1,7 +1,7 @@
-//! The story of an idle client: it removes a file that it holds open, and then asks nothing for longer than a
-//! lease, while the file's server is killed and starts again. No caller waits for an answer, so only the
+//! The story of an idle client: it removes a file that it holds open, and then makes no call for longer than
+//! a lease, while the file's server is killed and starts again. No caller waits for an answer, so only the
 //! client's own background work keeps its session alive. **The file can be read, written and synced
-//! afterwards**, and with the client's end it is gone.
+//! afterwards**, and when the client ends, the file is gone.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::removed::gone;

@@ -1,7 +1,7 @@
 //! Runs that once broke a promise, and a run with each kind of fault: `shoal sim known` repeats them.
 //!
-//! A seed is kept with the choices that it was found with, so that later draws do not make it another run.
-//! Most of them have become other runs all the same, since the workload has grown; they cost little.
+//! A seed is kept with the choices with which it was found, so that later draws do not make it another run.
+//! Most seeds give other runs now all the same, because the workload has grown; they cost little.
 
 use crate::{Fault, Faults, RunConfig};
 use shoal_proto::Switches;

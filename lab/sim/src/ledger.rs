@@ -1,12 +1,11 @@
-//! The ledger: every client's answers about names that only it changes, and about their objects.
+//! The ledger: every client's answers about names that only this client changes, and about their objects.
 //!
 //! *Names.* A name's history is a list of changes, each with the moments of its call and its return. Its
-//! owner changes it only when the last change has returned, so at any moment the name is as after the last
+//! owner changes it only after the last change has returned. So at any moment the name is as after the last
 //! change that has returned, or as after a later one that was called. A change of several names (rename) is
-//! one *operation*: if it was never answered, at the end all its names stand as before it, or all as after
-//! it.
+//! one *operation*: if it was never answered, at the end all its names are as before it, or all as after it.
 //!
-//! *Faults.* A change that is acknowledged and held where a fault may have taken it ([`crate::losses`]) is
+//! *Faults.* If an acknowledged change is held where a fault may have taken it ([`crate::losses`]), it is
 //! *shaken*: its name may be as it was before, back to the last change that is certain. Its owner does not
 //! touch such a name again.
 //!

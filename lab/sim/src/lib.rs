@@ -15,7 +15,7 @@
 //! The checks of the run:
 //!
 //! * [`ledger`]: acknowledged changes are there, and refused ones did not happen; an operation without an
-//!   answer did, or did not, but never by half; removed names do not return;
+//!   answer happened wholly or not at all; removed names do not return;
 //! * [`contents`]: each byte read is one that may be there; synced writes are kept over power cuts,
 //!   acknowledged ones over crashes; an append is there once, at the returned place;
 //! * [`facts`]: attributes and extended attributes are as they were set;
@@ -29,7 +29,7 @@
 //! * `bounds`: at rest, the servers' queues are empty and their memory is bounded;
 //! * every operation ends by its deadline.
 //!
-//! [`machine`] is the other half: how fast the same cluster is on a machine of a file.
+//! [`machine`] is the other half: the speed of the same cluster on a machine of a file.
 
 mod bounds;
 pub mod check;

@@ -1,6 +1,6 @@
-//! Listings: a listing gives every entry that is there from its beginning to its end exactly once, and any
-//! other at most once (SEMANTICS §2). The object that it shows for an entry was the entry's object at some
-//! moment meanwhile.
+//! Listings: an entry that is there from the beginning of a listing to its end is listed exactly once, and
+//! any other entry at most once (SEMANTICS §2). The object that the listing shows for an entry was the
+//! entry's object at some moment of the listing.
 
 use crate::ledger::{Ledger, Slot};
 use shoal_proto::Attr;

@@ -5,9 +5,10 @@
 //!   meanwhile:     nothing | the file's server is killed | a client is cut off from it, for longer than a
 //!                  lease | a client is killed
 //! ```
-//! **The number is at least the count of the writes that were acknowledged, and at most that and those whose
-//! end is not known**: were two clients ever under the lock at once, one of their increments would be lost.
-//! So would it be if a write that was sent under a lost lock arrived after the next owner had read.
+//! **The number is at least the count of the acknowledged writes, and at most that count plus the writes
+//! whose outcome is not known.** If two clients were ever under the lock at once, one of their increments
+//! would be lost. The same would happen if a write that was sent under a lost lock arrived after the next
+//! owner had read.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::run::RunReport;

@@ -15,8 +15,8 @@
 //! A change of attributes alone is held by the kernel even if metadata is durable at reply, until a client
 //! reads it or makes a later change.
 //!
-//! While the modes change, a request's changes are held as under the weakest of the modes that may be in
-//! force.
+//! While the modes are being changed, a request's changes are held as under the weakest of the modes that may
+//! be in force.
 
 use shoal_proto::Durability;
 use shoal_store::{DataSync, MetadataSync, SyncModes};

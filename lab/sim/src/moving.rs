@@ -7,11 +7,12 @@
 //!   the server:  killed at some time before, between or after the tries, and started elsewhere
 //!   another one: killed before, and started with the map of before at the end
 //! ```
-//! Of four seeds, in one the operator is first, in one the server has gone before; in one only the server's
-//! own cluster file is changed, so the server has to inform the others; and in one servers are known by the
-//! names of their hosts, the machine gets another address, connections break, and the name leads to the new
-//! one only after a while, during which name servers do not answer. **No client is started again, and no call
-//! fails.** The server that moves is each of them in turn, the root's too.
+//! Each of four seeds has a different order or extent. In one the operator is first; in one the server has
+//! moved before. In one only the server's own cluster file is changed, so the server has to inform the
+//! others. In one servers are known by the names of their hosts: the machine gets another address,
+//! connections break, and the name leads to the new address only after a while, during which name servers do
+//! not answer. **No client is started again, and no call fails.** Each server is the one that moves in turn,
+//! also the root's.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::run::RunReport;

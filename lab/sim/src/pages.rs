@@ -1,5 +1,5 @@
-//! The story of mounts whose kernels keep pages over opens: several clients, each with a kernel's page cache
-//! in miniature, write, read, cut and append to few files, all at once.
+//! The story of mounts whose kernels keep pages over opens. Several clients, each with a small model of a
+//! kernel's page cache, write, read, cut and append to a few files, all at once.
 //!
 //! ```text
 //!   mount 0:  open ─ read page 3 ─ write page 7 ─ …       after each round, when nothing is under way:
@@ -7,8 +7,8 @@
 //!   servers:  killed, or their power cut, and started again
 //! ```
 //! As in a kernel, a page is locked while it is filled or written, and an invalidation waits for the pages.
-//! **Equal counts mean equal bytes**: pages that stay over an open that begins when all writes have returned
-//! equal the bytes that a client without pages reads.
+//! **Equal counts mean equal bytes**: if an open begins when all writes have returned, and pages stay over
+//! it, they equal the bytes that a client without pages reads.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::rng::Rng;

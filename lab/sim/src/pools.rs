@@ -1,5 +1,5 @@
-//! Datafiles made ahead of need, at the end: each is in the pool it was made for, or one file's, or used up.
-//! None is given twice, none has leaked.
+//! Datafiles made ahead of need, at the end: each is in the pool for which it was made, or belongs to one
+//! file, or is used up. None is assigned twice, none has leaked.
 
 use crate::check::{Tree, rows};
 use shoal_client::{Client, Error};

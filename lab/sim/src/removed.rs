@@ -1,5 +1,5 @@
-//! The story of a file that another client removes, or renames another file over, while one client has it
-//! open and says nothing of its own.
+//! The story of a file that one client holds open without any call, while another client removes it, or
+//! renames another file over it.
 //!
 //! ```text
 //!   client 0: creates, writes, syncs, stays idle ................................ reads, writes, syncs, closes
@@ -7,7 +7,7 @@
 //!   the file's server:                     killed, starts again
 //! ```
 //! **The file can be used until its last close, however long that takes**, and a lease later it is gone on
-//! every server. Whatever was gone before an open began is not opened meanwhile.
+//! every server. No file that was gone before an open began is opened.
 
 use crate::check;
 use crate::cluster::{Cluster, ClusterConfig, connect};

@@ -1,4 +1,4 @@
-//! Choices of the workload, apart from the world's own chance: SplitMix64 (Steele, Lea, Flood 2014).
+//! Random choices of the workload, separate from the world's own: SplitMix64 (Steele, Lea, Flood 2014).
 
 /// One word of state.
 #[derive(Clone, Debug)]

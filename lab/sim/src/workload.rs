@@ -2,10 +2,10 @@
 //! known state.
 //!
 //! One family of operations a file. Names and objects are of three sorts: *own* ones, which one client alone
-//! changes (the [`Ledger`] knows them exactly); *contended* names and attributes, which all change (each is a
-//! register, see [`crate::register`]); *shared files*, which stay and whose bytes all write (see
-//! [`crate::contents`]). Everything is noted **before** it is requested, so a client that is killed in the
-//! middle leaves an operation of unknown outcome.
+//! changes (the [`Ledger`] knows them exactly); *contended* names and attributes, which all clients change
+//! (each is a register, see [`crate::register`]); *shared files*, which stay and whose bytes all clients
+//! write (see [`crate::contents`]). Every operation is noted **before** it is requested, so a client that is
+//! killed in the middle leaves an operation of unknown outcome.
 //!
 //! How often which family is drawn is the seed's choice ([`mix`]).
 

@@ -1,7 +1,7 @@
 //! The vectors in arguments: levels of a nest, nodes of a tree, entries of a list.
 //!
-//! A vector is a pointer and a number of items. A tree of more than [`DEPTH_MAX`] levels or [`NODES_MAX`]
-//! nodes is refused while it is walked, so one that contains itself ends.
+//! A vector is a pointer and a number of items. A tree is checked while it is walked: one with more than
+//! [`DEPTH_MAX`] levels or [`NODES_MAX`] nodes is refused, so the walk of a tree that contains itself ends.
 
 use crate::call::{Res, failure, slice};
 use libc::{c_char, c_int};

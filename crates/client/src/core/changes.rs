@@ -1,7 +1,7 @@
-//! The loss ids of acknowledged changes, noted where replies are taken.
+//! The loss ids of acknowledged changes are noted here, as replies arrive.
 //!
 //! Every group that a server has carried out passes here with its answers. For each object that an operation
-//! of it changes ([`Terms::changed`](shoal_proto::op::Terms)), the reply's loss id is noted
+//! of the group changes ([`Terms::changed`](shoal_proto::op::Terms)), the reply's loss id is noted
 //! ([`crate::inodes`]); a later fsync of that object compares it.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //!   an entry                        its directory       fsync of the directory
 //!   data, without an open file      the object
 //! ```
-//! Data that is written through an open file is noted there ([`crate::transfer`]): a datafile's handle does
-//! not name its file.
+//! Data that is written through an open file is noted by [`crate::transfer`]: a datafile's handle does not
+//! name its file.
 
 use super::Core;
 use shoal_proto::message::Loss;

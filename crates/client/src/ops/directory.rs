@@ -1,13 +1,13 @@
 //! The directory's attributes after a change, requested in the message of the change.
 //!
-//! A mount's kernel drops a directory's attributes with every entry that is made or removed in it, and asks
-//! for them before the next. So, if there is a listener, the request for them follows the change in the same
-//! group: the group is one atomic transaction and sees its own changes.
+//! With every entry that is made or removed, a mount's kernel drops the directory's attributes, and requests
+//! them before the next such change. So, if there is a listener, the client requests the attributes in the
+//! same group as the change: the group is one atomic transaction and sees its own changes.
 //!
-//! **Only where the change is all on the directory's server.** A transaction over servers is committed after
-//! its group has answered, so the attributes in that answer are those before it: they are not passed on. For
-//! a split directory this gives one shard's attributes; the others' are those received last, as long as
-//! attributes are valid.
+//! **Only if the change is made by the directory's server alone.** A transaction over several servers is
+//! committed after its group has answered, so the attributes in that answer are older than the change, and
+//! they are not passed on. For a split directory the answer has the attributes of one shard; those of the
+//! others are the ones received last, while they are valid.
 
 use crate::core::{Core, Operation, Told};
 use crate::{Client, Error};

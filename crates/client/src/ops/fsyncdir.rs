@@ -1,8 +1,9 @@
 //! Make a directory durable.
 //!
-//! Its entries and attributes, and the objects that were made with its entries, stand on its own server; of a
-//! directory that is split, on the servers of all its shards. So all of them are synced: those that are known
-//! at once with its own, and those that its own server then names.
+//! A directory's entries and attributes, and the objects that were made with its entries, lie on its own
+//! server; for a split directory, on the servers of all its shards. So all these servers sync: first the
+//! directory's own server and all others that the client knows, at once; then those that the directory's own
+//! server names in addition.
 //!
 //! As with a file ([`crate::transfer::fsync`]) the answers show whether a server lost this client's changes
 //! of the directory: its entries and its attributes.

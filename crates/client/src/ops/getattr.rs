@@ -1,11 +1,12 @@
 //! Attributes, merged over a file's datafiles.
 //!
-//! The metadata server knows its own stream only. For a file over several datafiles the client asks the other
-//! servers for their facts, all at once (as PVFS does; a stuffed file needs none of it). If facts have a
+//! The metadata server knows its own stream only. For a file over several datafiles the client requests the
+//! facts of all other streams at once, as PVFS does; a stuffed file needs no such request. If facts have a
 //! newer generation than the attributes, the file was truncated or unstuffed in between: both are requested
 //! again.
 //!
-//! The attributes of a split directory are requested from all its shards, at once if they are known.
+//! The attributes of a split directory are requested from all its shards, all at once if the client knows
+//! them.
 
 use super::{attr_among, count_among};
 use crate::core::{Core, Operation};

@@ -1,11 +1,11 @@
-//! Locks of files: asked for, waited for, given back, and claimed on a new connection.
+//! Locks of files: requested, waited for, released, and claimed on a new connection.
 //!
-//! **A wait for a lock has no time limit.** The client asks again before each deadline, and its place in the
-//! queue stays. A signal ends the wait: the server is informed, and answers whether the lock was granted just
-//! before, in which case the call has it.
+//! **A wait for a lock has no time limit.** The client repeats the request before each deadline, and its
+//! place in the queue stays. A signal ends the wait: the client cancels it at the server. If the server
+//! answers that it had granted the lock just before, the call succeeds.
 //!
-//! **No place in a queue and no lock is left without a call that knows of it**: a call that ends in any other
-//! way than by the server's word takes back what it may have, with requests that no caller waits for.
+//! **No place in a queue and no lock is left that no call knows of**: a call that ends without an answer of
+//! the server cancels its wait and releases its lock, with requests that no caller waits for.
 
 use crate::core::{Core, Operation};
 use crate::file::Opened;

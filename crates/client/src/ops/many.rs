@@ -7,15 +7,15 @@
 //!            statuses ◀── in the order of the items; those that a server asked to try again go again, alone
 //! ```
 //! Each item is a group of its own: one atomic transaction with a status of its own, so one `Exists` does not
-//! undo 63 other creates. Items that a compound cannot finish in one round continue separately: an entry
-//! whose object lives on another server in a second round to all those servers at once, a large or striped
-//! file by the verb for one file.
+//! undo 63 other creates. An item that one round cannot finish continues separately. If the object of an
+//! entry lives on another server, it is reached in a second round, to all such servers at once. A large or
+//! striped file uses the verb for one file.
 //!
-//! **Each compound is an operation with a deadline of its own**, so that a call with a million items is
-//! bounded by the progress of the servers and not by one number; a server that is lost costs its items only,
-//! and each of their errors names the item.
+//! **Each compound is an operation with a deadline of its own**, so the time of a call with a million items
+//! is not bounded by one number, but by the progress of the servers. A server that does not answer costs only
+//! its own items, and the error of each names the item.
 //!
-//! This is one step more than the small-file paper: its augmented create is one file in one message.
+//! The small-file paper sends one file in one message (its augmented create); this module sends many.
 
 use crate::core::{Core, HOPS_MAX, Operation, ToldGroup};
 use crate::{Client, Error};

@@ -4,31 +4,32 @@
 //! With `compound = off` a batch's entries come without attributes; then one request to each server asks for
 //! those of many objects: the paper's *listattr*.
 //!
-//! Else readdirplus costs one message a batch for the entries whose objects are on the same server, one a
-//! server and batch for the others, and one a data server and batch for the facts of striped files: never one
-//! an entry. Contents of small files, if they are requested, come in the same reply; those on other servers
-//! by one more message a server and batch.
+//! Otherwise readdirplus never costs one message an entry. It costs one message a batch for the entries whose
+//! objects are on the same server, one a server and batch for the other objects, and one a data server and
+//! batch for the facts of striped files. If contents of small files are requested, they come in the same
+//! reply; contents on other servers cost one more message a server and batch.
 //!
 //! **A split directory's shards are listed one after the other**, in the order of their ranges. That is the
 //! order of a whole directory, so a listing that began before the split continues after the place that it had
 //! reached.
 //!
-//! **A caller that continues to read gets read-ahead** (decision 0001). From the second batch on, the next
-//! one is requested as soon as one has arrived: the server makes it while the caller uses this one:
+//! **A caller that continues to read gets read-ahead** (decision 0001). From the second batch on, the client
+//! requests the next batch as soon as one has arrived, so the server makes it while the caller uses this one:
 //!
 //! ```text
 //!   client   ask 1 ░░░ use 1, ask 2 ░░░ ask 3, use 2 ── ask 4, use 3 ── ask 5, use 4 ──
 //!   server        make 1          make 2       make 3         make 4         make 5
 //! ```
-//! One batch is at hand and one ahead, never more: a shard's next batch begins where its last one ended, so
-//! there is nothing to be requested before that has come. A listing that is left after its first batch has
-//! cost one message, a later one at most one too many; at the end of the directory nothing is requested.
+//! One batch is at hand and one is ahead, never more: a shard's next batch begins where its last one ended,
+//! so it cannot be requested before the last one has come. A listing that is left after its first batch has
+//! cost one message; one that is left later has cost at most one too many. At the end of the directory
+//! nothing is requested.
 //!
-//! *A slow caller gets no read-ahead, and small batches* ([`SLOW`]): attributes would only grow old in them.
+//! *A slow caller gets no read-ahead, and small batches* ([`SLOW`]): attributes would grow old in large ones.
 //!
-//! **A batch ahead is a request without a task**: it is sent when it is made, and its answer waits in it. A
-//! caller that drops the listing, or seeks in it, takes the request back. Its failure is not reported to a
-//! caller that has not reached its place; there the batch is requested again.
+//! **A batch ahead is a request without a task**: it is sent when it is made, and holds its answer. A caller
+//! that drops the listing, or seeks in it, cancels the request. If the request fails, no error is reported
+//! yet: the batch is requested again when the caller reaches its place.
 
 mod attributes;
 mod batch;

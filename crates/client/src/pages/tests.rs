@@ -1,4 +1,4 @@
-//! The account against a kernel and a server in miniature.
+//! The account of cached pages, tested with a small model of a kernel and a server.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,18 +1,19 @@
-//! Long reads under way: the pieces that came, and how a read goes on after its connection was lost.
+//! Long reads under way: the pieces that came, and how a read continues after its connection was lost.
 //!
 //! ```text
 //!   packed bytes     0 ├─ piece ─┤├─ piece ─┤          ├─ piece ─┤
 //!   lost here                                T
 //!   asked again                              ├──────────────────────────────┤   the rest, from T on
 //! ```
-//! The pieces come in any order. **After a lost connection the rest is asked for**: from the first packed
-//! byte on that did not come; pieces after it come again. So a transfer ends over connections that do not
-//! last for the whole of it, and at most the credit of one connection is sent twice. Each piece has the facts
-//! of the look that it was read after, as if each were a read of its own.
+//! The pieces come in any order. **After a lost connection the rest is requested**: from the first packed
+//! byte that did not come. Pieces after that byte come again. So a transfer completes even if no connection
+//! lasts for the whole of it, and each lost connection repeats at most one connection's credit. Each piece
+//! carries the facts of its stream at the moment at which the piece was read, as if it were a read of its
+//! own.
 //!
-//! **A piece is taken only if it was asked for, inside the window, and once**; else the request fails and the
-//! connection ends. The time limit counts from the last piece that brought something new: what comes again
-//! and again prolongs nothing.
+//! **A piece is accepted only if it was requested, lies inside the window, and comes once**; else the request
+//! fails and the connection ends. The time limit counts from the last piece that brought new bytes: repeated
+//! pieces do not extend it.
 
 use super::Session;
 use bytes::Bytes;

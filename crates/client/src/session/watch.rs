@@ -1,9 +1,10 @@
 //! The watch over the callers that wait for a server, and over the server's silence.
 //!
-//! **A server that let a whole time limit pass without a sign of life is silent**: requests that are not sent
-//! yet fail at once, reads too, and no new ones are accepted, so that none of them was executed. A short time
-//! in which nothing is asked does not count. An answer, a handshake, and a connection that is refused (the
-//! server is not running, or starts) are signs of life; a connection that cannot be made is none.
+//! **A server is silent if a whole time limit passed without a sign of life from it.** Then requests that
+//! were not sent yet fail at once, and so do all reads. New requests are refused, so none of them is
+//! executed. A time in which no request waits does not count. Signs of life are an answer, a handshake, and a
+//! refused connection (the server is not running, or starts); a connection attempt that fails in another way
+//! is none.
 //!
 //! ```text
 //!              asked, and for a time limit no sign of life

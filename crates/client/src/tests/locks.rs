@@ -1,4 +1,4 @@
-//! Calls for locks: whatever ends them, no place in a queue and no lock is left that no call knows of.
+//! Calls for locks: no end of a call leaves a place in a queue, or a lock, that no call knows of.
 
 use crate::fake::{FakeCluster, Hand, OWNER, name};
 use crate::{Error, OpenFile};

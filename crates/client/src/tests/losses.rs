@@ -1,4 +1,4 @@
-//! An fsync finds that a change of its object was lost, whatever change that was.
+//! An fsync finds that a change of its object was lost, for each kind of change.
 
 use crate::fake::{FakeCluster, Hand, OWNER, name};
 use crate::{NewFile, Piece, Which};

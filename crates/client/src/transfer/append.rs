@@ -1,10 +1,11 @@
-//! Appending: the server gives the place (the server's `data::append`).
+//! Appending: the server chooses the offset (the server's `data::append`).
 //!
-//! In a file laid out over servers the metafile's server writes the data to the others, whose loss ids its
-//! answer does not hold. So they are known before the append is sent, kept while it is under way, and noted
-//! when it is acknowledged: a sync that begins then finds that one of those servers has lost its memory
-//! since. A client that takes a laid-out file for stuffed is refused, and looks first.
-//! A sync that ends while the append is under way takes nothing of that away.
+//! In a file laid out over servers the metafile's server writes the data to the other servers, and its answer
+//! does not hold their loss ids. So the client learns those ids before it sends the append, keeps them while
+//! it is under way, and notes them when it is acknowledged: a later sync then finds that one of those servers
+//! has lost its memory since. A sync that ends while the append is under way does not remove them. If a
+//! client believes that a laid-out file is stuffed, the server refuses the append, and the client fetches the
+//! layout before it tries again.
 
 use crate::core::Operation;
 use crate::file::{Opened, Shape};

@@ -1,7 +1,7 @@
 //! Dropping what the servers have of a file in memory, for measurements that begin cold.
 //!
-//! Only what is durable is dropped: an fsync comes before. A client keeps no data of open files, and what the
-//! kernel of a mount keeps is dropped by programs there (`posix_fadvise`).
+//! Only durable data is dropped, so an fsync comes first. A client keeps no data of open files. Pages that a
+//! mount's kernel keeps are dropped by programs there (`posix_fadvise`).
 
 use crate::{Error, OpenFile};
 use futures_util::future::join_all;

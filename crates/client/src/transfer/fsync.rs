@@ -1,13 +1,13 @@
-//! Making a file durable, and telling the truth about it.
+//! Making a file durable, and reporting losses.
 //!
-//! Every reply carries an id of what its server would lose together. When the id that came with a write
-//! differs from the one that comes with the sync after it, the server lost its memory in between, and the
-//! write may be gone: `EIO`, once per open file (SEMANTICS §4).
+//! Every reply carries a loss id, which names everything that its server would lose together. When the id
+//! that came with a write differs from the id that comes with the sync after it, the server lost its memory
+//! in between, and the write may be gone: `EIO`, once per open file (SEMANTICS §4).
 //!
 //! An fsync covers the inode, not the open file: writes through any open file of this client
 //! ([`crate::inodes`]), and writes of other clients. **So it goes to all datafiles, also to those that
-//! another client laid out**: it carries the generation that this client knows, and the metafile's server
-//! refuses an older one (`StaleLayout`).
+//! another client laid out**: the request carries the generation that this client knows, and the metafile's
+//! server refuses an older one (`StaleLayout`).
 
 use crate::core::Operation;
 use crate::file::{Opened, Shape};

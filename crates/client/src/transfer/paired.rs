@@ -1,8 +1,8 @@
 //! Transfers between a pattern of a file and a pattern of memory: bytes go straight to their places.
 //!
-//! From Galley: each transfer has a stride in the file and one in memory, so that a gather or scatter needs
-//! no buffer between. Of what a server sends, each run is copied to the regions of memory that its packed
-//! bytes have; what is written is sent from where it lies, where it lies in few pieces.
+//! From Galley: each transfer has a stride in the file and one in memory, so a gather or scatter needs no
+//! buffer in between. In a read, each run of bytes from a server is copied to its regions of memory. In a
+//! write, bytes are sent from the caller's memory without a copy if they lie in few pieces.
 
 use super::Plan;
 use super::read::Fetched;

@@ -1,14 +1,15 @@
 //! Reading, holes, and the end of the file.
 //!
-//! A datafile that ends inside the window says nothing of the file's end: a later strip may exist elsewhere.
+//! A datafile that ends inside the window does not give the file's end: a later strip may exist elsewhere.
 //! Only then are the other datafiles asked for their facts, and the file's size is the largest end that any
-//! of them implies. Bytes before it that no datafile has are a hole, and read as zeros.
+//! of them implies. Bytes before that end that no datafile has are a hole, and read as zeros.
 //!
-//! **A read that gives its size gives no byte that never was in the file** ([`Opened::extent`]), also beside
-//! writes that grow it. The facts of an answer are of one moment. Of a file of one stream, the smallest end
-//! that a part of the answer met is the end of the whole read, of every read. Of a file of several, a hole
-//! counts if the stream still ended there after the file had reached the size; else the read is done once
-//! more, up to that size. Other reads take such holes as they met them, and need no further message.
+//! **A read that returns the file's size returns no byte that never was in the file** ([`Opened::extent`]),
+//! also beside writes that grow it. The facts of one answer are of one moment. For a file of one stream,
+//! every read ends at the smallest end that any part of its answer reported. For a file of several streams,
+//! each stream that ended before the file's size is asked once more. If it has grown, the read is repeated
+//! once, up to that size; otherwise the missing bytes are a hole. Reads without a size return such bytes as
+//! zeros, and need no further message.
 
 use super::{Plan, bounds, contiguous};
 use crate::core::{Operation, Told};

@@ -1,8 +1,9 @@
-//! Locks, as the kernel asks for them.
+//! Locks, in the form of the kernel's requests.
 //!
-//! POSIX record locks have the process's table of files as their owner, `flock` and locks of open files the
-//! open file. The kernel's flag that says `flock` is not passed on by fuser 0.18, so all of them are locks of
-//! ranges here, and `flock` one of the whole file, as NFS has it.
+//! The owner of a POSIX record lock is the process's table of files; the owner of an `flock`, or of a lock of
+//! an open file description, is the open file. The kernel marks a request as `flock` by a flag that fuser
+//! 0.18 does not pass on. So all locks are locks of ranges here, and an `flock` is one of the whole file, as
+//! in NFS.
 
 use crate::fs::{Errno, Result};
 use shoal_vfs::{LockCall, LockKind, LockOwner, LockRange};

@@ -1,9 +1,9 @@
-//! Directories listed ahead of the lookups that come (*statahead*).
+//! Directories that are listed ahead of lookups (*statahead*).
 //!
 //! A program that walks a tree by names (a build, `git status`, a restart that looks for its files) looks up
-//! one entry after the other, each by a message that it waits for. After a few such lookups in a directory
-//! all of it is listed with attributes, a message for hundreds of entries, and the lookups that follow are
-//! answered from here, **on the event loop's own thread**: they cost no message and wake no other thread.
+//! one entry after the other, and each lookup costs a message. After a few such lookups in a directory the
+//! mount lists all of it with attributes, a message for hundreds of entries. It then answers the following
+//! lookups from here, **on the event loop's own thread**: they cost no message and wake no other thread.
 //!
 //! ```text
 //!   lookups by message     m m m m m m m m m m m            m m m m m
@@ -11,15 +11,15 @@
 //!   answered from here                     h h hhhhhhhhhhhhhhh            hhhhh …
 //! ```
 //!
-//! **An entry is valid as long as if the kernel had looked it up when it was requested**; the kernel receives
-//! the remaining time, so the two times do not add up, and a strict mount lists nothing. **A name or an
-//! object that was changed through this mount since is not answered from here** ([`Known`] remembers), nor
+//! **An entry's cache time counts from the moment at which the entry was requested**; the kernel receives the
+//! remaining time, so the two cache times do not add up. A strict mount lists nothing. **A name or an object
+//! that was changed through this mount since then is not answered from here** ([`Known`] remembers it), nor
 //! one that a server reported gone. The listing never gives a negative answer for a name.
 //!
-//! **A listing must be worth it**: a thousand entries listed take the cores as long as 200 lookups. Where
-//! fewer than one of [`ENTRIES_A_HIT`] was requested, the next listing of that directory takes as many
-//! lookups by message, within the time they are cached, as would have been worth it, and twice as many as
-//! last time; where it was worth it, [`FEW`] suffice.
+//! **A listing must be worth its cost**: a thousand listed entries take as much CPU time as 200 lookups. If
+//! fewer than one in [`ENTRIES_A_HIT`] of the entries was looked up, the next listing of that directory
+//! begins only after more lookups by message within the cache time: as many as would have made this one worth
+//! it, and at least twice as many as last time. Otherwise it begins after [`FEW`] of them.
 
 use super::known::Known;
 use bytes::Bytes;

@@ -1,9 +1,10 @@
-//! Opens and looks of programs that met a file which was replaced, and are on their second try.
+//! Second tries: opens and attribute requests of programs that met a file which was replaced.
 //!
-//! The kernel walks a path by its cached entries, and opens (or looks at) the object that they lead to. If
-//! that is gone, `ESTALE` makes it walk once more, looking up every name, and open the object that it then
-//! finds. Between that second lookup and that open the file can be replaced again: programs that replace a
-//! file all day (write a temporary one, rename it over) would fail others' opens.
+//! The kernel walks a path by its cached entries, and opens (or requests the attributes of) the object that
+//! they lead to. If that object is gone, the reply `ESTALE` makes the kernel walk once more: it looks up
+//! every name, and opens the object that it then finds. Between that second lookup and that open the file can
+//! be replaced again. So programs that replace a file again and again (write a temporary one, rename it over)
+//! would make opens of others fail.
 //!
 //! ```text
 //!   thread 7:  OPEN 51 ─▶ ESTALE        refused
@@ -12,19 +13,18 @@
 //!              OPEN 52                  the server is asked: 53 may have replaced it meanwhile
 //!                         ─▶            then the file that was found, though it is gone by now
 //! ```
-//! Where the kernel caches nothing, it looks at a file before it opens it, and the look may be refused: the
-//! second lookup then opens the file for reading, and the open that follows uses it.
+//! If the kernel caches nothing, it requests a file's attributes before it opens the file, and that request
+//! may be refused: the second lookup then opens the file for reading, and the open that follows uses it.
 //!
 //! **Invariant: a file that was gone before an open began is not opened.** A file that is gone at its open is
 //! opened only if
 //!
-//! - a lookup found it that was made after a refusal of the same thread, within [`TRY_SPAN`]. Threads of one
-//!   mount share a lookup of one name, so it may be another thread's. Meanwhile the kernel is to cache
-//!   nothing of that name ([`Known::doubt_name`](super::known::Known::doubt_name)), and each lookup of it
-//!   opens the file that it finds: an open that begins after the refused one has ended makes a lookup of its
-//!   own;
-//! - or the same thread was refused the same object, and asked for no name since: the kernel opens it without
-//!   a path (`/proc/self/fd/7`), and the client has it open.
+//! - a lookup found it within [`TRY_SPAN`] after a refusal of the same thread. The lookup may be another
+//!   thread's: threads of one mount share a lookup of one name. Meanwhile the kernel caches nothing of that
+//!   name ([`Known::doubt_name`](super::known::Known::doubt_name)), and each lookup of it opens the file that
+//!   it finds: so an open that begins after the refused one has ended makes a lookup of its own;
+//! - or the same thread was refused the same object, and has looked up no name since: then the kernel opens
+//!   it without a path (`/proc/self/fd/7`), and the client still has it open.
 
 use shoal_env::Instant;
 use shoal_proto::{Attr, Handle};

@@ -1,14 +1,15 @@
 //! Attributes: requested and changed.
 //!
-//! Clearing of set-user-id and set-group-id: the kernel could do it, at the price of asking for
-//! `security.capability` before writes; and for files opened past its page cache it does not at all. So the
-//! mount declares that it does so itself (`FUSE_HANDLE_KILLPRIV_V2`), and the kernel then requests it:
+//! Clearing of set-user-id and set-group-id: if the kernel did it, it would request `security.capability`
+//! before each write, and it would not do it for files opened past its page cache. So the mount declares that
+//! it clears these bits itself (`FUSE_HANDLE_KILLPRIV_V2`), and the kernel then requests it:
 //!
-//! - a truncation by another than root: the server clears in the same operation;
+//! - a truncation by a user other than root: the server clears in the same operation;
 //! - a change of owner or group: the server clears in the same operation;
-//! - a write by another than root, said with each such write, bits or no bits: see [`data`](super::data);
-//! - a change of nothing, before allocating or writing to a file that the kernel knows to have such bits, and
-//!   for `chown(-1, -1)`.
+//! - a write by a user other than root: each such write carries the request, whether the bits are set or not:
+//!   see [`data`](super::data);
+//! - a change without a new value, before allocating or writing to a file that the kernel knows to have such
+//!   bits, and for `chown(-1, -1)`.
 
 use super::attempts::Refused;
 use super::{Caller, Errno, Fs, Result};

@@ -1,14 +1,14 @@
-//! Directories' attributes as the last change through this mount left them.
+//! Attributes of directories after the last change through this mount.
 //!
-//! The kernel drops a directory's attributes with each entry that is made or removed in it, and asks for them
-//! before the next, to check permissions. They came with the answer to that change
-//! ([`Vfs::hear_directories`]); so the request is answered from here, **on the event loop's own thread**:
-//! it costs no message and wakes no other thread.
+//! With each entry that is made or removed, the kernel drops the directory's attributes, and requests them
+//! before the next change, to check permissions. The mount already has them from the answer to the last
+//! change ([`Vfs::hear_directories`]). So the request is answered from here, **on the event loop's own
+//! thread**: it costs no message and wakes no other thread.
 //!
-//! **They are valid as long as if the kernel had kept them**, from the moment the change was requested; the
-//! kernel receives the remaining time. A strict mount keeps nothing. Of two changes under way together the
-//! later state counts. Any other change of a directory through this mount drops its attributes here, and
-//! those requested before that are not accepted any more.
+//! **Their cache time counts from the moment at which the change was requested**; the kernel receives the
+//! remaining time. A strict mount keeps nothing. If two changes are under way together, the attributes with
+//! the later change time are kept. Any other change of a directory through this mount drops its attributes
+//! here, and attributes that were requested before that change are no longer accepted.
 //!
 //! [`Vfs::hear_directories`]: shoal_vfs::Vfs::hear_directories
 

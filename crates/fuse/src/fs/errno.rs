@@ -1,8 +1,8 @@
 //! Errors as a program sees them: error numbers.
 //!
-//! Statuses that POSIX does not know (a server that is not ready, a message out of order) would read as
-//! something else to a program: `EAGAIN` as "try again", `ECANCELED` as nothing at all. They become `EIO`,
-//! and the original status is written to the log, with the server, the operation and the object.
+//! Statuses that POSIX does not know (a server that is not ready, a message out of order) have no error
+//! number that a program would understand: `EAGAIN` would mean "try again", `ECANCELED` nothing. They become
+//! `EIO`, and the original status is written to the log, with the server, the operation and the object.
 
 use shoal_proto::Status;
 use shoal_vfs::Error;

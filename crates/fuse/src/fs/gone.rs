@@ -1,16 +1,16 @@
 //! Objects that were removed through this mount and that the kernel still refers to.
 //!
-//! A directory that is held open, or is a process's working directory, stays an inode of the kernel when it
-//! is removed, and so does anything that a descriptor of `O_PATH` leads to. Its server has dropped it and
+//! A directory that is held open, or is a process's working directory, stays an inode of the kernel after its
+//! removal, and so does any object that a descriptor of `O_PATH` leads to. Its server has dropped it and
 //! answers `ESTALE`; a local file system shows it with no links. **So the mount keeps the attributes that it
 //! last returned to the kernel**, and answers from them once the server has reported that the object is gone.
-//! (Creations in a removed directory, and its listing, the kernel answers itself.) Files that are open are
-//! not here: their server keeps them until the last close.
+//! (The kernel itself answers creations in a removed directory, and its listing.) Open files are not kept
+//! here: their server keeps them until the last close.
 //!
 //! An object that another client removed is not known here: it is `ESTALE`.
 //!
-//! The kernel says when it refers to an object no longer (`FORGET`), which drops the kept attributes: nearly
-//! always at once. The table is bounded; an object that falls out of it is `ESTALE`.
+//! The kernel reports when it no longer refers to an object (`FORGET`), nearly always at once; that drops the
+//! kept attributes. The table is bounded; an object that falls out of it is `ESTALE`.
 
 use lru::LruCache;
 use shoal_proto::{Attr, Handle, SetAttr};

@@ -5,19 +5,20 @@
 //!
 //! - *bare*: the object has no extended attributes. Programs and the kernel ask for `security.capability`,
 //!   `security.selinux` and others of nearly every file; they are answered from here.
-//! - *incapable*: the object has no file capability. Every write by another than root takes one away.
-//! - *privileged*: its mode has set-user-id or set-group-id. Every write by another than root asks for these
-//!   bits to be cleared, whether they are set or not.
-//! - *changed*: when something was last changed through this mount, or a server said that it is gone. An
-//!   entry of a listing that was fetched before that must not take the kernel's newer view of the file back.
-//! - *names*: when one was last made, removed or moved through this mount. An entry that was requested before
-//!   that may lead to the wrong object: the kernel receives it, but with a cache time of zero. The same holds
-//!   for a while of a name whose file another client replaces ([`attempts`](super::attempts)).
+//! - *incapable*: the object has no file capability. Every write by a user other than root removes the
+//!   capability.
+//! - *privileged*: its mode has set-user-id or set-group-id. Every write by a user other than root requests
+//!   that these bits are cleared, whether they are set or not.
+//! - *changed*: when it was last changed through this mount, or a server reported that it is gone. An entry
+//!   of a listing that was fetched before that must not replace the kernel's newer attributes of the file.
+//! - *names*: when a name was last made, removed or moved through this mount. An entry that was requested
+//!   before that may lead to the wrong object: the kernel receives it, but with a cache time of zero. For a
+//!   while the same holds for a name whose file another client replaces ([`attempts`](super::attempts)).
 //! - *second tries*: threads whose call met an object that is gone ([`attempts`](super::attempts)). Their
 //!   next lookup asks a server.
 //! - `told`: its attributes as last returned to the kernel, for removed objects: see [`gone`](super::gone).
 //! - *size*: the size that the kernel received, the time of that size, and its value after the kernel's own
-//!   writes. An open that finds another size makes the kernel ask again.
+//!   writes. If an open finds another size, the kernel requests the attributes again.
 //!
 //! **A fact is valid no longer than the kernel caches names and attributes** (a strict mount keeps none), and
 //! a change through this mount ends it at once. The tables are bounded; a fact that falls out of them is

@@ -10,10 +10,10 @@
 //! ```
 //!
 //! An entry's offset is its *place*, the 63-bit keyed hash of its name, which stays the same whatever else is
-//! created and removed: so an entry that is there from the beginning of a listing to its end is listed
-//! exactly once, and others at most once. Places up to 2 are taken by the dots and are lifted to 3. Entries
-//! of the same place (one in 2^63) are distinguished by continuing from memory; only a seek to exactly such a
-//! place may miss one.
+//! created and removed. So an entry that exists from the beginning of a listing to its end is listed exactly
+//! once, and others at most once. Places up to 2 are taken by the dots and are lifted to 3. If two entries
+//! have the same place (one pair in 2^63), a listing that continues returns both from memory; only a seek to
+//! exactly that place may miss one.
 
 use super::errno::Result;
 use bytes::Bytes;

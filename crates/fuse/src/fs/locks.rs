@@ -1,8 +1,8 @@
 //! Locks that hold over all mounts.
 //!
-//! **A read under a lock returns the bytes that were written under the lock before it.** Taking one drops the
-//! kernel's pages and attributes of the file, and what the mount knows of it; giving one back first has the
-//! kernel write back what mappings hold. So programs that lock, read, write and unlock are right on two
+//! **A read under a lock returns the bytes that were written under the lock before it.** A lock drops the
+//! kernel's pages and attributes of the file, and what the mount knows of it. Before an unlock the kernel
+//! writes back the changes of mappings. So programs that lock, read, write and unlock are right on two
 //! mounts.
 
 use super::{Errno, Fs, Opened, Result, Untrue};

@@ -1,9 +1,9 @@
-//! Pages that others have changed, taken from the kernel while their file stays open.
+//! Pages that other clients have changed, invalidated in the kernel while their file stays open.
 //!
 //! Any answer about a file may show that another client changed it. Its pages are then invalidated in the
-//! background: the kernel may first have to wait for pages that reads under way are to fill. **One file's
-//! pages are invalidated once at a time, and not again within the time for which names and attributes are
-//! cached**, however often others write.
+//! background, because the kernel may first wait for reads under way that fill them. **Each file has one
+//! invalidation at a time, and no second one within the time for which names and attributes are cached**,
+//! however often others write.
 
 use super::{Invalidate, Untrue};
 use shoal_env::Env;

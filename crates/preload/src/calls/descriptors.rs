@@ -1,7 +1,7 @@
-//! Descriptors: closed, doubled, asked about; and those of our own kept out of the program's way.
+//! Descriptors: closed, duplicated, queried; and those of our own kept out of the program's way.
 //!
 //! **A descriptor that the runtime makes while a thread is in our world moves to a high number**: programs
-//! take low ones by choice (a shell's `exec 3>file`), and would close or replace it.
+//! choose low numbers themselves (a shell's `exec 3>file`), and would close or replace it.
 
 use super::{also, stdio};
 use crate::config;

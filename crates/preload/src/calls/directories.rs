@@ -1,7 +1,7 @@
 //! Directory streams.
 //!
-//! A stream of ours begins with two words that no stream of the C library begins with: those begin with a
-//! descriptor, which is not negative.
+//! A stream of the C library begins with a descriptor, which is never negative. A stream of ours begins with
+//! two words that no such stream can begin with.
 
 use super::also;
 use super::open::open_spot;

@@ -1,20 +1,20 @@
 //! Locks.
 //!
-//! They are the kernel's, on an object of the host that stands for the file: the file itself, or the access
-//! record of a container. A ShoalFS has none: there they are on the reserved descriptor, so they hold between
-//! descriptors of one open, and between no others.
+//! They are locks of the kernel, on an object of the host that stands for the file: the file itself, or the
+//! access record of a container. A file of a ShoalFS has no such object: its locks are on the reserved
+//! descriptor, so they hold between descriptors of one open, and between no others.
 //!
-//! The files of a composed directory have no object of the host: each has a range of offsets of the first
-//! physical file, beyond all that files hold, so the kernel's locks of that range are the file's. A pair of
-//! files has the same range by chance, once in 536 million pairs; their locks then exclude each other. Locks
-//! of bytes from 2 GiB on are not offered there (`ENOLCK`).
+//! The files of a composed directory have no object of the host. Each file has a range of offsets in the
+//! first physical file, beyond all bytes of files, and the kernel's locks of that range are the file's locks.
+//! Two files have the same range by chance, one pair in 536 million; their locks then exclude each other.
+//! Locks of bytes from 2 GiB on are not offered there (`ENOLCK`).
 //!
-//! **Record locks** (`fcntl`) are one process's, and POSIX gives them back at any close of the file in it.
-//! The file system below opens and closes such objects for itself, so a lock of that kind would not last.
-//! They are taken on one descriptor for each file and process, as locks of an open file description, which
-//! other processes' locks respect. **A call that waits for a lock is not in our world.**
+//! **Record locks** (`fcntl`) belong to one process, and POSIX releases them at any close of the file in that
+//! process. The file system below opens and closes such objects for itself, so a lock of that kind would not
+//! last. So record locks are taken on one descriptor for each file and process, as locks of an open file
+//! description; locks of other processes respect them. **A call that waits for a lock is not in our world.**
 //!
-//! **With a lock a process sees all bytes that others wrote before they gave it back**: the logs of a
+//! **With a lock a process sees all bytes that others wrote before they released it**: the logs of a
 //! container are read anew.
 
 use crate::config;

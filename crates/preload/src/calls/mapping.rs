@@ -1,7 +1,7 @@
 //! Files in memory: mappings for reading, and shared objects.
 //!
 //! A mapping of a virtual file is memory of the process with the file's bytes at that moment. A shared
-//! mapping that may be written cannot be had so, and is `ENODEV`.
+//! mapping that may be written is not possible in this way, and fails with `ENODEV`.
 
 use super::also;
 use super::program::image;

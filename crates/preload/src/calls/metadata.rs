@@ -1,4 +1,4 @@
-//! Attributes read, and rights asked for.
+//! Reads of attributes, and checks of access rights.
 
 use super::also;
 use crate::guard::{Res, answer, call};

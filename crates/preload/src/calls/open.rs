@@ -1,7 +1,7 @@
 //! `open` and its family.
 //!
-//! On the supported machines an optional argument lies where a fixed one does, so the mode is taken as one;
-//! it is used only with `O_CREAT`.
+//! On the supported machines an optional argument is passed like a fixed one, so the mode is declared as a
+//! fixed one; it is used only with `O_CREAT`.
 
 use super::also;
 use crate::guard::{Res, answer, call};

@@ -1,8 +1,8 @@
 //! The working directory, canonical paths, and the umask.
 //!
 //! While the program's working directory lies in a file system of ours, the kernel's working directory of the
-//! process is the host directory of the same path. A child process without this library then starts there. If
-//! the host has no such directory (under the mount point of a ShoalFS it has none), the kernel's working
+//! process is the host directory of the same path. A child process without this library starts there. If the
+//! host has no such directory (under the mount point of a ShoalFS it has none), the kernel's working
 //! directory is the host directory of the file system's root.
 
 use crate::config;

@@ -1,11 +1,12 @@
-//! Processes: forked, and become other programs.
+//! Processes: `fork`, `exec` and their like.
 //!
-//! - **fork**: the turn of the world is held over it. The child forgets the world without dropping it, and
-//!   asks each virtual descriptor again. `vfork` is `fork`: its child would write into our tables.
+//! - **fork**: the turn of the world is held during the call. The child forgets the world without dropping
+//!   it, and identifies each virtual descriptor anew. `vfork` is `fork`, because a child of `vfork` would
+//!   write into our tables.
 //! - **exec**: the files of this process are closed first; descriptors stay, and the next program finds their
 //!   records. Our variables are put back into an environment that lacks them.
-//! - **A program of ours** runs from a sealed file in memory; a script of ours is given to its interpreter by
-//!   its name, which the interpreter opens through this library.
+//! - **A program in a file system of ours** runs from a sealed file in memory. For a script there, the
+//!   interpreter gets the script's name, and opens it through this library.
 
 use super::program::{arguments, program};
 use crate::config::{self, Config};

@@ -1,7 +1,7 @@
 //! `posix_spawn`.
 //!
-//! The C library makes the child, which becomes another program without a call of ours. So all that is ours
-//! is settled before: the environment, the program, and files that the child is to open.
+//! The C library makes the child and runs the other program in it without a call that this library sees. So
+//! everything of ours is prepared before: the environment, the program, and files that the child is to open.
 
 use super::process::{candidates, environment};
 use super::program::{arguments, program};

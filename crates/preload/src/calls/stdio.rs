@@ -1,13 +1,13 @@
 //! Streams.
 //!
 //! The C library's streams read and write by calls that do not pass through this library. So a stream on a
-//! virtual descriptor is one of functions (`fopencookie`), which call ours; the number of its descriptor is
-//! put where `fileno` finds it.
+//! virtual descriptor is made of functions that call this library (`fopencookie`); the number of its
+//! descriptor is put where `fileno` finds it.
 //!
-//! **`stdin`, `stdout` and `stderr`** are variables. When 0, 1 or 2 begins to be virtual (a shell's
-//! redirection, inherited or made by `dup2`), the variable gets a stream of ours, with the bytes that the
-//! former one had not written yet; when the number is the kernel's again, the variable gets its own stream
-//! back. A program that kept a copy of the variable from before has the old stream.
+//! **`stdin`, `stdout` and `stderr`** are variables. When descriptor 0, 1 or 2 becomes virtual (a shell's
+//! redirection, inherited or made by `dup2`), its variable gets a stream of ours, with the bytes that the
+//! former stream had not written yet. When the descriptor is the kernel's again, the variable gets its own
+//! stream back. A program that copied the variable before has the old stream.
 
 use super::also;
 use super::open::open_spot;

@@ -1,8 +1,8 @@
-//! Variables of a thread, in a program that ends.
+//! Thread-local variables at the end of a program.
 //!
 //! At `exit` the C library runs the destructors of the main thread's variables first, and flushes streams
-//! later, which call us. The runtime and the standard library keep some of their state in such variables. So
-//! those of this library's on the main thread are never destroyed.
+//! later, which calls this library. The runtime and the standard library keep some of their state in such
+//! variables. So this library's variables on the main thread are never destroyed.
 
 use crate::real;
 use libc::{c_int, c_void};

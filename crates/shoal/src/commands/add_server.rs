@@ -1,5 +1,5 @@
-//! `shoal add-server`: one more server for a running file system. Server 0 gives the id and the new map; the
-//! cluster file follows.
+//! `shoal add-server`: one more server for a running file system. Server 0 assigns the id and makes the new
+//! map; then the command changes the cluster file.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::AddServer;

@@ -1,7 +1,7 @@
 //! `shoal container`: containers in the directory below a mount, each command one function.
 //!
-//! A path leads to a container's own directory. The root of the mount is the nearest directory above it that
-//! has a `.shoal` folder: containers were made through it.
+//! A path leads to a container's own directory. The root of the containers' file system is the nearest
+//! directory above it with a `.shoal` folder, in which containers are made.
 
 mod picture;
 

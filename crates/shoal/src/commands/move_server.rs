@@ -1,16 +1,16 @@
-//! `shoal move-server`: a server is at another address from now on.
+//! `shoal move-server`: change the address of a server.
 //!
 //! In this order, so that the same command completes an interrupted move:
 //!
-//! 1. All servers that answer are asked for their maps; the newest of these, and of the cluster file, tells
-//!    how often the server was moved. If it is at the requested address already, it is not moved once more:
-//!    the same change is made where it is missing.
+//! 1. All servers that answer are asked for their maps. The newest of these maps, and of the cluster file,
+//!    says how often the server was moved. If the server already has the requested address there, that number
+//!    stays, and the same change is made where it is missing.
 //! 2. The listener at a new address must be the server itself, or there must be none.
-//! 3. Each server that answers takes the new address, durably, the one that moves first.
-//! 4. The cluster file follows.
+//! 3. Each server that answers takes the new address, durably; the server that moves is the first.
+//! 4. The cluster file is changed.
 //!
-//! Servers that do not answer get it from the others (`shoal_server`'s maps). Two commands at once end in one
-//! map: the one whose change does not count fails.
+//! Servers that do not answer get the address from the others (`shoal_server`'s maps). If two commands run at
+//! once, all servers end with the map of one of them, and the other command fails.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::MoveServer;

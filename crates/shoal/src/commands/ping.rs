@@ -1,5 +1,5 @@
-//! `shoal ping`: the thesis's checks. Do all servers have the same configuration? How long is the way? Do
-//! they hold the file system that is meant? Is its root owned by exactly one server?
+//! `shoal ping`: the thesis's checks. Do all servers have the same configuration? How long does a message
+//! take? Do the servers hold the intended file system? Is its root owned by exactly one server?
 
 use crate::address::Place;
 use crate::cli::Ping;

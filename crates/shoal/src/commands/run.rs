@@ -1,7 +1,7 @@
 //! `shoal run`: become a program that has the preload library.
 //!
-//! Whatever can be known before is refused here, in words: once the program runs, a mistake is only an error
-//! number in it.
+//! All mistakes that can be found before are refused here, with a message: once the program runs, a mistake
+//! is only an error number in it.
 
 use crate::cli::Run;
 use anyhow::{Context as _, Result, anyhow, bail};

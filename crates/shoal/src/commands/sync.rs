@@ -1,5 +1,6 @@
-//! `shoal sync`: make everything durable now, or change when it becomes so: on each server by itself. Those
-//! that do not answer are named, the others have done it, and the exit status is 1.
+//! `shoal sync`: make everything durable now, or change when changes become durable. Each server does so by
+//! itself. If some servers do not answer, the command names them, the others have done it, and the exit
+//! status is 1.
 
 use crate::address::{self, Place};
 use crate::cli::Sync;

@@ -1,6 +1,6 @@
-//! The bytes of one file. A small one is read whole and made with its contents, which on a ShoalFS is one
-//! message; of a larger one several chunks are under way at once, read on one side while others are written
-//! on the other.
+//! The bytes of one file. A small file is read whole and made with its contents, which on a ShoalFS is one
+//! message. Of a larger file several chunks are under way at once: some are read on one side while others are
+//! written on the other.
 
 use super::Copier;
 use super::spot::{Spot, owner};

@@ -1,8 +1,9 @@
 //! Extended attributes of copied objects.
 //!
-//! Those of `user.` are kept, and those of `trusted.` and `security.` by root, because only root may set
-//! them. Others are not a file's own: access control lists are in `system.`, and a ShoalFS has none. An
-//! attribute that the other side does not accept is an error, never left out.
+//! Attributes of `user.` are kept; those of `trusted.` and `security.` are kept by root, because only root
+//! may set them. Others do not belong to the file itself: access control lists are in `system.`, and a
+//! ShoalFS has none. If the other side does not accept an attribute, that is an error: no attribute is left
+//! out silently.
 
 use super::tree::{CopyTree, in_each};
 use anyhow::{Context as _, Result};

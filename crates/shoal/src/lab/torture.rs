@@ -1,11 +1,11 @@
-//! Torture: a file system of real processes in a throwaway folder, and whether it keeps its promises.
+//! Torture: a file system of real processes in a throwaway folder, and checks whether it keeps its promises.
 //!
 //! Two parts. **Together**: several clients on mounts and native ones do concurrent operations
 //! ([`together`]). **Killed under load**: clients run a load and keep ledgers, while servers, mounts and
 //! clients are killed, stopped and filled; then everything that was acknowledged must be there.
 //!
 //! All processes are this program: `shoal serve` with one server each, `shoal mount`, and a [`hand`] for each
-//! client, which does one act at a time. This process alone decides, remembers and judges; so any of the
+//! client, which does one act at a time. Only this process decides, remembers and judges; so any of the
 //! others may die at any moment. A violation is a sentence in the [`report`], and the torture continues.
 
 mod check;

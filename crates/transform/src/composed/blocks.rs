@@ -1,9 +1,9 @@
-//! Reading blocks: whole, and kept.
+//! Reads of blocks: each block is read whole, and cached.
 //!
-//! A read of a small file fetches its whole block, and its neighbours come along: they were written together,
-//! and are often read together. A block is believed as far as its records are whole; what was believed is
-//! kept, up to a bound. A block that is not its writer's any more (a compaction gave it back) is never read
-//! as zeros: the caller reads the index anew.
+//! A read of a small file fetches its whole block, with the neighbouring files in it: they were written
+//! together, and are often read together. A block is valid up to its first record that is not whole. Blocks
+//! are cached up to a bound. If a block no longer belongs to its writer (a compaction freed it), its bytes
+//! are not returned as zeros: the caller reads the index anew.
 
 use super::format::{HEADER_BYTES, Header, Records, Refused, Settings};
 use super::lanes::split;

@@ -1,7 +1,7 @@
 //! Changes of names and attributes, and the checks before them.
 //!
-//! One call changes names at a time in this process. It first reads the records that others published, so a
-//! change is newer than all that it is based on.
+//! Within this process, one call at a time changes names. It first reads the records that others published,
+//! so a change is newer than all records that it is based on.
 
 use super::format::{Bind, Changed, Made, Op};
 use super::marks::Claimed;

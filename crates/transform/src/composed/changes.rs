@@ -1,18 +1,19 @@
-//! Word of changes between the processes of a machine: `changes`, a file of eight bytes.
+//! Notification of changes between the processes of a machine: `changes`, a file of eight bytes.
 //!
 //! A process that published records writes a random number there. Each process reads the number before it
-//! uses a known name: eight bytes, where a look at all claims is a call for each. So a process sees at once
-//! the changes that another one made before, as a shell sees the removal by its child. The first process that
-//! publishes each write (`shoal run`) makes the file; without it names may be as old as mounts allow.
+//! uses a known name. That is a read of eight bytes; a check of all claims would cost one call for each
+//! claim. So a process sees at once the changes that another one made before, as a shell sees a removal by
+//! its child. The first process that publishes each write (`shoal run`) makes the file; without it, known
+//! names may be as old as mounts allow.
 //!
 //! ```text
 //!   one      records into its block ─▶ changes := 0x7f31…
 //!   another  changes is another number than before ─▶ read what is new ─▶ the name
 //! ```
-//! **The number is read before the records**: a change meanwhile is found the next time. Over a file system
-//! that caches (NFS) the number of another machine comes late; then the usual time holds.
+//! **The number is read before the records**: a change in between is found the next time. Over a file system
+//! that caches (NFS) the number of another machine arrives late; then the usual time holds.
 //!
-//! The file's lock makes appends of several processes one after the other: each finds the end that the one
+//! The lock of this file serializes the appends of several processes: each appends at the end that the one
 //! before it left.
 
 use super::{Shared, names_of};

@@ -1,4 +1,4 @@
-//! The merged directory's file: when it is believed, and when it is written.
+//! The file of the merged directory: when it is valid, and when it is written.
 
 use super::index::Names;
 use super::merged::{Extents, Merged};

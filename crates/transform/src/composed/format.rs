@@ -15,7 +15,7 @@
 //! All numbers are little endian. A check sum covers all after itself, up to the end of its header or record.
 //! A place is a block: its physical file in the upper bits, its number there in the lower 40.
 //!
-//! **A record whose sum or form is wrong ends its block**; bytes of zero are not written yet.
+//! **A record whose sum or form is wrong ends its block**; bytes of zero were not written yet.
 
 use crate::writer_id::WriterId;
 use bytes::Bytes;

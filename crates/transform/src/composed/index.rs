@@ -1,10 +1,10 @@
 //! The index of a composed directory: objects, and names keyed by directory and name.
 //!
 //! Each name is a register, as each fact of an object is: the newest record wins, in whatever order records
-//! are found. To move a directory is one record; its entries are keyed by its number.
+//! are found. A move of a directory is one record, because its entries are keyed by the directory's number.
 //!
-//! **A file that is made in a directory brings it back**: a directory that was removed by one process, while
-//! another one made a name in it, has its last name again, if that is free.
+//! **A name made in a removed directory restores the directory.** If one process removes a directory while
+//! another one makes a name in it, the directory gets its last name back, if that is free.
 
 use super::format::{Bind, Op, Record, Stamp};
 use super::object::{NOWHERE, Object, Stored};

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! So an extent is a lane and a number in it, and its blocks follow from these two. **Two claims that could
-//! overlap have the same name**: `FILE.LANE.NUMBER`; the exclusive creation of that name is the whole
-//! argument. Numbers go on for as long as the file may grow.
+//! overlap have the same name**: `FILE.LANE.NUMBER`. The exclusive creation of that name is all that prevents
+//! an overlap. Numbers continue for as long as the file may grow.
 
 use super::format::{BLOCK_BITS, FILES_MAX};
 use shoal_proto::Name;

@@ -6,9 +6,9 @@
 //!   3. log the name, publish it, give the marker back
 //! ```
 //!
-//! Of two processes that make one name, one makes the marker. If the other one makes it after it was given
-//! back, the name was published before that, and step 2 finds it. A marker says which object is being made:
-//! an open without `O_EXCL` that meets it uses the same object.
+//! If two processes make the same name, only one of them can make the marker. If the other one makes it after
+//! its removal, the name was published before that, and step 2 finds it. A marker holds the number of the
+//! object that is being made: an open without `O_EXCL` that meets the marker uses the same object.
 
 use super::{Marked, Shared, names_of};
 use shoal_env::mutant::{self, Mutant};

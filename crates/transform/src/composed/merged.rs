@@ -8,12 +8,12 @@
 //! ```
 //!
 //! It is written when a writer ends, and at an open for processes that publish each write, unless another
-//! writer runs or little is new. The blocks are made durable first. Then the file is written under another
-//! name and renamed. For each extent it states how far it covers the records. A reader scans the later
+//! writer runs or little is new. First the blocks are made durable. Then the file is written under another
+//! name and renamed. For each extent it states up to where it covers the records. A reader scans the later
 //! records in the blocks.
 //!
-//! A file that is damaged, of another `epoch`, or that names an extent which is not claimed, is ignored, and
-//! the blocks are scanned. So a bad file costs time, and loses no byte.
+//! The file is ignored, and the blocks are scanned, if it is damaged, has another `epoch`, or names an extent
+//! that is not claimed. So a bad file costs time, and loses no byte.
 
 use super::format::{Changed, Refused, Stamp, VERSION, kind_of};
 use super::index::{Entries, Leads, Names};

@@ -2,8 +2,8 @@
 //!
 //! Records of several writers are found in any order. So each fact of an object is a register with the stamp
 //! of its newest change: a record that is applied twice or late changes nothing. Each range of bytes has a
-//! stamp as well; newer bytes replace older ones. A change of size is a **cut**: it removes the bytes beyond
-//! it that have older stamps; newer bytes stay.
+//! stamp as well; newer bytes replace older ones. A change of size is a **cut**: it removes the older bytes
+//! beyond the new size; newer bytes stay.
 
 use super::format::{Changed, Made, Stamp, clock_of};
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! Attributes of a container.
 //!
-//! Mode, owner and times are those of the access record's inode; its text is never read. Size and space
-//! come from the index, where the file is in use here; else from the droppings; and where a writer is open,
-//! or ended without one, from the logs.
+//! Mode, owner and times are those of the access record's inode; its text is never read. Size and space come
+//! from the index if the file is in use in this process, else from the droppings. If a writer is open, or
+//! ended without a dropping, they come from the logs.
 
 use super::{Shared, load, names};
 use shoal_proto::{Attr, Handle, Kind, Owner, SetAttr, Status};

@@ -1,4 +1,4 @@
-//! Closes by all members of a group: one of them makes a flattened index of all logs that they wrote.
+//! Closes by all members of a group: one member makes a flattened index of all logs that the group wrote.
 //!
 //! ```text
 //!   all    close; the length of one's own index log       all-gather of answers
@@ -8,7 +8,7 @@
 //!
 //! From PLFS (its index flatten). Without a group the last writer that closes opens and reads all N index
 //! logs in one process. Here each member opens and reads its own, at the same time. Readers then open one
-//! file. A reader uses the flattened index for a log only while the log has the length that it had then
+//! file. A reader uses the flattened index for a log only while the log has the length that the index states
 //! ([`flat`]): if a writer continues, its log is read.
 
 use super::load::{self, Known};

@@ -1,4 +1,4 @@
-//! Opens by all members of a group: each index log is opened once, or a flattened one by one member alone.
+//! Opens by all members of a group: each index log is opened by one member, and so is a flattened index.
 //!
 //! ```text
 //!   all    may I open it?                                                    all-gather of answers
@@ -7,10 +7,10 @@
 //!   all    build the index                                                   all-gather of answers
 //! ```
 //!
-//! N readers of N writers that open alone open N² index logs, together N, and after a flatten one. A member's
-//! share is logs of neighbouring folders, so it opens few folders. A round carries at most
-//! [`ROUND_BYTES_MAX`] bytes, however large the indexes are: beside the records themselves an open takes a
-//! known amount of memory.
+//! N readers of N writers open N² index logs if each opens alone, N if they open together, and one file after
+//! a flatten. A member's share is logs of neighbouring folders, so it opens few folders. A round carries at
+//! most [`ROUND_BYTES_MAX`] bytes, however large the indexes are: besides the records themselves, an open
+//! takes a known amount of memory.
 //!
 //! **All succeed, or all fail with the words of the first that failed.**
 

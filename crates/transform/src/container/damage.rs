@@ -1,9 +1,9 @@
 //! The damage of a container's logs, in words.
 //!
 //! A kill in the middle of a write leaves the beginning of a record at the end of an index log, and no byte
-//! of data that belongs to it. A power cut takes bytes that were not synced, and may leave any bytes in their
-//! place. Every other difference is **damage**: acknowledged bytes are gone. (`write` acknowledges bytes for
-//! as long as the machine runs, `fsync` for longer.)
+//! of data that belongs to it. A power cut removes bytes that were not synced, and may leave any bytes in
+//! their place. Every other difference is **damage**: acknowledged bytes are gone. (A `write` is acknowledged
+//! for as long as the machine runs, an `fsync` for longer.)
 //!
 //! ```text
 //!   shorter      than a record of the log, its closed writer, a cut or the name's text says

@@ -1,5 +1,5 @@
-//! Folding: the logs of all closed writers become one, without what was overwritten or cut, while others
-//! read, and begin to write.
+//! Folding: the logs of all closed writers become one log, without overwritten or cut bytes, while other
+//! processes read and begin to write.
 //!
 //! ```text
 //!   d.ID… -> e.ID…    each closed writer is sealed: no process continues its logs
@@ -8,12 +8,14 @@
 //!                     a pause, longer than a listing takes; then the old logs are deleted
 //! ```
 //!
-//! **Killed at any moment it changes nothing**: without `m.NEW` the new log is not looked at, and with it the
-//! old ones are not. Entries keep their stamps, so writers that begin meanwhile lose and win as before.
+//! **A fold that is killed at any moment changes nothing**: without `m.NEW` readers ignore the new log, and
+//! with it they ignore the old ones. Entries keep their stamps, so the order between them and entries of
+//! newer writers stays.
 //!
-//! **A truncation meanwhile** cuts the new log too: a writer's name is there before it looks which logs there
-//! are, and a fold ends where it sees an open writer. So either it sees the truncating writer, or that one
-//! has found all of its logs; and a cut that names all logs of a fold cuts what became of them.
+//! **A truncation during a fold cuts the new log too.** A truncating writer publishes its name before it
+//! lists the logs, and a fold ends if it sees an open writer. So either the fold sees the truncating writer,
+//! or the truncation lists all logs of the fold; and a cut that names all logs of a fold also cuts the new
+//! log.
 
 use super::living::{Life, Process};
 use super::load;

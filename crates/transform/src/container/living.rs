@@ -1,9 +1,9 @@
-//! Which process a writer is, and whether it runs.
+//! The process of a writer, and whether it runs.
 //!
-//! A writer is known by host, process id, the process's start time, boot and PID namespace. Its process has
-//! ended only if that is proven: another process with its id has another start time, and a boot that is over
-//! takes its processes with it. A process of another host or namespace is taken for alive, and so is a writer
-//! that names no process: the operator says `--ended`.
+//! A writer's process is known by host, process id, the process's start time, boot and PID namespace. It
+//! counts as ended only if that is proven: another process has its id, with another start time, or its boot
+//! is over. A process of another host or namespace counts as alive, and so does a writer that names no
+//! process: for these the operator says `--ended`.
 //!
 //! ```text
 //!   words of a head      node1, process 17, start 91234, namespace 4026531836

@@ -1,4 +1,4 @@
-//! Names in a container, and what they say.
+//! Names in a container, and the facts that they hold.
 
 use super::fold::Replaced;
 use crate::writer_id::WriterId;

@@ -4,8 +4,8 @@
 //!   more u8 | count u32, then each: ID 16 bytes | data u64 | is whole u8 | place u64 | length u32 | records
 //! ```
 //!
-//! `place`: the bytes of that log's records in earlier pieces; a piece with another place is refused. Records
-//! are as in the index log ([format](crate::record)), each whole.
+//! `place`: how many bytes of that log's records the earlier pieces held; a piece with another place is
+//! refused. Records are as in the index log ([format](crate::record)), each whole.
 
 use crate::index::LogFacts;
 use crate::limits::CUT_LOGS_MAX;

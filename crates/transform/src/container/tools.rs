@@ -1,8 +1,8 @@
-//! Containers looked at, checked and put in order by their owners.
+//! Tools for the owners of containers: look, check, repair.
 //!
 //! - [`facts`]: size, stored bytes, writers; [`map`]: which writer wrote which bytes, and when;
-//! - [`check`]: damage, in words; [`recover`]: what killed writers left is closed, and the bin emptied;
-//! - [`flatten`]: one index file; [`compact`]: one log, without what was overwritten or cut.
+//! - [`check`]: damage, in words; [`recover`]: closes the logs of killed writers, and empties the bin;
+//! - [`flatten`]: one index file; [`compact`]: one log, without overwritten or cut bytes.
 
 use super::load::CACHED_MAX;
 use super::names::Contents;

@@ -1,7 +1,8 @@
 //! A writer: a data log and an index log of its own.
 //!
-//! **An entry is in the index log before the bytes that it names are appended.** Both are written at
-//! positions that the writer keeps, one write at a time; after an error the data log's true length counts.
+//! **An entry is in the index log before the bytes that it names are appended.** The writer keeps the end of
+//! each log, and does one write at a time. After a failed write it notes the data log's real length and
+//! writes no more: later bytes go to another writer's logs.
 
 use super::names;
 use super::remove::gone_is_fine;

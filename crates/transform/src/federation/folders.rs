@@ -1,14 +1,14 @@
 //! The folders of a directory on other backends.
 //!
-//! A directory gets an ID, in a file of its own, with the first entry that has its place elsewhere; the
-//! folder of that name on a backend is made with the first entry there. So one that is missing has no
-//! entries, and one that is empty may be removed at any time.
+//! A directory gets an ID, in a file of its own, with the first entry whose place is on another backend. The
+//! folder on a backend is named by the ID, and is made with the first entry there. So a missing folder has no
+//! entries, and an empty one may be removed at any time.
 //!
-//! **A removal of the directory and a creation in it never pass each other.** The removal makes
-//! `.shoal-leaving` in the directory, alone; then it removes the folders, and ends if one is not empty. A
-//! creation that finds or makes a folder looks afterwards: there is no `.shoal-leaving`, and the ID is still
-//! that of the folder. So either the removal sees the folder, or the creation sees the removal, and waits for
-//! its end.
+//! **A removal of the directory and a creation in it never miss each other.** The removal exclusively makes
+//! `.shoal-leaving` in the directory; then it removes the folders, and ends if one is not empty. A creation
+//! finds or makes its folder, and afterwards checks that there is no `.shoal-leaving` and that the folder's
+//! ID is still the directory's. So either the removal sees the folder, or the creation sees the removal and
+//! waits for its end.
 
 use super::Federated;
 use super::links::{self, absent};

@@ -1,4 +1,4 @@
-//! Metalinks: written whole and then named; followed to the object.
+//! Metalinks: each is written whole before it gets its name; a look-up follows it to the object.
 
 use super::handles::{Object, Shape};
 use super::text::{self, LinkId, METALINK_BYTES, Target};

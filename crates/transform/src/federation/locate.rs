@@ -1,4 +1,4 @@
-//! The entry of a name: on which backend it lies, and what it is.
+//! The entry of a name: its backend, and its kind.
 
 use super::Federated;
 use super::handles::{Object, Shape};

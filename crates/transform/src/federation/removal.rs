@@ -1,4 +1,4 @@
-//! Removal, and the folders that keep names or lie elsewhere.
+//! Removal of entries, and the folders on other backends: those that reserve names, and an item's folders.
 
 use super::Federated;
 use super::folders::{WAIT, WAITS_MAX, leaving_stays};

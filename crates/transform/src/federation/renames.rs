@@ -11,17 +11,18 @@
 //!                                     3  the other entry and Y are exchanged: this is the moment, for both
 //! ```
 //!
-//! Metalinks are durable before the entry goes for which they are made, and an exchange is so before one of
-//! the two is removed: a power cut of any of the backends leaves one of the two states.
+//! A metalink is durable before the entry that it leads to is moved. The first step of an exchange is durable
+//! before one of the two objects is removed. So a power cut of any of the backends leaves one of the two
+//! states.
 //!
 //! A process that is killed between the steps leaves both names as they were, and small files that lead
-//! nowhere. After each step the moved object is looked at: another process may have put a different one
-//! there.
+//! nowhere. After each step the moved object is checked: another process may have put a different one at the
+//! name.
 //!
 //! **Not one step**: a directory that replaces an empty one, and a swap of a directory and a file.
 //!
-//! A metalink that is moved or swapped leads to the next one; then it is exchanged for one that leads to the
-//! object.
+//! If a metalink is moved or swapped, the new metalink leads to it. Afterwards the new one is exchanged for
+//! one that leads to the object itself.
 
 use super::Federated;
 use super::links::{HOPS_MAX, rename_new};

@@ -4,8 +4,8 @@
 //!   kind u8 | len u64 | crc32c u32 of the bytes | bytes        kind 0: bytes; 1: the call failed, with words
 //! ```
 //!
-//! The reader states how many bytes it takes, so a connection of an unknown program costs a known amount.
-//! After a message that was sent in part the other side could not find the next one: that link sends no more.
+//! The reader gives the number of bytes that it accepts, so a connection of an unknown program costs a known
+//! amount. After a partly sent message the other side could not find the next one: that link sends no more.
 
 use super::payload;
 use bytes::{Bytes, BytesMut};

@@ -11,14 +11,14 @@
 //!                  <- welcome, when all are here
 //! ```
 //!
-//! Only the user of the job may read the file: members trust each other with the index, and a reader of the
-//! container that came in could publish a false one. The secret itself is not sent, and is compared by hashes
-//! of it, in constant time. Messages after that are neither encrypted nor signed: a network that forges
-//! packets is not kept out.
+//! Only the user of the job may read `g.JOB`: members trust each other's index records, and a foreign program
+//! in the group could send false ones. The secret itself is not sent: each side proves it by a keyed hash,
+//! and the other compares that in constant time. Later messages are neither encrypted nor signed: they are
+//! not protected against a network that forges packets.
 //!
-//! Member 0 replaces a file that a killed job left; members that connect in vain read the file again. If a
+//! Member 0 replaces a file that a killed job left; members that cannot connect read the file again. If a
 //! member connects twice, its last connection counts, because the first may be dead. If a connection is dead
-//! when all have come, its member is waited for again. **Each wait has a deadline.**
+//! when all have come, member 0 waits for that member again. **Each wait has a deadline.**
 
 use super::frames::{MemberLink, Said};
 use super::payload;

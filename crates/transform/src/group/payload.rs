@@ -1,4 +1,4 @@
-//! The contents of messages: lists of bytes, and results, so that all members fail where one does.
+//! The contents of messages: lists of bytes, and results, so that a failure of one member fails all.
 //!
 //! ```text
 //!   list     count u32, then each: length u32, bytes

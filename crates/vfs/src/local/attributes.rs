@@ -1,4 +1,4 @@
-//! Attributes: the host's facts as the house has them, and their changes.
+//! Attributes: the host's facts converted to ShoalFS's form, and changes of them.
 
 use super::Local;
 use crate::{Error, Result};

@@ -1,7 +1,7 @@
 //! Open files of a [`Local`].
 //!
 //! An open has one descriptor of the host, which its clones and [`VfsFile::again`] share. The host reports a
-//! lost write once through a descriptor; so the descriptor's owner counts these reports, and each open file
+//! lost write once through a descriptor. So these reports are counted for the descriptor, and each open file
 //! returns those that came since its own last one.
 
 use super::{Local, attributes};

@@ -2,11 +2,12 @@
 //!
 //! A node has its identity, its newest known place (the handle of its directory, and its name there), and
 //! perhaps a descriptor. It is **in use** while a kernel refers to it, while it is open, and while the place
-//! of a known node is in it; so every known place leads up to the root. Nodes not in use leave in the order
-//! of their last use, as do descriptors of nodes that can be found by their place.
+//! of a known node is in it; so every known place leads up to the root. Nodes not in use are dropped in the
+//! order of their last use. So are descriptors of nodes that can be found by their place.
 //!
-//! **A handle is never another object's while its node is known.** Where the host uses a number again, the
-//! former object of a node in use keeps the handle (and is gone), and the new one gets another.
+//! **A handle is never another object's while its node is known.** If the host uses an inode number again
+//! while the former object's node is in use, that node keeps the handle (and is gone), and the new object
+//! gets another.
 
 use super::way::{Found, Identity, Step, Way};
 use lru::LruCache;

@@ -1,8 +1,8 @@
 //! The requirements of a mount, relative to a pass-through mount with the same cache times in the same run.
 //!
-//! Metadata durable at reply: create and remove reach a share of P ÷ (the pass-through's time + round trips +
-//! syncs), with P processes that wait. Durable at fsync, as ext4 promises: a share of the pass-through's own
-//! rate. Stats always: a share of the pass-through's.
+//! With metadata durable at reply, create and remove must reach a share of P ÷ (the pass-through's time +
+//! round trips + syncs), with P processes that wait. With metadata durable at fsync, as ext4 promises, they
+//! must reach a share of the pass-through's own rate. Stats must always reach a share of the pass-through's.
 
 use super::{Verdict, share};
 use crate::bounds::{Bound, Limit};

@@ -1,9 +1,10 @@
-//! The kernel's references: tables from its numbers to their objects.
+//! The objects that the kernel refers to: tables from its numbers to the objects.
 //!
 //! An inode lives in the table as long as the kernel remembers it: every answer that names it adds one to its
-//! count, and `forget` takes away. Its number is the source's own, so that programs see the numbers of the
-//! source; only two need care: FUSE's root is always 1, so the root's number and 1 change places; and objects
-//! of other file systems mounted below the source get numbers from the upper half, since theirs may collide.
+//! count, and `forget` subtracts. Its number is the source's own, so that programs see the numbers of the
+//! source. There are two exceptions. FUSE's root is always 1, so the root's number and 1 are exchanged.
+//! Objects of other file systems mounted below the source get numbers from the upper half, because their own
+//! may collide.
 //!
 //! While an inode is in the table its descriptor keeps the object, so its number in the source cannot be used
 //! again.

@@ -1,5 +1,5 @@
-//! A file through one TCP connection into another file: the most a large file by a network client can reach
-//! with one stream, since such a client and its server do at least this.
+//! A file through one TCP connection into another file: the highest rate that a network client can reach for
+//! a large file with one stream, because such a client and its server do at least this.
 //!
 //! The source is in the page cache, nothing is synced, both sides use buffers of 256 KiB. The time ends when
 //! the last byte is in the other file.

@@ -1,8 +1,8 @@
 //! A disk: large writes and reads in order, single reads in order and at random, and the same of the
 //! operating system's cache.
 //!
-//! One file, written once by large writes (the cache's rate) and then synced (with that, the disk's). It is
-//! read past the cache where the file system offers that, and through it.
+//! One file is written once by large writes (the cache's rate) and then synced (with that, the disk's rate).
+//! It is read through the cache, and past it if the file system offers that.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -1,4 +1,4 @@
-//! Round trips in the layout of a real run: plain echo, with everything else left out.
+//! Round trips in the layout of a real run: plain echo, without a file system.
 //!
 //! The cost of a file system's operation is compared with an echo of the same shape: as many clients, each a
 //! thread that waits for its answer; as many servers, in threads of one other process or in a process each;
@@ -9,9 +9,9 @@
 //!   request   len u32 | reply_len u32 | zeros up to len          reply   zeros, reply_len
 //! ```
 //!
-//! The servers' process is this program started again ([`echo_server_main`]); it says where it listens in a
-//! line of JSON, and serves until its input ends. [`Connection::Queue`] is the way of servers inside the
-//! client's own process: threads that hand a message to each other.
+//! The servers' process is this program started again ([`echo_server_main`]); it reports its addresses in a
+//! line of JSON, and serves until its input ends. [`Connection::Queue`] is for servers inside the client's
+//! own process: threads that hand a message to each other.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -1,7 +1,7 @@
 //! How fast four kilobytes, or a group of another size, become durable.
 //!
-//! Two ways: into prewritten space with `O_DIRECT|O_DSYNC`, as a journal does that recycles its segments, and
-//! appended with `fdatasync`, which also has to make the new size durable.
+//! They are written in two ways: into prewritten space with `O_DIRECT|O_DSYNC`, as a journal that recycles
+//! its segments does; and appended with `fdatasync`, which also has to make the new size durable.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -11,8 +11,7 @@
 //!                      (end of file)    go
 //! ```
 //!
-//! A failed worker answers `{"failed": "…"}`. Standard error stays the first process's own, for whatever the
-//! worker has to say.
+//! A failed worker answers `{"failed": "…"}`. A worker's standard error is that of the first process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;

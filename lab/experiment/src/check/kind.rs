@@ -1,4 +1,4 @@
-//! The meaning of a check that holds: not every one is a reproduced finding of the paper.
+//! The meaning of a check that holds: not every such check is a reproduced finding of the paper.
 
 use super::{Check, Shape};
 use crate::file::Experiment;

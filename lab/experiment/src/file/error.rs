@@ -1,4 +1,4 @@
-//! Why a file is no experiment: the file, the place and the remedy.
+//! Why a file is not a valid experiment: the file, the place and the remedy.
 
 /// Why an experiment cannot be used.
 #[derive(Debug, thiserror::Error)]

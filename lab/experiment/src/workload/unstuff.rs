@@ -1,9 +1,9 @@
 //! The cost of growing beyond the first strip: the small-file paper instruments it and finds "a one-time cost
 //! of approximately 4.1 ms" (section IV.A.1).
 //!
-//! Each process makes files, writes a block within the first strip, one right after it (which has the file
-//! laid out over all data servers first), and the next one (which does not). The cost is the difference of
-//! the last two.
+//! Each process makes files. It writes a block within the first strip, then one right after the strip (before
+//! which the file is laid out over all data servers), and then the next one (which needs no layout). The cost
+//! is the difference of the last two.
 
 use super::files::file_name;
 use super::{Done, Process, Work};

@@ -1,4 +1,4 @@
-//! The circumstances of a bound: the clients, the number of servers, and the disk accesses that are saved.
+//! The circumstances of a bound: the clients, the number of servers, and the disk accesses that caches save.
 
 use crate::counts::{Counts, Share};
 use crate::machine::Machine;

@@ -1,11 +1,11 @@
-//! Terms, of whatever resources: the least of them is the bound, and its resource binds.
+//! Terms of any resources: the least of them is the bound, and its resource binds.
 //!
-//! The limits of a rate are terms of one kind, from a machine's file ([`Bound::of`]) as from measurements in
-//! the same run (the benchmarks have limits of their own). Both share the way in which terms make a bound,
-//! and the wait of clients that have one operation under way each:
+//! The limits of a rate are terms, whether they come from a machine's file ([`Bound::of`]) or from
+//! measurements in the same run (the benchmarks have limits of their own). Both use the same rule to make a
+//! bound from terms, and the same formula for the wait of clients that have one operation under way each:
 //!
 //! ```text
-//!   clients ÷ (times × each + times × each + …)      the part that takes most of it says what the wait is for
+//!   clients ÷ (times × each + times × each + …)      the largest summand names the wait
 //! ```
 
 use super::Limit;

@@ -1,4 +1,4 @@
-//! Servers of a simulated cluster: what is kept of their starts, failures and disks.
+//! Servers of a simulated cluster: the record of their starts, failures and disks.
 
 use super::*;
 use shoal_env::sim::Link;

@@ -1,4 +1,4 @@
-//! Something done to a file's bytes: what it gives, and how it may be lost.
+//! An act on a file's bytes: its effect, and how it may be lost.
 
 use super::places::bit;
 use super::{Syncer, filled};

@@ -1,7 +1,7 @@
-//! Whether bytes are those of appends that have no place.
+//! Whether bytes can be those of appends that have no place.
 //!
 //! An append without an answer may be at any place, in pieces that begin where strips do, and only once. Its
-//! words are its own, so a piece of some length is not there by chance.
+//! words are its own, so from some length on a piece is not there by chance.
 
 use std::ops::Range;
 

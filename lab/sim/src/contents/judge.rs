@@ -1,4 +1,4 @@
-//! Judges what was read: each byte, and the length, against all acts that were possible.
+//! Judges the result of a read: each byte, and the length, against all acts that were possible.
 
 use super::floating::{BEGINNING, REST, are_end_and_beginnings, are_pieces, are_whole, shows_its_place};
 use super::{ATTRIBUTES, Act, Contents, Length, Read, filled};

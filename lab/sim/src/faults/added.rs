@@ -1,7 +1,8 @@
-//! One more server, while clients work: added as `shoal add-server` does it, then started.
+//! One more server, while clients work: it is added as `shoal add-server` does it, then started.
 //!
-//! Server 0 is asked again until it has it; a server that the map has already is not added again. The new one
-//! begins a while later, with the newest cluster file, and may be killed soon.
+//! The request to server 0 is repeated until its map has the new server; a server that the map has already is
+//! not added again. The new server starts a while later, with the newest cluster file, and may be killed
+//! soon.
 
 use super::operators::Operators;
 use super::plan::{Draw, Told, restarts, stop};

@@ -1,9 +1,9 @@
-//! A server with an older copy of its folder.
+//! A server that starts with an older copy of its folder.
 //!
-//! The promise (SEMANTICS §3): a start with a copy is refused where a server that it asks remembers a later
-//! position. A younger copy passes. So the story waits until one of those servers remembers a position after
-//! the copy's, and the copy is put in place only while such a server runs and answers. **Then every start is
-//! to be refused**, and with the newest folder all is there.
+//! The promise (SEMANTICS §3): a start with a copy is refused if any server that the starting server asks
+//! remembers a later position. So the story waits until one of those servers remembers a position after the
+//! copy's, and the copy is put in place only while such a server runs and answers. **Then every start must be
+//! refused**; with the newest folder, nothing is missing.
 
 use super::operators::Operators;
 use super::plan::{Draw, Told, stop};

@@ -5,8 +5,8 @@
 //!   a fault:  moment ──▶ tell the checks ──▶ do it ── lasts ──▶ undo it (start the server, heal the way, free the disk)
 //! ```
 //! **Invariant: a fault reports possible losses to the checks before they can happen** ([`Told`]). Without a
-//! report the checks would take a permitted loss for a broken promise; a report of more than can be lost
-//! would hide broken promises.
+//! report the checks would take a permitted loss for a broken promise. A report of more losses than are
+//! possible would hide broken promises.
 
 use super::{Fault, Faults, Operators};
 use crate::cluster::{Cluster, Server};

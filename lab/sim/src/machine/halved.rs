@@ -1,8 +1,8 @@
-//! One cost of a machine, made less: does the rate move?
+//! One cost of a machine is reduced: does the rate change?
 //!
-//! A bound names the binding limit; this module checks that. Halve the cost of the binding limit, and the
-//! rate rises; halve another, and it stays. The same scaling shows how sensitive a prediction is to a value
-//! that was fitted or guessed.
+//! A bound names the binding limit; this module checks that. If the cost of the binding limit is halved, the
+//! rate rises; if another cost is halved, it stays. The same scaling shows how sensitive a prediction is to a
+//! value that was fitted or guessed.
 
 use crate::machine::phases::{self, Extent, Phase};
 use crate::machine::{Simulated, SimulatedError};

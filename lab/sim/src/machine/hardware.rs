@@ -7,11 +7,11 @@
 //!   [disk]  seeks, rotation, rates; [memory] bytes                      ─▶ Arm, rates, Pages
 //!   [[sync]] by bytes and writers                                       ─▶ Syncs: latency and gap by bytes
 //! ```
-//! * The simulator counts in integers; numbers are turned here, once, before anything runs.
-//! * Where all share one computer there is no network: a message costs its calls to sockets, and the wake-up
-//!   of an idle core. A file without these (`nodes.idle_us`) has the rest of its round trip as latency.
-//! * A measured sync takes the file's time; an unmeasured one is an access of the disk's arm. With several
-//!   writers measured, the rate of all together gives the interval between the starts of syncs.
+//! * The simulator counts in integers; numbers are converted here, once, before anything runs.
+//! * If all share one computer there is no network: a message costs its calls to sockets, and the wake-up of
+//!   an idle core. If a file lacks the wake-up (`nodes.idle_us`), the rest of its round trip is latency.
+//! * A measured sync takes the file's time; an unmeasured one is an access of the disk's arm. If several
+//!   writers were measured, their total rate gives the interval between the starts of syncs.
 //! * Values missing in the file cost nothing, as in the bounds.
 
 use crate::machine::{Simulated, SimulatedError};

@@ -1,6 +1,6 @@
 //! Phases that are measured on real clusters, too, so that a simulated machine can be compared with the real
-//! one: each process with files of its own, one call after the other, all processes together at the beginning
-//! of each phase.
+//! one. Each process has files of its own and makes one call after the other; all processes begin each phase
+//! together.
 //!
 //! ```text
 //!   create  stat  remove      empty files, one message each

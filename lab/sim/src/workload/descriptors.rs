@@ -1,6 +1,6 @@
 //! Several open files of one file in a client: an fsync through any of them covers the writes through all of
-//! them, and each of them reports a loss once. Programs with a process of their own to sync the writes of
-//! others do so.
+//! them, and each of them reports a loss once. Real programs do so when one of their processes syncs the
+//! writes of the others.
 
 use super::{End, Opened, Worker};
 use crate::contents::Syncer;

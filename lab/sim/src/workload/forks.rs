@@ -5,11 +5,11 @@
 //!   own ones:   /dir2/c3.20-7 ── subfiles 0, 1, …   made, renamed and removed by one lane, which has forks in them
 //! ```
 //! A fork is a name and an object of the ledger as a file is, so all families of operations that stay within
-//! a directory are the same functions. The differences are that no byte of a fork is ever on another server
-//! than its subfile, and that a name does not leave its subfile.
+//! a directory use the same functions. There are two differences: no byte of a fork is ever on another server
+//! than its subfile's, and a name does not leave its subfile.
 //!
-//! **A seed draws forks or not ([`are_drawn`]), and the other lanes draw the same either way.** So the seeds
-//! without forks are the runs that they were.
+//! **A seed draws forks or not ([`are_drawn`]), and the other lanes draw the same in both cases.** So the
+//! runs of seeds without forks are unchanged.
 
 mod remove;
 

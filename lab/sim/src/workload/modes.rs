@@ -1,5 +1,5 @@
-//! Other sync modes while everybody is at work (`shoal sync --metadata … --data …`). One client does it, one
-//! at a time.
+//! Changes of the sync modes while all clients work (`shoal sync --metadata … --data …`). One client makes
+//! them, one at a time.
 
 use super::{End, Worker};
 use shoal_store::{DataSync, MetadataSync, SyncModes};

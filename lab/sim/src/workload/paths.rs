@@ -1,4 +1,4 @@
-//! Operations by path. One message carries several components; the path may lead through symbolic links.
+//! Operations by path. One message carries several components; paths may lead through symbolic links.
 
 use super::{End, Worker};
 use crate::ledger::Slot;

@@ -1,4 +1,4 @@
-//! Attributes of many objects: one request a server. Each server's objects fail by themselves.
+//! Attributes of many objects: one request a server. An error of one server fails its own objects only.
 
 use crate::Error;
 use crate::core::{Core, Operation};

@@ -1,14 +1,15 @@
 //! Lists all shards of a directory at once, for callers that take the entries in any order.
 //!
-//! A listing in order has one server at work at a time, and its speed is that server's. Without an order each
-//! shard is a listing of its own, with its own batch ahead. Any shard that has a batch returns it:
+//! A listing in order has one server at work at a time, and is no faster than that server. Without an order
+//! each shard is a listing of its own, with its own batch ahead. The next batch comes from any shard that has
+//! one:
 //!
 //! ```text
 //!   shard 0   make ── make ── make ──          every entry is in one shard,
 //!   shard 1   make ─── make ── make ─    ─▶    so it is given once, as in order
 //!   client    use 0, use 1, use 0, use 1
 //! ```
-//! A directory that is whole, or is split while it is listed, is listed in order.
+//! A directory that is not split, or that is split while it is listed, is listed in order.
 //!
 //! **The number of shards at once is bounded** ([`SHARDS_AT_ONCE`]): each has a batch at hand and one ahead,
 //! so a listing takes a bounded part of the client's memory, however many servers there are. The next shard

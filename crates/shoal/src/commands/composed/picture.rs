@@ -1,4 +1,4 @@
-//! The picture of a composed directory: its blocks in rows, a colour a writer, dark where bytes live.
+//! The picture of a composed directory: its blocks in rows, a colour a writer, dark where bytes are in use.
 
 use shoal_transform::WriterId;
 use shoal_transform::composed::tools::Block;

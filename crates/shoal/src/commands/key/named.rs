@@ -3,9 +3,9 @@
 //! A key's secret is derived from the servers' key, so a file of it is written where `key.server` is, and no
 //! secret is sent. The servers receive its name, its id and its limits alone.
 //!
-//! Each server that answers receives the change, the others learn it from these. A server that does not
-//! answer lets a revoked key in until it has met one that knows of it: the command names that server, and
-//! fails.
+//! Each server that answers receives the change, and passes it on to the others. A server that does not
+//! answer accepts a revoked key until it has met a server that knows of the change: the command names that
+//! server, and fails.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::{AddKey, ExportKey, RevokeKey};

@@ -2,8 +2,8 @@
 //!
 //! A server with small segments and tables runs in a thread of its own, so that within seconds there are
 //! hundreds of checkpoints and segments to clean; the clients share another thread. Most files are removed
-//! soon after they are made: few remain in each segment, and their contents are moved. Only the creates are
-//! timed.
+//! soon after they are made, so few remain in each segment, and their contents are moved. Only the creates
+//! are timed.
 
 use crate::cluster_file::CollectionEntry;
 use crate::lab::cli::BenchTail;

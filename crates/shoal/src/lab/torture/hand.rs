@@ -1,4 +1,4 @@
-//! A client in a process of its own, worked by lines over pipes: through a mount, or by the native client.
+//! A client in a process of its own, driven by lines over pipes: through a mount, or by the native client.
 //!
 //! ```text
 //!   first ──► hand    {"mount": "/folder/mnt-0"}                         ──► "ready"
@@ -6,9 +6,9 @@
 //!                     {"read": {"path": "a"}}                            ──► {"bytes": {"len": 5, …}}, and 5 bytes
 //!                     (end of file)   go
 //! ```
-//! A hand does one act at a time and reports the result; that of a dead mount reports too. Its controller may
-//! kill it at any moment, in the middle of an act. Bytes are never sent to a hand: they follow from a seed
-//! ([`content`]).
+//! A hand does one act at a time and reports the result; a hand on a dead mount reports its errors too. Its
+//! controller may kill it at any moment, in the middle of an act. Bytes are never sent to a hand: they follow
+//! from a seed ([`content`]).
 
 mod mounted;
 mod native;

@@ -1,6 +1,6 @@
 //! An idle client: a file is removed while it is open in a mount, its server is killed and starts again, and
-//! the program asks nothing for some leases. Every temporary file is such a file. It can be read, written and
-//! synced afterwards.
+//! the program makes no call for some leases. Every temporary file is such a file. It can be read, written
+//! and synced afterwards.
 //!
 //! On a file system of its own, in the folder of the torture: one server with a short lease, and one mount.
 

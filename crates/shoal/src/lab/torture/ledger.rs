@@ -1,7 +1,7 @@
-//! One client's ledger: its intended changes, the acknowledged ones, and the state that must therefore be
-//! there.
+//! One client's ledger: the changes that it intended, those that were acknowledged, and the state that must
+//! follow from them.
 //!
-//! The ledger stands in a file, one line for an intention, written before the act, and one for its result:
+//! The ledger is a file, with one line for an intention, written before the act, and one for its result:
 //!
 //! ```text
 //!   17 ? {"rename":{"from":"work/w3/f5","to":"work/shared-1/w3-f9"}}
@@ -10,11 +10,11 @@
 //!   18 - no space              refused: nothing was changed
 //!   19 ~ the client was killed in doubt: done, or not
 //! ```
-//! The rules are those of the simulator's ledger (`shoal_sim::ledger`), for a client that is its names' only
-//! user and whose servers lose no power: acknowledged changes are there, byte for byte, as the same object,
-//! by each of its names; removed names are not; **a change of names in doubt was done wholly or not at all;
-//! of a write in doubt any part may be there and nothing else may have changed**. Names in doubt are never
-//! touched again, so they stay judged to the end.
+//! The rules are those of the simulator's ledger (`shoal_sim::ledger`), for a client that alone uses its
+//! names, and servers that lose no power. Acknowledged changes are there, byte for byte, as the same object,
+//! by each of its names; removed names are not there. **A change of names in doubt was done wholly or not at
+//! all; of a write in doubt any part may be there, and nothing else may have changed.** Names in doubt are
+//! never touched again, so they stay judged to the end.
 
 use super::hand::{Act, Seen, content};
 use anyhow::{Context as _, Result};

@@ -1,5 +1,5 @@
-//! A file that is replaced, all day, under its readers: as configuration tools do (write a temporary file,
-//! rename it over).
+//! A file that is replaced again and again while others read it, as configuration tools do (write a temporary
+//! file, rename it over).
 //!
 //! ```text
 //!   mount 1:  write "new", rename it over "settings" ...............................

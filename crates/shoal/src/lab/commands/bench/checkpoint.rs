@@ -1,13 +1,13 @@
-//! `shoal bench checkpoint`: N writers of one file beside N writers of a file each, the same bytes, in the
-//! same directory and run.
+//! `shoal bench checkpoint`: N writers of one file compared with N writers of a file each: the same bytes, in
+//! the same directory and the same run.
 //!
 //! ```text
 //!   one file    0 1 2 … 7 0 1 2 … 7 …      records of the writers in turn, not aligned to anything
 //!   own files   0 0 0 …   1 1 1 …          the same records, one after the other
 //! ```
-//! Read back by as many readers: each its writer's records (*same*), or an N-th of the file from end to end
-//! (*other*). A round does each once, in turn; figures are medians of rounds, ratios of rounds. Every
-//! record is checked when it is read. Writers are threads with descriptors of their own.
+//! As many readers read the bytes back: each reads its writer's records (*same*), or an N-th of the file from
+//! end to end (*other*). A round does each phase once, in turn; figures are medians over the rounds, and so
+//! are ratios. Every record is checked when it is read. Writers are threads with descriptors of their own.
 
 use crate::bytes_size::human;
 use crate::lab::cli::BenchCheckpoint;

@@ -1,5 +1,5 @@
-//! `shoal bench flood`: P processes make F files of S bytes each, at once: plain files beside composed ones,
-//! then all of them read back.
+//! `shoal bench flood`: P processes make F files of S bytes each, at once: plain files compared with composed
+//! ones. Then all files are read back.
 //!
 //! ```text
 //!   bytes alone       one file a process, written by large calls: the bound of the other rows
@@ -7,9 +7,9 @@
 //!   plain, apart      a directory for each process
 //!   composed, …       all files in one composed directory, a row for each setting
 //! ```
-//! A round has each row once, in turn, with directories (or a ShoalFS) of its own. Processes reach their file
-//! system first; then the clock runs until the last of them has closed its last file and left. Readers are
-//! new processes, each with its part of all files, and compare every byte.
+//! A round has each row once, in turn, with directories (or a ShoalFS) of its own. Processes connect to their
+//! file system first; then the clock runs until the last of them has closed its last file and disconnected.
+//! Readers are new processes; each reads its part of all files, and compares every byte.
 
 mod worker;
 

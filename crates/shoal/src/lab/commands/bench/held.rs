@@ -1,9 +1,9 @@
 //! Figures next to this machine's bounds, as `shoal bounds` measured it and computes them.
 //!
-//! Other benchmarks measure echo and syncs beside every repetition ([`shoal_bench::beside`]) and need no
-//! more. Those that make a file system of their own for every figure, or have no repetitions, are compared
-//! with the machine's file: one arithmetic, that of [`shoal_model`]. A machine that was never measured has no
-//! bounds; then a line says how to measure it.
+//! Other benchmarks measure echo and syncs beside every repetition ([`shoal_bench::beside`]) and need nothing
+//! else. Benchmarks that make a file system for every figure, or have no repetitions, are compared with the
+//! machine's file, by the same arithmetic, that of [`shoal_model`]. If the machine was never measured, there
+//! are no bounds, and a line says how to measure it.
 
 use crate::lab::commands::bounds::shelf;
 use crate::{out, words};

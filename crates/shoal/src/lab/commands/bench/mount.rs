@@ -1,9 +1,10 @@
 //! `shoal bench mount`: create, stat and remove through a mount, next to a pass-through mount with the same
 //! cache times.
 //!
-//! For each sync mode two file systems of its own, mounted: with the servers in the mount's process, and over
-//! TCP. They and the pass-through take turns, by one process and by several. With each mount: plain echo in
-//! its layout, and syncs of its groups. The end states the requirements of a mount and whether they were met.
+//! For each sync mode it makes and mounts two file systems: one with the servers in the mount's process, and
+//! one over TCP. They and the pass-through take turns, by one process and by several. Beside each mount,
+//! plain echo in its layout and syncs of its groups are measured. The end of the output states the
+//! requirements of a mount and whether they were met.
 
 use super::cluster::Cluster;
 use super::running::this_program;

@@ -1,10 +1,10 @@
 //! `shoal bench native`: whole small files by the native client, next to their bounds.
 //!
-//! A file system of its own (metadata and data durable at reply), then for each number of clients: create +
-//! write + close, stat, open + read + close and remove, no caches, each with plain echo in the same layout
-//! and syncs of the same size. One client is measured twice, with idle cores and with cores kept awake, as
-//! waking up binds it; and once more with batches of files against the same files one by one. The end states
-//! the requirements of the native client and whether they were met.
+//! It makes a file system (metadata and data durable at reply). For each number of clients it measures create
+//! + write + close, stat, open + read + close and remove, without caches, each beside plain echo in the same
+//! layout and syncs of the same size. One client is measured twice, with idle cores and with cores kept
+//! awake, because its bound is the wake-up; and once more with batches of files against the same files one by
+//! one. The end of the output states the requirements of the native client and whether they were met.
 
 use super::cluster::Cluster;
 use super::setting;

@@ -1,9 +1,9 @@
 //! `shoal bench page`: the current figures of docs/lab/PERFORMANCE.md, from a file of results.
 //!
 //! One file has the figures of one program on one machine: commit, day, build and machine at its head, then
-//! the runs, each with its command and its verdicts (or checks; `--json` of a benchmark has them). The page
-//! has a rendering of it between two marks; **a test holds that the two are equal**, so no figure of the page
-//! is edited by hand.
+//! the runs, each with its command and its verdicts or checks, as `--json` of a benchmark prints them. The
+//! page has a rendering of it between two marks; **a test holds that the two are equal**, so no figure of the
+//! page is edited by hand.
 //!
 //! ```text
 //!   benchmarks --json ──► verdicts, checks ──► results file ──► the page, between its marks

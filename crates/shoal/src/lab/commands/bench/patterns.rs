@@ -3,8 +3,8 @@
 //!
 //! Each client is a thread with a world and a client of its own. A turn is prepared (data made, calls
 //! listed), then all begin at once; the bytes that were read are compared after the clock has stopped. The
-//! byte at each offset of the file is a function of the offset, so that every way of writing leaves the same
-//! file and every read can be checked.
+//! byte at each offset of the file is a function of the offset. So every way of writing leaves the same file,
+//! and every read can be checked.
 
 use super::cluster::Cluster;
 use crate::address::Place;

@@ -1,5 +1,5 @@
 //! A process of this program or another version of it, started for a benchmark: servers, a mount. It ends
-//! with the benchmark, even if that is killed: its standard input ends then.
+//! with the benchmark, even if that is killed, because its standard input ends then.
 
 use crate::stop::ENDS_WITH_INPUT;
 use anyhow::{Context as _, Result, bail};

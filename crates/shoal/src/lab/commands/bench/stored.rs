@@ -1,9 +1,11 @@
-//! `shoal bench stored`: whole small files on a server that already stores very much, next to an empty one.
+//! `shoal bench stored`: whole small files on a server that already stores very many bytes, compared with an
+//! empty one.
 //!
-//! Two file systems of one server each, in one folder. The store of one gets additional segments of the
-//! journal with live small files, a terabyte of them ([`shoal_store::aged`]): a change reads the segments,
-//! and a checkpoint writes their counts, as with real ones. Their rows are not there, so a larger table, and
-//! a cache that holds less of it, are not measured. The two take turns; the ratio is taken round by round.
+//! It makes two file systems of one server each, in one folder. The store of one gets additional segments of
+//! the journal with live small files, a terabyte of them ([`shoal_store::aged`]): a change reads these
+//! segments, and a checkpoint writes their counts, as with real ones. The rows of these files do not exist,
+//! so the costs of a larger table, and of a cache that holds less of it, are not measured. The two take
+//! turns; the ratio is taken round by round.
 
 use super::cluster::Cluster;
 use crate::cluster_file::ClusterFile;

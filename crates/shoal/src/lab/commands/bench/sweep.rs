@@ -1,9 +1,9 @@
 //! `shoal bench sweep`: one file by blocks of every size, by the native client; and the gain of eager I/O
 //! around its limit.
 //!
-//! Two file systems of its own where eager I/O is compared: with it and without it, measured in turn. Data is
-//! written as a program would write it (`write(2)`, no sync): it is the way over the wire that changes with
-//! the size.
+//! To compare eager I/O, it makes two file systems, one with it and one without, measured in turn. Data is
+//! written as a program would write it (`write(2)`, no sync), because only the transfer over the wire changes
+//! with the size.
 
 use super::cluster::Cluster;
 use super::held::{self, Figure, Kept, Run};

@@ -1,7 +1,7 @@
 //! `shoal bench techniques`: the techniques of the small-file paper, each alone and all together, against the
 //! baseline.
 //!
-//! For each combination of switches and each repetition a file system is made anew: `shoal up`, its servers
+//! A file system is made anew for each combination of switches and each repetition: `shoal up`, its servers
 //! threads of one process, the clients threads of this one, Unix sockets between. Repetitions go through all
 //! combinations in turn, forwards and backwards. The paper's section IV measured with 8 servers and up to 14
 //! clients.

@@ -1,9 +1,9 @@
 //! This machine, measured: the probes of [`shoal_bench::fit`], and the cost of an operation for our servers
 //! and clients ([`costs`]).
 //!
-//! In rounds, each of which measures everything once. Between two rounds something else may be measured:
-//! medians over the rounds then describe the usual machine of that time ([`super::validate`],
-//! [`super::hold`]).
+//! The measurement is done in rounds, each of which measures everything once. Other measurements may run
+//! between two rounds: then the medians over the rounds describe the usual machine of that time
+//! ([`super::validate`], [`super::hold`]).
 
 mod call;
 mod costs;

@@ -1,4 +1,4 @@
-//! Where machines are: in the program, in the user's data folder, anywhere.
+//! The place of a machine's file: in the program, in the user's data folder, or any path.
 //!
 //! ```text
 //!   NAME       that folder's NAME.toml (this machine is `this`), else one that comes with the program

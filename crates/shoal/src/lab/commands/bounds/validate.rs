@@ -1,16 +1,17 @@
 //! `shoal bounds --validate`: the simulated machine against the real one, cell by cell.
 //!
-//! A part of `shoal bounds` and no experiment: it asks whether this machine may be simulated, before anything
-//! is predicted. The same phases on the same numbers of servers and clients, modules `memory` and `disk`:
-//! real (servers as `shoal up` starts them, each client a thread) and simulated on the machine's file.
+//! This is a part of `shoal bounds` and no experiment: it checks whether this machine may be simulated,
+//! before anything is predicted. The same phases run on the same numbers of servers and clients, with the
+//! modules `memory` and `disk`: real (servers as `shoal up` starts them, each client a thread) and simulated
+//! on the machine's file.
 //!
 //! ```text
 //!   probes │ 1, 4, 16 clients of a cluster; of another │ probes │ … │ probes ─▶ machine ─▶ simulated, all
 //! ```
-//! A shared machine becomes faster and slower by a third within minutes. So its probes take turns with the
-//! clusters, from the beginning to the end: the measured usual machine is the one of that time. Repetitions
-//! go through all clusters, forwards and backwards. Nothing of the model is fitted on these cells: the
-//! machine's file is made of the probes alone.
+//! A shared machine becomes faster and slower by a third within minutes. So the machine's probes take turns
+//! with the clusters, from the beginning to the end: the measured usual machine is the one of that time.
+//! Repetitions go through all clusters, forwards and backwards. No value of the model is fitted on these
+//! cells: the machine's file is made of the probes alone.
 
 use super::measure::{self, Extent as Probes, Measuring};
 use super::shelf;

@@ -1,4 +1,4 @@
-//! Of which program a figure is, and when and on which computer it came out.
+//! The origin of a figure: its program, its time, and its computer.
 
 use crate::words;
 use shoal_env::real;

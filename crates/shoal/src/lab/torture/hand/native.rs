@@ -1,4 +1,4 @@
-//! A hand by the native client, in a world of its own that is entered for each act.
+//! A hand that uses the native client, in a world of its own that is entered for each act.
 
 use super::{Act, Client, Kept, Outcome, Refusal, Said, Seen, content};
 use crate::address::Place;

@@ -1,13 +1,12 @@
-//! `shoal bench compare --prove`: does the comparison find a slowdown that is there, and none where there is
-//! none?
+//! `shoal bench compare --prove`: does the comparison find a planted slowdown, and none where there is none?
 //!
-//! This program against itself, and against itself with every operation made a few percent longer by spinning
-//! after it. One client, one operation under way, servers that keep all in memory: such an operation takes
-//! processor time and wake-ups.
+//! This program is compared with itself, and with itself when every operation is made a few percent longer by
+//! spinning after it. There is one client with one operation under way, and servers that keep all in memory:
+//! such an operation takes processor time and wake-ups.
 //!
-//! A turn is fifty files, some ten milliseconds, and all of its messages are judged: made, read, removed. Two
-//! adjacent turns may differ by a fifth on a shared machine; the middle of a thousand pairs wanders by about
-//! a percent. So a comparison takes a thousand pairs, on file systems that are made anew every 250.
+//! A turn is fifty files, some ten milliseconds; its creates, reads and removes are judged together. On a
+//! shared machine, two adjacent turns may differ by a fifth, and the middle of a thousand pairs by about a
+//! percent. So a comparison takes a thousand pairs, on file systems that are made anew every 250.
 
 use super::{Extent, found, rounds};
 use crate::lab::cli::BenchCompare;

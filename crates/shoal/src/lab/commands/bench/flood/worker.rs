@@ -1,11 +1,11 @@
-//! A process of `shoal bench flood`: it writes its files, or reads a part of all.
+//! A process of `shoal bench flood`: it writes its files, or reads its part of all files.
 //!
 //! ```text
 //!   benchmark  the job (a line)             "go"                         all have said so: the clock stops
 //!   process                    "ready" ────────  files … leave  "done"
 //! ```
-//! Each line but the job has seconds: those of reaching the file system, and those of the calls alone. The
-//! clock of the benchmark has the time of leaving too: a buffer's last block, a merged directory.
+//! Each line but the job has seconds: those of connecting to the file system, and those of the calls alone.
+//! The clock of the benchmark also includes disconnecting: a buffer's last block, a merged directory.
 
 use crate::copy::owner;
 use anyhow::{Context as _, Result, bail};

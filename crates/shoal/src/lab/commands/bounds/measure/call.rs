@@ -1,12 +1,12 @@
-//! A call to a file that another thread makes for the one that serves: a durable write, as a journal's.
+//! A file call that a thread of the pool makes for the serving thread: a durable write, as a journal's.
 //!
 //! ```text
 //!   client ── asks ──▶ thread that serves ── hands over ──▶ thread of the pool ── O_DIRECT|O_DSYNC ──▶ disk
 //!          ◀─ answers ─                   ◀──── wakes ─────
 //! ```
-//! Its processor time is that of several at once. Its waiting time is the time that a single client waits
-//! longer for a durable answer than for another: between two writes the disk has become idle, and so have the
-//! cores of all three threads; a loop of writes alone would never see that.
+//! The processor time of a call is measured with several calls at once. Its waiting time is how much longer a
+//! single client waits for a durable answer than for a plain one. Between two such writes the disk has become
+//! idle, and so have the cores of all three threads; a loop of writes alone would not include that.
 
 use crate::lab::commands::bench::cluster::Scratch;
 use anyhow::{Context as _, Result, anyhow};

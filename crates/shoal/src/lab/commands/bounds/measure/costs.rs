@@ -1,10 +1,11 @@
 //! The costs of an operation for our servers and clients, from throwaway file systems.
 //!
-//! Clients make empty files, stat and remove them, and list them with attributes; processor time of both
-//! sides, divided by the operations. One file system is durable at fsync, so a slow disk costs no time here;
-//! one keeps everything in memory, and the difference is the journal's cost. There a single client gives the
-//! cost of sleeping and waking, and large files the cost of bytes. All of them are up while the machine is
-//! measured, and at rest between the rounds.
+//! Clients make empty files, stat and remove them, and list them with attributes; the processor time of each
+//! side is divided by the number of operations. One file system is durable at fsync, so a slow disk costs no
+//! time there. One is durable at reply: the difference between the two is the cost of a sync's call. One
+//! keeps everything in memory: the difference to the first is the journal's cost. On that one, a single
+//! client gives the cost of sleeping and waking, and large files the cost of bytes. All of them are up while
+//! the machine is measured, and at rest between the rounds.
 
 use super::call::FileCall;
 use crate::lab::commands::bench::cluster::Cluster;
