@@ -210,7 +210,7 @@ fn transpose_both_ways(matrix: Matrix, module: ModuleKind) -> [[Duration; 2]; 2]
 #[test]
 fn a_matrix_is_transposed_by_one_request_a_subfile_and_panel_and_every_element_is_right() {
     let (n, widths, module) = match is_long() {
-        true => (8192, &[512, 256][..], ModuleKind::Disk),
+        true => (8192, &[512, 256, 128][..], ModuleKind::Disk),
         false => (128, &[32][..], ModuleKind::Memory),
     };
     for &w in widths {

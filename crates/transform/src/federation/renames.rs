@@ -253,8 +253,10 @@ impl<V: Vfs> Federated<V> {
             self.drop_aside(old.backend, y).await?;
         }
         first.and(second)?;
-        // Before one of the two is removed: what leads to the other one is durable.
+        // Before one of the two is removed: what leads to the other one is durable, on both backends. Either of
+        // them may lose its power alone.
         self.sync_folder(entry.backend, entry.dir).await?;
+        self.sync_folder(old.backend, old.dir).await?;
         self.try_to_shorten(from).await;
         self.try_to_shorten(to).await;
         Ok(())
