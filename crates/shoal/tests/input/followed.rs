@@ -83,6 +83,11 @@ fn follows(layout: &str) {
     refused(&["layout", "set", text(&one.join("early")), layout], &["is empty"]);
     refused(&["layout", "set", text(&scene.at(0, "")), layout], &["root"]);
     fs::remove_file(one.join("early")).unwrap();
+    refused(
+        &["layout", "set", text(&one), layout, "--distribution", "basic"],
+        &["leave out --distribution"],
+    );
+    refused(&["layout", "set", text(&one), layout, "--subfiles", "2"], &["are for `forked`"]);
     assert!(said(&["layout", "set", text(&one), layout]).contains("its files are"));
     assert!(said(&["layout", "get", text(&one)]).contains("its files are"));
     let json: serde_json::Value =
@@ -153,6 +158,12 @@ fn follows(layout: &str) {
     does("diff", &["-r", text(&tree), text(&other.join("native"))]);
     let cat = said(&["cat", "--key", &key, &format!("{address}/laid/in")]);
     assert_eq!(cat, "plain");
+    refused(&["cat", "--key", &key, &format!("{address}/laid")], &["is a directory", "shoal ls"]);
+    let (missing, mnt) = (format!("{address}/laid/missing"), scene.home.text("mnt"));
+    refused(&["cat", "--key", &key, &missing], &["laid/missing"]);
+    fs::create_dir(&mnt).unwrap();
+    refused(&["mount", "--over", text(&tree), &mnt, "--raw"], &["is for a ShoalFS", "leave it out"]);
+    fs::remove_dir(&mnt).unwrap();
 
     // Bytes for which `write` returned outlive their mount in containers, closed files in a composed one.
     let killed = fs::File::create(one.join("killed")).unwrap();
