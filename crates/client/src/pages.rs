@@ -311,7 +311,9 @@ impl Pages {
 pub(crate) fn may_stay(layout: Option<&Layout>) -> bool {
     layout.is_none_or(|layout| match layout.dist {
         Dist::Basic | Dist::Fork | Dist::Forked { .. } => true,
-        Dist::SimpleStripe { strip } => strip.is_multiple_of(PAGE_BYTES_MAX),
+        Dist::SimpleStripe { strip } | Dist::Container { strip } | Dist::Composed { strip } => {
+            strip.is_multiple_of(PAGE_BYTES_MAX)
+        }
     })
 }
 

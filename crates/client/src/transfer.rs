@@ -135,7 +135,8 @@ impl<'a> Plan<'a> {
         let more = match self.striping.dist {
             _ if beyond == 0 => 0,
             shoal_proto::Dist::SimpleStripe { strip } => beyond.div_ceil(strip),
-            shoal_proto::Dist::Basic | shoal_proto::Dist::Fork | shoal_proto::Dist::Forked { .. } => 0,
+            // No file has one of the others over several datafiles.
+            _ => 0,
         };
         Some((u64::from(first.object), (1 + more).min(u64::from(self.striping.width))))
     }

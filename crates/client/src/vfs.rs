@@ -10,8 +10,8 @@ use shoal_env::{Env, Instant};
 use shoal_pattern::Pattern;
 use shoal_proto::op::XattrName;
 use shoal_proto::{
-    Allocation, Attr, Handle, Kind, LockHolder, LockOwner, LockRange, Name, Owner, Rights, Roles, SetAttr,
-    Status,
+    Allocation, Attr, Handle, Kind, LockHolder, LockKind, LockOwner, LockRange, Name, Owner, Rights, Roles,
+    SetAttr, Status,
 };
 use shoal_vfs::{
     Connect, ForkedFile, HeldLock, Listed, Listing, LockCall, Opened, RenameFlags, Space, Vfs, VfsFile,
@@ -125,6 +125,13 @@ impl VfsFile for OpenFile {
 
     fn close(self) -> impl Future<Output = Result<(), Error>> {
         OpenFile::close(self)
+    }
+
+    async fn hold_alone(&self) -> Result<bool, Error> {
+        // Each open file is an owner of its own; its locks go with it.
+        let owner = LockOwner(self.0.client.core.world.random_u64());
+        let (range, kind) = (LockRange::ALL, LockKind::Exclusive);
+        OpenFile::lock(self, &LockCall { owner, range, kind, wait: false, pid: 0 }).await
     }
 
     fn lock(&self, call: &LockCall) -> impl Future<Output = Result<bool, Error>> {

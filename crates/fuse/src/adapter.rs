@@ -150,6 +150,7 @@ impl<V: Vfs> Filesystem for Adapter<V> {
         // A file system that counts the kernel's references answers each lookup itself.
         if !V::HEARS_REFERENCES
             && let Some(listed) = self.at_once.ahead.get(req.pid(), dir, name.as_bytes(), real::now())
+            && !V::counts_references(listed.0.handle)
         {
             self.counts.add(Verb::Lookup);
             return answer::entry(Ok(listed), reply);
@@ -163,7 +164,7 @@ impl<V: Vfs> Filesystem for Adapter<V> {
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
         self.counts.add(Verb::Forget);
         self.at_once.gone.forgotten(handle(ino));
-        if V::HEARS_REFERENCES {
+        if V::counts_references(handle(ino)) {
             real::run_woken(|| self.queue.forget(handle(ino), nlookup));
         }
     }
@@ -339,9 +340,11 @@ impl<V: Vfs> Filesystem for Adapter<V> {
 
     fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let has_locked = self.has_locks && self.at_once.has_locked();
-        if !V::File::REPORTS_CLOSES && !has_locked {
+        if !V::File::REPORTS_CLOSES && !has_locked && !self.at_once.has_reporting() {
             self.counts.add(Verb::Flush);
-            return answer::empty(if self.has_locks { Ok(()) } else { Err(Errno::NOSYS) }, reply);
+            // After `ENOSYS` the kernel sends no more.
+            let is_needed = self.has_locks || V::File::MAY_REPORT_CLOSES;
+            return answer::empty(if is_needed { Ok(()) } else { Err(Errno::NOSYS) }, reply);
         }
         self.run(Verb::Flush, req.pid(), move |fs| async move {
             answer::empty(fs.flush(fh.0, owner.0).await, reply)

@@ -79,6 +79,8 @@ pub struct AtOnce {
     pub gone: Gone,
     /// A lock was asked for: from then on a close may have one to give back.
     has_locked: AtomicBool,
+    /// A file was opened that reports its closes.
+    reports_closes: AtomicBool,
 }
 
 impl AtOnce {
@@ -89,6 +91,7 @@ impl AtOnce {
             ahead: Ahead::new(believed),
             gone: Gone::default(),
             has_locked: AtomicBool::new(false),
+            reports_closes: AtomicBool::new(false),
         }
     }
 
@@ -97,7 +100,17 @@ impl AtOnce {
         self.has_locked.store(true, Ordering::Release);
     }
 
+    /// A file is opened that reports its closes.
+    pub fn opens_reporting(&self) {
+        self.reports_closes.store(true, Ordering::Release);
+    }
+
     /// Whether one ever was.
+    pub fn has_reporting(&self) -> bool {
+        self.reports_closes.load(Ordering::Acquire)
+    }
+
+    /// Whether a lock ever was.
     pub fn has_locked(&self) -> bool {
         self.has_locked.load(Ordering::Acquire)
     }

@@ -12,7 +12,7 @@
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::{Many, wire_struct};
-use crate::{Generation, Handle, limits};
+use crate::{Generation, Handle, Kind, limits};
 use shoal_pattern::{Cycle, Distribution, Located, Piece, Placement};
 
 /// How logical bytes are dealt to datafiles.
@@ -33,6 +33,17 @@ pub enum Dist {
         /// How many; they are the entries `0`, `1`, … of the directory.
         subfiles: u16,
     },
+    /// Of a directory: each of its files is a container, which its clients read and write. On the servers it
+    /// is a directory of directories, whose files are dealt round robin.
+    Container {
+        /// Bytes of a strip of the files on the servers.
+        strip: u64,
+    },
+    /// Of a directory: its clients keep all its files in blocks of one, whose strips are dealt round robin.
+    Composed {
+        /// Bytes of a strip of the files on the servers.
+        strip: u64,
+    },
 }
 
 impl Dist {
@@ -41,6 +52,21 @@ impl Dist {
     pub const fn is_of_forks(&self) -> bool {
         matches!(self, Dist::Fork | Dist::Forked { .. })
     }
+
+    /// Whether it is a layout of a directory that clients follow: its names and files are those that a
+    /// client makes of the objects in it.
+    pub const fn is_followed(&self) -> bool {
+        matches!(self, Dist::Container { .. } | Dist::Composed { .. })
+    }
+}
+
+/// Strips of a length within the limits.
+fn strip(r: &mut Reader<'_>) -> Result<u64, DecodeError> {
+    let strip = r.get_u64()?;
+    if !(limits::STRIP_BYTES_MIN..=limits::STRIP_BYTES_MAX).contains(&strip) {
+        return Err(DecodeError::Limit { what: "strip", value: strip, limit: limits::STRIP_BYTES_MAX });
+    }
+    Ok(strip)
 }
 
 impl Codec for Dist {
@@ -56,23 +82,21 @@ impl Codec for Dist {
                 w.put_u8(4);
                 w.put_u16(*subfiles);
             }
+            Dist::Container { strip } => {
+                w.put_u8(5);
+                w.put_u64(*strip);
+            }
+            Dist::Composed { strip } => {
+                w.put_u8(6);
+                w.put_u64(*strip);
+            }
         }
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match r.get_u8()? {
             1 => Ok(Dist::Basic),
-            2 => {
-                let strip = r.get_u64()?;
-                if !(limits::STRIP_BYTES_MIN..=limits::STRIP_BYTES_MAX).contains(&strip) {
-                    return Err(DecodeError::Limit {
-                        what: "strip",
-                        value: strip,
-                        limit: limits::STRIP_BYTES_MAX,
-                    });
-                }
-                Ok(Dist::SimpleStripe { strip })
-            }
+            2 => Ok(Dist::SimpleStripe { strip: strip(r)? }),
             3 => Ok(Dist::Fork),
             4 => {
                 let subfiles = r.get_u16()?;
@@ -85,6 +109,8 @@ impl Codec for Dist {
                 }
                 Ok(Dist::Forked { subfiles })
             }
+            5 => Ok(Dist::Container { strip: strip(r)? }),
+            6 => Ok(Dist::Composed { strip: strip(r)? }),
             _ => Err(DecodeError::Invalid("distribution")),
         }
     }
@@ -115,7 +141,19 @@ impl Template {
     pub const fn stuffed_max(&self) -> u64 {
         match self.dist {
             Dist::Basic | Dist::Fork | Dist::Forked { .. } => limits::FILE_BYTES_MAX,
-            Dist::SimpleStripe { strip } => strip,
+            Dist::SimpleStripe { strip } | Dist::Container { strip } | Dist::Composed { strip } => strip,
+        }
+    }
+
+    /// The template of a new object of this kind in a directory of this one. A layout that clients follow is
+    /// one of directories: the files below it are striped.
+    pub const fn inherited_by(self, kind: Kind) -> Template {
+        match (self.dist, kind) {
+            (_, Kind::Directory) => self,
+            (Dist::Container { strip } | Dist::Composed { strip }, _) => {
+                Template { dist: Dist::SimpleStripe { strip }, width: self.width }
+            }
+            _ => self,
         }
     }
 }

@@ -291,6 +291,9 @@ pub const VERSION_OF_CACHES_AND_FILES: u16 = 6;
 /// The lowest version that has `rmforked`.
 pub const VERSION_OF_WHOLE_REMOVALS: u16 = 6;
 
+/// The lowest version that knows layouts that clients follow: containers and composed directories.
+pub const VERSION_OF_FOLLOWED_LAYOUTS: u16 = 7;
+
 /// The lowest and highest version of the protocol of this program.
 ///
 /// - version 2: a server names its store; a slot's sequence has 64 bits; an fsync carries the generation that
@@ -302,7 +305,8 @@ pub const VERSION_OF_WHOLE_REMOVALS: u16 = 6;
 ///   prove themselves.
 /// - version 6: a client can have a stream's caches dropped, its file looked for, and a forked file removed
 ///   with its subfiles in one transaction.
-pub const VERSIONS: (u16, u16) = (4, 6);
+/// - version 7: a directory can have a layout that its clients follow.
+pub const VERSIONS: (u16, u16) = (4, 7);
 
 /// Each proof covers both nonces and all fields of both messages, so no proof can be replayed, reflected or
 /// used for other words.

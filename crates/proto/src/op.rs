@@ -680,5 +680,24 @@ impl Op {
     }
 }
 
+impl Answer {
+    /// Leave out what a program cannot read that does not know layouts that clients follow: attributes of
+    /// directories with one. `false`: without those it is no answer.
+    pub fn leave_out_followed(&mut self) -> bool {
+        let is_followed = |attr: &Attr| attr.template.dist.is_followed();
+        match self {
+            Answer::Attr { attr, .. } | Answer::Made { attr, .. } => !is_followed(attr),
+            Answer::Looked { attr, .. } => !attr.as_ref().is_some_and(is_followed),
+            Answer::Entries { entries, .. } => {
+                for entry in &mut entries.0 {
+                    entry.attr.take_if(|attr| is_followed(attr));
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+}
+
 /// The result of one operation of a group.
 pub type OpResult = Result<Answer, Status>;

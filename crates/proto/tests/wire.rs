@@ -20,9 +20,15 @@ fn every_message_survives_the_wire_and_none_is_read_from_a_part_of_itself() {
     samples::ops().iter().for_each(survives);
     samples::answers().iter().for_each(survives);
     samples::actions().iter().for_each(survives);
-    for dist in [Dist::Basic, Dist::SimpleStripe { strip: 4096 }, Dist::Fork, Dist::Forked { subfiles: 512 }]
-    {
+    let strip = 4096;
+    let striped = [Dist::SimpleStripe { strip }, Dist::Container { strip }, Dist::Composed { strip }];
+    for dist in [Dist::Basic, Dist::Fork, Dist::Forked { subfiles: 512 }].into_iter().chain(striped) {
         survives(&Template { dist, width: 3 });
+    }
+    for strip in [0, u64::MAX] {
+        for dist in [Dist::SimpleStripe { strip }, Dist::Container { strip }, Dist::Composed { strip }] {
+            assert!(Dist::from_bytes(&dist.to_bytes()).is_err(), "{dist:?} is over the limit");
+        }
     }
     for subfiles in [0, 513, u16::MAX] {
         let bytes = Dist::Forked { subfiles }.to_bytes();
@@ -97,7 +103,7 @@ fn fixture(version: u16, kind: shoal_proto::FrameKind) -> String {
 #[test]
 fn the_frames_of_older_versions_are_still_read_and_their_messages_written_so() {
     for (version, (kind, _)) in
-        [4, 5].into_iter().flat_map(|v| samples::frames().into_iter().map(move |f| (v, f)))
+        [4, 5, 6].into_iter().flat_map(|v| samples::frames().into_iter().map(move |f| (v, f)))
     {
         let bytes = std::fs::read(fixture(version, kind)).expect("the fixtures are part of the source");
         let frame = Frame::take(&mut BytesMut::from(bytes.as_slice())).unwrap().expect("a whole frame");
@@ -112,17 +118,17 @@ fn the_frames_of_older_versions_are_still_read_and_their_messages_written_so() {
     }
 }
 
-/// Version 6 as it was first written: if this changes, old servers and clients no longer understand new
+/// Version 7 as it was first written: if this changes, old servers and clients no longer understand new
 /// ones, and the version must change too.
 #[test]
-fn version_6_is_written_as_it_always_was() {
+fn version_7_is_written_as_it_always_was() {
     for (kind, bytes) in samples::frames() {
-        let path = fixture(6, kind);
+        let path = fixture(7, kind);
         if std::env::var_os("SHOAL_WRITE_FIXTURES").is_some() {
             std::fs::write(&path, &bytes).unwrap();
         }
         let fixture = std::fs::read(&path).expect("the fixtures are part of the source");
-        assert_eq!(bytes, fixture, "{kind:?} is written otherwise than in version 6 ({path})");
+        assert_eq!(bytes, fixture, "{kind:?} is written otherwise than in version 7 ({path})");
     }
 }
 
@@ -208,4 +214,18 @@ fn striping_keeps_the_laws_of_distributions() {
         }
         assert_eq!(shoal_pattern::broken_law(&Striping { dist: Dist::Basic, width: 1 }, 300), None);
     }
+}
+
+#[test]
+fn files_below_a_layout_that_clients_follow_are_striped_and_directories_have_it_too() {
+    use shoal_proto::Kind;
+    let strip = 65_536;
+    for dist in [Dist::Container { strip }, Dist::Composed { strip }] {
+        let template = Template { dist, width: 3 };
+        assert_eq!(template.inherited_by(Kind::Directory), template);
+        let striped = Template { dist: Dist::SimpleStripe { strip }, width: 3 };
+        assert_eq!(template.inherited_by(Kind::File), striped);
+    }
+    let fork = Template { dist: Dist::Fork, width: 1 };
+    assert_eq!(fork.inherited_by(Kind::File), fork);
 }

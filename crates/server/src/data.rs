@@ -181,7 +181,7 @@ pub fn must_end_in_first_strip(ctx: &Ctx<'_>, stream: Handle, end: u64) -> Resul
     let inode = ctx.row::<crate::meta::rows::Inode>(&crate::meta::keys::inode(stream))?;
     let first_strip = match inode.and_then(|inode| inode.layout) {
         Some(layout) if layout.datafiles.len() > 1 => match layout.dist {
-            Dist::SimpleStripe { strip } => strip,
+            Dist::SimpleStripe { strip } | Dist::Container { strip } | Dist::Composed { strip } => strip,
             Dist::Basic | Dist::Fork | Dist::Forked { .. } => u64::MAX,
         },
         _ => u64::MAX,

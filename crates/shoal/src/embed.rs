@@ -10,12 +10,24 @@ use shoal_client::Client;
 use shoal_env::Address;
 use shoal_fuse::{Mount, MountError, MountHandle};
 use shoal_proto::ClusterMap;
-use shoal_transform::{ComposedOptions, ContainerOptions, FederationOptions, federation};
+use shoal_transform::{
+    ComposedOptions, ContainerOptions, FederationOptions, Followed, FollowedOptions, Wishes, federation,
+};
 use shoal_vfs::{Connect, LocalOptions, Vfs};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+/// How the directories of a ShoalFS are shown.
+pub enum ShownAs {
+    /// By their layouts.
+    Usual,
+    /// As they lie on the servers.
+    Raw,
+    /// All by one layout, that is none of theirs.
+    Transformed(Transform),
+}
 
 /// A mount in use is waited for so long at a stop; then it is taken away from its users.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -135,7 +147,7 @@ impl Embedded {
     /// Mount a place; its end by another hand is an event.
     pub fn start(
         place: &Place,
-        transform: Option<Transform>,
+        shown: ShownAs,
         at: &Path,
         options: &MountOptions,
         events: &Sender<Event>,
@@ -150,25 +162,48 @@ impl Embedded {
         let said = mount_options::apply(&options.mount_options, &mut how)?;
         let mut client = crate::connect::options(place)?;
         client.timeout = said.timeout.unwrap_or(options.limit.span());
+        let transform = match shown {
+            ShownAs::Usual => {
+                let from = FollowedOptions { over: client, wishes: Wishes::default() };
+                let map = |followed: &Followed<Client>| ClusterMap::clone(&followed.over().map());
+                return Embedded::placed(place, from, at, &how, events, map);
+            }
+            ShownAs::Raw => {
+                let map = |client: &Client| ClusterMap::clone(&client.map());
+                return Embedded::placed(place, client, at, &how, events, map);
+            }
+            ShownAs::Transformed(transform) => transform,
+        };
         match transform {
-            None => {}
-            Some(Transform::Container(settings)) if !settings.backends.is_empty() => {
+            Transform::Container(settings) if !settings.backends.is_empty() => {
                 return Err(anyhow!(
                     "`backends` spreads containers over directories, and a ShoalFS spreads its files itself: leave \
                      it out"
                 ));
             }
-            Some(Transform::Container(settings)) => {
+            Transform::Container(settings) => {
                 let name = place.address.to_string();
                 let containers = ContainerOptions::new(client).with(&settings, None);
-                return Embedded::over(containers, &name, at, &how, events);
+                Embedded::over(containers, &name, at, &how, events)
             }
-            Some(Transform::Composed(wishes)) => {
+            Transform::Composed(wishes) => {
                 let name = place.address.to_string();
-                return Embedded::over(ComposedOptions { over: client, wishes }, &name, at, &how, events);
+                Embedded::over(ComposedOptions { over: client, wishes }, &name, at, &how, events)
             }
         }
-        let handle = Mount::start(client, at, &how).map_err(|error| {
+    }
+
+    /// Mount a place, and leave a note of where its servers are, by which other commands find it. `map`: the
+    /// servers, as its file system knows them.
+    fn placed<C: Connect>(
+        place: &Place,
+        from: C,
+        at: &Path,
+        how: &shoal_fuse::MountOptions,
+        events: &Sender<Event>,
+        map: impl Fn(&C::Vfs) -> ClusterMap + Clone + Send + 'static,
+    ) -> Result<Embedded> {
+        let handle = Mount::start(from, at, how).map_err(|error| {
             let remedy = match error {
                 MountError::Client(_) => "; is it served (`shoal up`, `shoal serve`)?",
                 _ => "",
@@ -184,7 +219,7 @@ impl Embedded {
         };
         note.leave(handle.mountpoint())?;
         let ask = handle.asker();
-        let map = move |most| ask(most, |client: &Client| ClusterMap::clone(&client.map()));
+        let map = move |most| ask(most, map.clone());
         let follow = follow_map(note, handle.mountpoint().to_path_buf(), place.address.clone(), map);
         watch(handle.ended(), events)?;
         let follow = follow.context("cannot keep the mount's note")?;

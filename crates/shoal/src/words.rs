@@ -119,6 +119,14 @@ pub fn template(template: &Template) -> String {
         Dist::Basic => "basic, all in one datafile".to_owned(),
         Dist::Fork => "forks, each whole beside its entry".to_owned(),
         Dist::Forked { subfiles } => format!("forked, {subfiles} subfiles"),
+        Dist::Container { strip } => {
+            let strip = crate::bytes_size::human(strip);
+            format!("containers, whose logs are striped, strip {strip}, {width}")
+        }
+        Dist::Composed { strip } => {
+            let strip = crate::bytes_size::human(strip);
+            format!("composed in blocks of one file, striped, strip {strip}, {width}")
+        }
         Dist::SimpleStripe { strip } => {
             format!("striped, strip {}, {width}", crate::bytes_size::human(strip))
         }
@@ -132,6 +140,8 @@ pub fn dist_json(dist: &Dist) -> Value {
         Dist::Fork => json!({ "distribution": "fork" }),
         Dist::Forked { subfiles } => json!({ "distribution": "forked", "subfiles": subfiles }),
         Dist::SimpleStripe { strip } => json!({ "distribution": "simple_stripe", "strip": strip }),
+        Dist::Container { strip } => json!({ "distribution": "container", "strip": strip }),
+        Dist::Composed { strip } => json!({ "distribution": "composed", "strip": strip }),
     }
 }
 

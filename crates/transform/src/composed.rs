@@ -34,6 +34,7 @@ mod changes;
 mod claim;
 mod compact;
 mod directory;
+mod dissolve;
 mod file;
 pub mod format;
 pub mod index;
@@ -50,6 +51,7 @@ mod scan;
 mod settings;
 pub mod tools;
 
+pub(crate) use dissolve::{OTHERS_MAX, OTHERS_PAUSE, dissolve};
 pub use file::ComposedFile;
 pub use listing::ComposedListing;
 pub use options::{ComposedOptions, Wishes};
@@ -124,6 +126,8 @@ pub(crate) struct Shared<B: Vfs> {
     looked_at: Cell<Instant>,
     /// Syncs that failed: what they were to write may be lost.
     losses: Cell<u64>,
+    /// The last one failed while no file was open.
+    is_loss_unseen: Cell<bool>,
 }
 
 /// The settings of a directory, if it is composed.
@@ -228,9 +232,15 @@ impl<B: Vfs> Composed<B> {
         wishes.agree_with(&settings)?;
         // Those that may only read the physical files see the directory, and change nothing.
         let read_only = wishes.read_only || !may_write(&over).await?;
+        let claims_name = names_of::name(names_of::CLAIMS)?;
+        let claims = over.lookup(Handle::ROOT, &claims_name).await;
+        if claims.is_err_and(|error| error.status == Status::NotFound) {
+            dissolve::put_back(&env, &over).await?;
+        }
         let folder = async |name: &str| {
             let found = over.lookup(Handle::ROOT, &names_of::name(name)?).await;
-            let remedy = "restore it from a copy; without it no block can be found";
+            let remedy = "restore it from a copy; without it no block can be found. If its removal was interrupted, \
+                          remove it again";
             found.map_err(|error| scan::damaged(&format!("its folder `{name}`: {error}"), remedy))
         };
         let (claims, marks) = (folder(names_of::CLAIMS).await?.handle, folder(names_of::MARKS).await?.handle);
@@ -285,6 +295,7 @@ impl<B: Vfs> Composed<B> {
             refreshes: Cell::new(0),
             looked_at: Cell::new(env.now()),
             losses: Cell::new(0),
+            is_loss_unseen: Cell::new(false),
             env,
             over,
         };

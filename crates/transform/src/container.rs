@@ -53,7 +53,7 @@ use shoal_proto::{Attr, Handle, Kind, Name, Owner, Status, Time};
 use shoal_vfs::{Connect, Error, Result, Vfs};
 use state::State;
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 
@@ -97,22 +97,28 @@ impl<C: Connect> Connect for ContainerOptions<C> {
 
     async fn connect(self, env: Env) -> Result<Container<C::Vfs>> {
         let over = self.over.connect(env.clone()).await?;
-        let composed = shoal_proto::Name::new(crate::composed::SETTINGS_NAME).ok();
-        if let Some(name) = composed
-            && over.lookup(Handle::ROOT, &name).await.is_ok()
-        {
-            let words = "it is a composed directory: open it as one (`composed`), or name another directory";
-            return Err(Error::new(Status::Invalid, "open").because(words));
-        }
-        if over.lookup(Handle::ROOT, &crate::federation::own_name()).await.is_ok() {
-            let words = "it is one of several backends (it has `.shoal-federation`), and its files need all of \
-                         them: name the first one, with its list of backends";
-            return Err(Error::new(Status::Invalid, "connect").because(words));
-        }
+        may_hold_containers(&over).await?;
         let says = self.says;
         let group = self.group.map(|meeting| OpenGroup { meeting, says });
         Ok(Container::made(env, over, self.index, group))
     }
+}
+
+/// Whether a directory may be one of containers.
+async fn may_hold_containers<B: Vfs>(over: &B) -> Result<()> {
+    let composed = shoal_proto::Name::new(crate::composed::SETTINGS_NAME).ok();
+    if let Some(name) = composed
+        && over.lookup(Handle::ROOT, &name).await.is_ok()
+    {
+        let words = "it is a composed directory: open it as one (`composed`), or name another directory";
+        return Err(Error::new(Status::Invalid, "open").because(words));
+    }
+    if over.lookup(Handle::ROOT, &crate::federation::own_name()).await.is_ok() {
+        let words = "it is one of several backends (it has `.shoal-federation`), and its files need all of \
+                     them: name the first one, with its list of backends";
+        return Err(Error::new(Status::Invalid, "connect").because(words));
+    }
+    Ok(())
 }
 
 /// The group that opens files together, and the way to say that it failed.
@@ -147,7 +153,7 @@ pub(crate) struct Shared<B: Vfs> {
     /// With their birth: the handle of one that was removed may be another's.
     kinds: RefCell<LruCache<Handle, (Time, bool)>>,
     /// Of containers in use.
-    states: RefCell<HashMap<Handle, Rc<State<B>>>>,
+    states: RefCell<BTreeMap<Handle, Rc<State<B>>>>,
     /// Of containers that were in use; their logs can be continued.
     idle: RefCell<LruCache<Handle, Rc<State<B>>>>,
     pub(crate) bin: Cell<Option<Handle>>,
@@ -195,6 +201,12 @@ impl<B: Vfs> Container<B> {
         Container::made(env, over, IndexDesign::default(), None)
     }
 
+    /// The same, of a directory that may be one of containers.
+    pub(crate) async fn checked(env: Env, over: B) -> Result<Container<B>> {
+        may_hold_containers(&over).await?;
+        Ok(Container::new(env, over))
+    }
+
     fn made(env: Env, over: B, design: IndexDesign, group: Option<OpenGroup>) -> Container<B> {
         let words = living::own_words();
         let process = living::Process::parse(&words, names::short_boot(env.boot_id()));
@@ -220,6 +232,24 @@ impl<B: Vfs> Container<B> {
     /// The file system below.
     pub fn over(&self) -> &B {
         &self.0.over
+    }
+
+    /// Make durable what files wrote that are closed: whether they are durable is known here only, and an
+    /// fsync after this process forgot them would not cover them.
+    ///
+    /// # Errors
+    /// Errors of the file system below; those of files that were removed are none.
+    pub(crate) async fn sync_idle(&self) -> Result<()> {
+        let states: Vec<_> = self.0.states.borrow().values().cloned().collect();
+        let idle: Vec<_> = self.0.idle.borrow().iter().map(|(_, state)| state.clone()).collect();
+        let mut synced = Ok(());
+        for state in states.into_iter().chain(idle).filter(|state| state.has_unsynced()) {
+            match state.sync().await {
+                Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => {}
+                done => synced = synced.and(done),
+            }
+        }
+        synced
     }
 
     /// Reads of index logs, and of flattened indexes, so far.

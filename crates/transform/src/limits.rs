@@ -40,3 +40,9 @@ pub const ROUND_BYTES_MAX: usize = 16 << 20;
 pub const ROUND_PART_MIN: usize = 4 << 10;
 /// Bytes of a member's index log up to which a close by all members flattens the index.
 pub const FLATTEN_LOG_BYTES_MAX: u64 = 64 << 10;
+/// Directories with a layout that is followed which are open at the same time, beside those in use.
+pub const DOMAINS_OPEN_MAX: usize = 64;
+/// Such directories that a process knows.
+pub const FOLLOWED_ROOTS_MAX: usize = 65_536;
+/// Objects in them that a process knows.
+pub const FOLLOWED_OBJECTS_MAX: usize = 262_144;

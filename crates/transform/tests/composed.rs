@@ -277,6 +277,36 @@ fn compaction_gives_space_back_and_leaves_running_writers_and_contents_alone() {
     });
 }
 
+/// A compaction is between its list of the extents that it takes and the removal of their claims.
+#[test]
+fn one_that_reads_on_while_a_compaction_gives_an_extent_back_reads_its_next_writer() {
+    run(async |env, dir| {
+        let one = mount(&env, dir, "block=16K,files=1").await.unwrap();
+        put(&one, "first", b"old").await;
+        one.unlink(ROOT, &name("first")).await.unwrap();
+        one.close().await;
+        let reader = mount(&env, dir, "").await.unwrap();
+        let claims = dir.join("claims");
+        let taken: Vec<_> = std::fs::read_dir(&claims).unwrap().map(|claim| claim.unwrap().path()).collect();
+        let text = taken.iter().fold(String::new(), |text, claim| {
+            let extent = claim.file_name().unwrap().to_str().unwrap();
+            let writer = std::fs::read_link(claim).unwrap();
+            text + &format!("{extent} {}\n", writer.to_str().unwrap())
+        });
+        std::fs::write(claims.join("r.1"), text + "end\n").unwrap();
+        assert_eq!(get(&reader, "first").await, None);
+        let tool = mount(&env, dir, "").await.unwrap();
+        let done = tools::compact(&tool, |_, _| {}).await.unwrap();
+        assert_eq!(done.extents, taken.len() as u64, "{done:?}");
+        tool.close().await;
+        assert!(taken.iter().all(|claim| claim.symlink_metadata().is_err()));
+        let two = mount(&env, dir, "").await.unwrap();
+        put(&two, "second", b"new").await;
+        assert!(taken.iter().all(|claim| claim.symlink_metadata().is_ok()), "it has the same extents");
+        assert_eq!(get(&reader, "second").await.unwrap(), b"new");
+    });
+}
+
 #[test]
 fn a_merged_directory_is_one_read_and_a_stale_or_damaged_one_is_not_believed() {
     run(async |env, dir| {

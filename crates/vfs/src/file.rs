@@ -15,6 +15,14 @@ pub trait VfsFile: Clone + 'static {
     /// Whether [`VfsFile::flush`] does anything.
     const REPORTS_CLOSES: bool = false;
 
+    /// Whether it does anything for some of the files.
+    const MAY_REPORT_CLOSES: bool = Self::REPORTS_CLOSES;
+
+    /// Whether it does anything for this file.
+    fn reports_closes(&self) -> bool {
+        Self::REPORTS_CLOSES
+    }
+
     /// A program closes one of its descriptors of this open file, and receives the result.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ pub trait Vfs: Clone + 'static {
     /// Its listings.
     type Listing: Listing;
 
-    /// Whether it counts which objects a kernel refers to ([`Vfs::referred`], [`Vfs::forgotten`]).
+    /// Whether it counts the references of a kernel to all objects ([`Vfs::referred`], [`Vfs::forgotten`]).
     const HEARS_REFERENCES: bool = false;
 
     /// Whether it has locks that hold over all its clients ([`VfsFile::lock`]). Otherwise a kernel keeps its
@@ -391,7 +391,12 @@ pub trait Vfs: Clone + 'static {
     /// A kernel's pages of a file are not valid any more.
     fn spoil_pages(&self, _object: Handle) {}
 
-    /// A kernel received this object once more in answer to a name ([`Vfs::HEARS_REFERENCES`]).
+    /// Whether it counts the kernel's references to this object. Always so where it counts those to all.
+    fn counts_references(_object: Handle) -> bool {
+        Self::HEARS_REFERENCES
+    }
+
+    /// A kernel received this object once more in answer to a name ([`Vfs::counts_references`]).
     fn referred(&self, _object: Handle) {}
 
     /// A kernel has forgotten so many of those answers.

@@ -10,7 +10,8 @@ use shoal_config::address::{Place, ShoalAddress};
 use shoal_env::real::Runtime;
 use shoal_transform::group::{Meeting, Named};
 use shoal_transform::{
-    ComposedOptions, ContainerOptions, ContainerSettings, FederationOptions, Wishes, federation,
+    ComposedOptions, ContainerOptions, ContainerSettings, FederationOptions, FollowedOptions, Wishes,
+    federation,
 };
 use shoal_vfs::{Connect as _, LocalOptions};
 use std::path::{Path, PathBuf};
@@ -195,7 +196,11 @@ impl Over {
                 let wishes = Wishes { publishes_writes: true, ..wishes_of(words)? };
                 plant(runtime, ComposedOptions { over: local, wishes })?
             }
-            Shown::Shoal { address, key } => plant(runtime, client(address, key)?)?,
+            Shown::Shoal { address, key } => {
+                // A process may end without closing anything.
+                let wishes = Wishes { publishes_writes: true, ..Wishes::default() };
+                plant(runtime, FollowedOptions { over: client(address, key)?, wishes })?
+            }
         })
     }
 

@@ -210,7 +210,7 @@ impl Core {
         }
         let inherited = Inherited {
             group: (attr.mode & SET_GROUP_ID != 0).then_some(attr.gid),
-            template: attr.template,
+            template: attr.template.inherited_by(Kind::File),
             until: self.world.now() + self.options.attr_cache,
         };
         let mut all = self.inherited.borrow_mut();

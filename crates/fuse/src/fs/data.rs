@@ -166,6 +166,9 @@ impl<V: Vfs> Fs<V> {
         if !direct && rights_of(flags).contains(Rights::READ) {
             file.reads_pages();
         }
+        if file.reports_closes() {
+            self.at_once.opens_reporting();
+        }
         let opened = Opened { file, direct, unprivileged: Cell::new(!direct) };
         Opening { fh: self.files.insert(opened), direct, pages_stay }
     }

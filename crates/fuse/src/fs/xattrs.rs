@@ -4,9 +4,9 @@
 //! `security.` attribute is answered from the list of all of them: an empty list then answers all further
 //! questions for as long as attributes are cached, and a file made through this mount needs no list at all.
 //!
-//! `user.shoal.layout` tells the layout of a forked file, a subfile or a fork. It is answered where it is
-//! asked for and in no list, so that a copy of the tree elsewhere does not carry it along, and it can be
-//! neither set nor removed.
+//! `user.shoal.layout` is the layout of a forked file, a subfile or a fork, and of a directory whose files
+//! are containers or lie composed. It is answered where it is requested and is in no list, so that a copy of
+//! the tree elsewhere does not carry it along, and it can be neither set nor removed.
 
 use super::{Errno, Fs, Result};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use shoal_vfs::Vfs;
 
 /// The prefixes there are; others are not offered.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-/// The layout, of forked files and all in them.
+/// The layout, of forked files and all in them, and of directories whose layout clients follow.
 const LAYOUT: &[u8] = b"user.shoal.layout";
 /// Seen by root alone.
 const TRUSTED: &[u8] = b"trusted.";
@@ -41,7 +41,11 @@ impl<V: Vfs> Fs<V> {
                 Dist::Forked { subfiles } => Ok(Bytes::from(format!("forked, {subfiles} subfiles"))),
                 Dist::Fork if attr.kind == Kind::Directory => Ok(Bytes::from_static(b"subfile")),
                 Dist::Fork => Ok(Bytes::from_static(b"fork")),
-                Dist::Basic | Dist::SimpleStripe { .. } => Err(Errno::NODATA),
+                Dist::Container { .. } if attr.kind == Kind::Directory => {
+                    Ok(Bytes::from_static(b"container"))
+                }
+                Dist::Composed { .. } if attr.kind == Kind::Directory => Ok(Bytes::from_static(b"composed")),
+                _ => Err(Errno::NODATA),
             };
         }
         let listed = if name.starts_with(SECURITY) {

@@ -17,9 +17,9 @@ use bytes::Bytes;
 use shoal_store::{Changes, StoreError, look};
 use std::rc::Rc;
 
-/// The format that this build writes. Format 3 adds forked files, format 4 mount keys in the map; all else is
-/// as in format 2.
-pub const FORMAT: u32 = 4;
+/// The format that this build writes. Format 3 adds forked files, format 4 mount keys in the map, format 6
+/// layouts of directories that clients follow; all else is as in format 2.
+pub const FORMAT: u32 = 6;
 /// The oldest format that this build reads. A folder of it is raised to [`FORMAT`] before anything else is
 /// written, so that an older build does not meet what it cannot read.
 pub const FORMAT_MIN: u32 = 2;
@@ -88,7 +88,10 @@ mod tests {
     use bytes::Bytes;
     use shoal_proto::codec::Codec as _;
     use shoal_proto::message::Loss;
-    use shoal_proto::{Action, ClientId, Handle, Kind, ServerId, SessionId, Slot, Time, TxId, samples};
+    use shoal_proto::{
+        Action, ClientId, Dist, Handle, Kind, ServerId, SessionId, Slot, Template, Time, TxId, limits,
+        samples,
+    };
 
     /// Keys and values of every table, with all that may be in them.
     fn rows() -> Vec<(Bytes, Bytes)> {
@@ -104,6 +107,11 @@ mod tests {
             shards: samples::shards(),
             ..crate::meta::inode::of_attr(&samples::attr())
         };
+        let strip = limits::STRIP_BYTES_MIN;
+        let followed = [Dist::Container { strip }, Dist::Composed { strip }].map(|dist| {
+            let template = Template { dist, width: 3 };
+            Inode { kind: Kind::Directory, template, ..crate::meta::inode::of_attr(&samples::attr()) }
+        });
         let kept = Kept { sequence: 3, reply: b"reply"[..].into(), loss: Some(Loss { kept: 4, start: 5 }) };
         let pool = Pool { ranges: vec![range.clone()].into(), ..Pool::new(6) };
         // The removal of a forked file is always its coordinator's own action, and in no row.
@@ -114,6 +122,8 @@ mod tests {
         let new = New { client, place: one, name: Some(samples::name("new")) };
         vec![
             (keys::inode(one), inode.to_row()),
+            (keys::inode(one), followed[0].to_row()),
+            (keys::inode(one), followed[1].to_row()),
             (keys::entry(one, place, b"name"), Dirent { handle: other, kind: Kind::Fifo }.to_row()),
             (keys::xattr(one, b"user.name"), Bytes::from_static(b"value")),
             (keys::datafile(other), Datafile { owner: one }.to_row()),
@@ -152,7 +162,7 @@ mod tests {
         let sum = blake3::hash(&all).to_hex();
         assert_eq!(
             (super::FORMAT, &sum[..16]),
-            (4, "7f41ac72c4226e16"),
+            (6, "7f41ac72c4226e16"),
             "rows are written otherwise: another `FORMAT`"
         );
     }

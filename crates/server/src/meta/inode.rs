@@ -54,7 +54,7 @@ pub fn made_in(
         ctime: now,
         btime: now,
         parent: if is_directory { dir } else { Handle::default() },
-        template: parent.template,
+        template: parent.template.inherited_by(kind),
         layout: None,
         target: None,
         xattr_bytes: 0,

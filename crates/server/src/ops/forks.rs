@@ -71,6 +71,6 @@ pub fn may_leave(dir: &Inode) -> Result<(), Stopped> {
     match dir.template.dist {
         Dist::Forked { .. } => Err(Stopped::Status(Status::NotPermitted)),
         Dist::Fork => Err(Stopped::Status(Status::CrossDevice)),
-        Dist::Basic | Dist::SimpleStripe { .. } => Ok(()),
+        Dist::Basic | Dist::SimpleStripe { .. } | Dist::Container { .. } | Dist::Composed { .. } => Ok(()),
     }
 }

@@ -108,6 +108,9 @@ pub struct Ctx<'a> {
     pub key: MountKeyId,
     /// The limits of that key.
     pub limits: KeyLimits,
+    /// Whether the program that asks knows layouts that clients follow: directories with one are refused to
+    /// others.
+    pub knows_followed: bool,
     /// Which operation of the group runs (set by the dispatcher).
     pub op_index: usize,
     /// It is all of a client's request, and its answer's data may come before it, by pieces.
@@ -141,6 +144,7 @@ impl<'a> Ctx<'a> {
             client: ClientId::default(),
             key: MountKeyId::FIRST,
             limits: KeyLimits::default(),
+            knows_followed: true,
             op_index: 0,
             may_send_pieces: false,
             may_pull: false,

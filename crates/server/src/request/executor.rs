@@ -59,7 +59,8 @@ pub fn accept(shard: &Rc<Shard>, session: &Rc<Session>, request: Request, bulk: 
     };
     let deadline = waiter.arrived + timeout;
     let Admitted { manages, mount } = waiter.line.admitted.get();
-    let asker = Asker { client: session.client, peer: session.peer, own: false, manages, mount };
+    let version = waiter.line.version;
+    let asker = Asker { client: session.client, peer: session.peer, own: false, manages, mount, version };
     let running = Running::of(waiter);
     let durability = request.durability;
     let groups = request.groups.0;

@@ -9,6 +9,7 @@ mod disk;
 mod durability;
 mod ended;
 mod file_locks;
+mod followed;
 mod handshake;
 mod long_reads;
 mod long_writes;

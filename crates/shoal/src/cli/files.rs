@@ -123,6 +123,10 @@ pub enum LayoutKind {
     Striped,
     /// The application deals its data to subfiles.
     Forked,
+    /// Each writer of a file appends to a log of its own.
+    Container,
+    /// All files lie in blocks of one.
+    Composed,
 }
 
 /// `shoal layout`.
@@ -141,10 +145,14 @@ pub enum Layout {
         json: bool,
     },
     /// Set the layout of a directory's new files, or of a file that is still empty (made if missing).
-    /// `forked`: make a forked file, with all its subfiles, or make an empty directory into one.
+    /// `forked`: make a forked file, with all its subfiles, or make an empty directory into one. `container`,
+    /// `composed`: of a directory that is empty, or is made; its mounts and clients follow, and it cannot be
+    /// changed again.
     #[command(after_help = "\
 Example:  shoal layout set mnt/checkpoints --strip 4M --width 2
           shoal layout set mnt/matrix forked --subfiles 8 --on 1,3
+          shoal layout set mnt/ckpt container
+          shoal layout set mnt/many composed
           shoal layout set mnt/one.bin --distribution basic")]
     Set {
         /// File or directory.

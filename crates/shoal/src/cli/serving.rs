@@ -214,6 +214,10 @@ pub struct Mount {
     /// same time).
     #[arg(long, value_name = "LAYOUT", value_parser = Transform::parse)]
     pub transform: Option<Transform>,
+    /// Show directories with the layout `container` or `composed` as they lie on the servers, for the tools
+    /// (`shoal container`, `shoal composed`). Files that other programs write there are damage.
+    #[arg(long, conflicts_with = "transform")]
+    pub raw: bool,
     /// Which key.
     #[command(flatten)]
     pub key: Key,

@@ -16,7 +16,7 @@ use serde_json::json;
 use shoal_client::Options;
 use shoal_env::{Env, real};
 use shoal_proto::Kind;
-use shoal_transform::{ComposedOptions, ContainerOptions, FederationOptions, Wishes};
+use shoal_transform::{ComposedOptions, ContainerOptions, FederationOptions, Followed, Wishes};
 use shoal_vfs::{Connect as _, LocalOptions};
 use shoal_world::{Over, Shown, settings_of};
 use std::collections::BTreeMap;
@@ -259,7 +259,8 @@ impl Trees {
         }
         let tree = match (client, given) {
             (Some((place, options)), _) => {
-                CopyTree::Shoal(connect::client(self.env.clone(), place, options).await?)
+                let client = connect::client(self.env.clone(), place, options).await?;
+                CopyTree::Shoal(Followed::new(self.env.clone(), client))
             }
             (None, Given::Over(below)) => over(self.env.clone(), &self.overs[below.over]).await?,
             // All paths of this machine are of one tree: the same file is then seen to be the same.

@@ -1,5 +1,6 @@
 //! `shoal layout`: how files are laid out over the servers. Of a directory it is the layout of its new files;
-//! of a file it can be set while the file is empty.
+//! of a file it can be set while the file is empty. An empty directory can become a forked file, or one whose
+//! files are containers or lie composed, which all mounts and clients then follow.
 
 use crate::address::Place;
 use crate::bytes_size::ByteSize;
@@ -9,13 +10,17 @@ use crate::{connect, copy, out, subfiles, words};
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use shoal_client::Client;
+use shoal_env::Env;
 use shoal_proto::op::Owner;
-use shoal_proto::{Attr, Dist, Kind, Rights, ServerId, Status, Template};
-use shoal_vfs::ForkedFile;
+use shoal_proto::{Attr, Dist, Handle, Kind, Rights, ServerId, Status, Template};
+use shoal_transform::followed::beneath::Beneath;
+use shoal_transform::{Composed, Wishes};
+use shoal_vfs::{ForkedFile, Vfs};
 use std::process::ExitCode;
 
 /// The layout to set.
 struct Wish {
+    layout: LayoutKind,
     distribution: Option<DistributionName>,
     strip: Option<ByteSize>,
     width: Option<u16>,
@@ -60,17 +65,21 @@ pub fn run(args: Layout) -> Result<ExitCode> {
                 .with_context(|| format!("cannot make the forked file {text}"))?;
             show(&text, &attr, &[], json)?;
         }
-        Layout::Set { place: text, subfiles, on, distribution, strip, width, key, json, .. } => {
+        Layout::Set { place: text, layout, subfiles, on, distribution, strip, width, key, json } => {
             if subfiles.is_some() || !on.is_empty() {
                 bail!("--subfiles and --on are for `forked`: shoal layout set {text} forked --subfiles N");
             }
-            if distribution.is_none() && strip.is_none() && width.is_none() {
+            let follows = layout != LayoutKind::Striped;
+            if distribution.is_none() && strip.is_none() && width.is_none() && !follows {
                 bail!("nothing to set: give --distribution, --strip or --width");
             }
-            let wish = Wish { distribution, strip, width };
+            if distribution.is_some() && follows {
+                bail!("the files below such a directory are striped: leave out --distribution");
+            }
+            let wish = Wish { layout, distribution, strip, width };
             let place = Place::find(&text, key.key.as_deref())?;
             let path = place.address.path.clone();
-            let set = |_, client| async move { set(client, &path, wish).await };
+            let set = |env, client| async move { set(env, client, &path, wish).await };
             let attr = connect::with_client(&place, set)
                 .with_context(|| format!("cannot set the layout of {text}"))?;
             show(&text, &attr, &[], json)?;
@@ -86,7 +95,24 @@ impl Wish {
             Dist::Basic => (DistributionName::Basic, Template::STRIP_DEFAULT),
             Dist::SimpleStripe { strip } => (DistributionName::SimpleStripe, strip),
             Dist::Fork | Dist::Forked { .. } => bail!("the layout of a forked file is fixed"),
+            Dist::Container { .. } | Dist::Composed { .. } => {
+                let layout = words::dist_json(&there.dist)["distribution"].clone();
+                bail!(
+                    "it has the layout {layout}, or lies in a directory that has it, and that layout is fixed: make \
+                     another directory, and copy its files there"
+                )
+            }
         };
+        if self.layout != LayoutKind::Striped {
+            let strip = self.strip.unwrap_or(ByteSize(strip));
+            let template =
+                template(DistributionName::SimpleStripe, strip, self.width.unwrap_or(there.width))?;
+            let dist = match self.layout {
+                LayoutKind::Container => Dist::Container { strip: strip.0 },
+                _ => Dist::Composed { strip: strip.0 },
+            };
+            return Ok(Template { dist, ..template });
+        }
         let distribution = match (self.distribution, self.strip) {
             (Some(DistributionName::Basic), Some(_)) => bail!("`basic` has no strips: leave out --strip"),
             (Some(distribution), _) => distribution,
@@ -98,12 +124,24 @@ impl Wish {
     }
 }
 
-async fn set(client: Client, path: &str, wish: Wish) -> Result<Attr> {
+async fn set(env: Env, client: Client, path: &str, wish: Wish) -> Result<Attr> {
     let attr = match client.walk(path.as_bytes(), true).await {
         Ok(attr) => attr,
-        Err(error) if error.status == Status::NotFound => return make(&client, path, wish).await,
+        Err(error) if error.status == Status::NotFound && wish.layout == LayoutKind::Striped => {
+            return make(&client, path, wish).await;
+        }
+        Err(error) if error.status == Status::NotFound => {
+            // A directory that is missing is made with it.
+            let (dir, name) = client.walk_parent(path.as_bytes()).await?;
+            // Before anything is made in a directory whose objects are its layout's.
+            wish.over(&client.getattr(dir).await?.template)?;
+            client.mkdir(dir, &name, copy::owner(0o755)).await?
+        }
         Err(error) => return Err(error.into()),
     };
+    if wish.layout != LayoutKind::Striped {
+        return follow(env, &client, path, &attr, &wish).await;
+    }
     match attr.kind {
         Kind::Directory => {}
         Kind::File if attr.size == 0 && attr.layout.is_none() => {}
@@ -116,11 +154,35 @@ async fn set(client: Client, path: &str, wish: Wish) -> Result<Attr> {
     Ok(client.walk(path.as_bytes(), true).await?)
 }
 
+/// A layout that clients follow, of an empty directory.
+async fn follow(env: Env, client: &Client, path: &str, attr: &Attr, wish: &Wish) -> Result<Attr> {
+    match attr.kind {
+        Kind::Directory if attr.handle == Handle::ROOT => {
+            bail!("the root of a file system keeps its layout: make a directory in it, and name that one")
+        }
+        Kind::Directory => {}
+        kind => bail!("it is a {}: name a directory that is empty, or is not there", kind.word()),
+    }
+    match client.setlayout(attr.handle, wish.over(&attr.template)?).await {
+        Err(error) if error.status == Status::NotEmpty => bail!(
+            "the directory has entries: name one that is empty, or is not there, and copy them into it afterwards"
+        ),
+        set => set?,
+    }
+    if wish.layout == LayoutKind::Composed {
+        // Those that may only read find it made.
+        let beneath = Beneath::new(client.clone(), attr.handle);
+        Vfs::close(&Composed::open(env, beneath, &Wishes::default()).await?).await;
+    }
+    Ok(client.walk(path.as_bytes(), true).await?)
+}
+
 /// A forked file, new or in place of an empty directory with that one's owner and mode.
 async fn make_forked(client: Client, path: &str, mut wish: ForkedFile) -> Result<Attr> {
     let mut of = copy::owner(0o755);
     match client.walk(path.as_bytes(), true).await {
         Ok(attr) if attr.template.dist.is_of_forks() => bail!("it is, or is in, a forked file already"),
+        Ok(attr) if attr.template.dist.is_followed() => bail!("{}", not_in(&attr.template.dist)),
         Ok(attr) if attr.kind == Kind::Directory => {
             of = Owner { mode: attr.mode, uid: attr.uid, gid: attr.gid };
             wish.replace = true;
@@ -130,6 +192,10 @@ async fn make_forked(client: Client, path: &str, mut wish: ForkedFile) -> Result
         Err(error) => return Err(error.into()),
     }
     let (dir, name) = client.walk_parent(path.as_bytes()).await?;
+    let parent = client.getattr(dir).await?;
+    if parent.template.dist.is_followed() {
+        bail!("{}", not_in(&parent.template.dist));
+    }
     match client.mkforked(dir, &name, of, &wish).await {
         Err(error) if error.status == Status::NotEmpty => {
             bail!(
@@ -138,6 +204,15 @@ async fn make_forked(client: Client, path: &str, mut wish: ForkedFile) -> Result
         }
         made => Ok(made?),
     }
+}
+
+/// A forked file is an object of the servers: in such a directory it would lie among those of its layout.
+fn not_in(dist: &Dist) -> String {
+    let layout = words::dist_json(dist)["distribution"].clone();
+    format!(
+        "it has the layout {layout}, or lies in a directory that has it, where no forked file can be: name another \
+         directory"
+    )
 }
 
 /// A file that is missing is made with it.
@@ -175,6 +250,9 @@ fn show(text: &str, attr: &Attr, missing: &[u16], as_json: bool) -> Result<()> {
         }
         (Kind::File, None) if attr.template.dist.is_of_forks() => {
             out::line(format!("{text}: a fork, whole on server {}", attr.handle.server()))
+        }
+        (Kind::Directory, _) if attr.template.dist.is_followed() => {
+            out::line(format!("{text}: its files are {}", words::template(&attr.template)))
         }
         (Kind::Directory, _) => {
             out::line(format!("{text}: new files are {}", words::template(&attr.template)))?;

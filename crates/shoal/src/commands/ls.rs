@@ -11,7 +11,9 @@ use anyhow::Result;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use shoal_client::{Client, DirStream, Error, Which};
-use shoal_proto::{Attr, Entry, Kind, ServerId, limits};
+use shoal_proto::{Attr, Entry, Kind, ServerId, Status, limits};
+use shoal_transform::Followed;
+use shoal_vfs::{Listing as _, Vfs};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -26,8 +28,9 @@ const LINE_CHARS_MAX: usize = 60;
 pub fn run(args: Ls) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
     let (within, path, args) = (args.limit.span(), &place.address.path, &args);
-    let work = |_, client: Client| async move {
-        let mut lister = Lister { client, args, silent: BTreeMap::new() };
+    let work = |env, client: Client| async move {
+        let followed = Followed::new(env, client.clone());
+        let mut lister = Lister { followed, client, args, silent: BTreeMap::new() };
         lister.list(path, within).await?;
         lister.say_silent()
     };
@@ -45,6 +48,8 @@ struct Listed {
 
 /// A listing under way.
 struct Lister<'a> {
+    /// The same, with directories by their layouts.
+    followed: Followed<Client>,
     client: Client,
     args: &'a Ls,
     /// Servers that did not answer: of how many entries something is unknown, and one of the errors.
@@ -54,7 +59,15 @@ struct Lister<'a> {
 impl Lister<'_> {
     async fn list(&mut self, path: &str, within: Duration) -> Result<()> {
         let (args, client) = (self.args, self.client.clone());
-        let attr = client.walk(path.as_bytes(), true).await?;
+        let attr = match client.walk(path.as_bytes(), true).await {
+            Ok(attr) if attr.kind == Kind::Directory && attr.template.dist.is_followed() => {
+                return self.list_followed(path).await;
+            }
+            Err(error) if matches!(error.status, Status::NotFound | Status::NotDirectory) => {
+                return self.list_followed(path).await;
+            }
+            found => found?,
+        };
         if attr.kind != Kind::Directory {
             let name = path.rsplit('/').next().unwrap_or(path);
             let found = match args.with_data && attr.kind == Kind::File {
@@ -80,6 +93,29 @@ impl Lister<'_> {
         entries.sort_by(|a, b| a.entry.name.cmp(&b.entry.name));
         for listed in entries {
             self.show_entry(listed).await?;
+        }
+        Ok(())
+    }
+
+    /// List a path that leads, or may lead, into a directory with a layout of its own. Contents are not with
+    /// the names there.
+    async fn list_followed(&mut self, path: &str) -> Result<()> {
+        let followed = self.followed.clone();
+        let attr = followed.walk_path(path.as_bytes(), true).await?;
+        if attr.kind != Kind::Directory {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            return self.show(name.as_bytes(), attr.kind, Some(&attr), None, None).await;
+        }
+        let mut listing = Vfs::opendir(&followed, attr.handle, self.args.limit.span());
+        let mut entries = Vec::new();
+        while let Some(listed) = listing.next(self.args.long || self.args.plus).await? {
+            entries.push(listed.entry);
+        }
+        if !self.args.unsorted {
+            entries.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        for entry in entries {
+            self.show_entry(Listed { entry, content: None, lacks: None }).await?;
         }
         Ok(())
     }
@@ -151,7 +187,7 @@ impl Lister<'_> {
             return out::line(first);
         };
         let target = match attr.kind {
-            Kind::Symlink => match self.client.readlink(attr.handle).await {
+            Kind::Symlink => match self.followed.readlink(attr.handle).await {
                 Ok(target) => format!(" -> {}", String::from_utf8_lossy(&target)),
                 Err(error) if error.is_silence() => {
                     self.note(&error);

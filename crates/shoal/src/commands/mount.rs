@@ -2,7 +2,7 @@
 
 use crate::address::{Place, log_path};
 use crate::cli::Mount;
-use crate::embed::Embedded;
+use crate::embed::{Embedded, ShownAs};
 use crate::log_file::{self, LogFile};
 use crate::stop::Event;
 use crate::words::Unserved;
@@ -49,6 +49,9 @@ fn start(args: &Mount, events: &Sender<Event>) -> Result<(String, Embedded)> {
         if args.places.len() > 1 {
             bail!("give either an address or --over DIR, and the mount point: not `{}` too", args.places[0]);
         }
+        if args.raw {
+            bail!("--raw is for a ShoalFS: a directory has no layout of its own; leave it out");
+        }
         let mount = Embedded::local(dir, args.transform.clone(), at, &args.options, events)?;
         return Ok((dir.display().to_string(), mount));
     }
@@ -60,7 +63,12 @@ fn start(args: &Mount, events: &Sender<Event>) -> Result<(String, Embedded)> {
     };
     let said = mount_options::apply(&args.options.mount_options, &mut shoal_fuse::MountOptions::default())?;
     let place = Place::find(address, said.key.as_deref().or(args.key.key.as_deref()))?;
-    let mount = Embedded::start(&place, args.transform.clone(), at, &args.options, events)?;
+    let shown = match (&args.transform, args.raw) {
+        (Some(transform), _) => ShownAs::Transformed(transform.clone()),
+        (None, true) => ShownAs::Raw,
+        (None, false) => ShownAs::Usual,
+    };
+    let mount = Embedded::start(&place, shown, at, &args.options, events)?;
     let watched = place.clone();
     let look = std::thread::Builder::new().name("servers".into()).spawn(move || say_degraded(&watched));
     look.context("cannot start a thread that asks the servers")?;

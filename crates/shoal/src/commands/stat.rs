@@ -6,7 +6,9 @@ use crate::cli::Stat;
 use crate::{connect, out, subfiles, words};
 use anyhow::{Context as _, Result};
 use shoal_client::Client;
-use shoal_proto::{Attr, Kind};
+use shoal_proto::{Attr, Kind, Status};
+use shoal_transform::Followed;
+use shoal_vfs::Vfs as _;
 use std::process::ExitCode;
 
 /// Show each; the first that cannot be shown is the error, after the others.
@@ -15,8 +17,8 @@ pub fn run(args: Stat) -> Result<ExitCode> {
     for text in &args.places {
         let one = || {
             let place = Place::find(text, args.key.key.as_deref())?;
-            connect::with_client_within(&place, args.limit.span(), |_, client| {
-                stat(client, &args, text, place.address.path.clone())
+            connect::with_client_within(&place, args.limit.span(), |env, client| {
+                stat(Followed::new(env, client), &args, text, place.address.path.clone())
             })
         };
         failed = failed.and(one().with_context(|| format!("cannot stat {text}")));
@@ -24,14 +26,14 @@ pub fn run(args: Stat) -> Result<ExitCode> {
     failed.map(|()| ExitCode::SUCCESS)
 }
 
-async fn stat(client: Client, args: &Stat, text: &str, path: String) -> Result<()> {
-    let attr = client.walk(path.as_bytes(), false).await?;
+async fn stat(client: Followed<Client>, args: &Stat, text: &str, path: String) -> Result<()> {
+    let attr = look(&client, path.as_bytes()).await?;
     let target = match attr.kind {
         Kind::Symlink => Some(client.readlink(attr.handle).await?),
         _ => None,
     };
     let target = target.map(|target| String::from_utf8_lossy(&target).into_owned());
-    let missing = subfiles::missing(&client, &attr).await?;
+    let missing = subfiles::missing(client.over(), &attr).await?;
     let xattrs = client.listxattr(attr.handle).await?;
     let xattrs: Vec<String> = xattrs.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     if args.json {
@@ -46,6 +48,15 @@ async fn stat(client: Client, args: &Stat, text: &str, path: String) -> Result<(
     }
     show(text, &attr, target.as_deref(), &xattrs)?;
     subfiles::words(&missing).map_or(Ok(()), |words| out::line(format!("  {:<10} {words}", "incomplete")))
+}
+
+/// The object of a path. In a directory with a layout of its own it is found name by name.
+async fn look(followed: &Followed<Client>, path: &[u8]) -> Result<Attr> {
+    match followed.over().walk(path, false).await {
+        Ok(attr) if attr.kind != Kind::Directory || !attr.template.dist.is_followed() => Ok(attr),
+        Err(error) if !matches!(error.status, Status::NotFound | Status::NotDirectory) => Err(error.into()),
+        _ => Ok(followed.walk_path(path, false).await?),
+    }
 }
 
 fn show(text: &str, attr: &Attr, target: Option<&str>, xattrs: &[String]) -> Result<()> {
@@ -75,6 +86,9 @@ fn show(text: &str, attr: &Attr, target: Option<&str>, xattrs: &[String]) -> Res
             row("layout", words::template(&attr.template))?;
         }
         (Kind::File, None) => row("layout", format!("stuffed; then {}", words::template(&attr.template)))?,
+        (Kind::Directory, _) if attr.template.dist.is_followed() => {
+            row("files", words::template(&attr.template))?;
+        }
         (Kind::Directory, _) => {
             row("new files", words::template(&attr.template))?;
             if let Some(shards) = words::shards(attr) {

@@ -7,7 +7,7 @@ use crate::address::{Place, ShoalAddress};
 use crate::cli::Up;
 use crate::cluster_file::{ClusterFile, CollectionEntry, FILE_NAME, check_servers};
 use crate::commands::init::new_collection;
-use crate::embed::Embedded;
+use crate::embed::{Embedded, ShownAs};
 use crate::node::{Missing, Node, Spans};
 use crate::out;
 use crate::renewal::Given;
@@ -55,7 +55,7 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
     }
     let mount = match args.mount.as_ref().filter(|_| has_root) {
         None => None,
-        Some(at) => match Embedded::start(&place, None, at, &args.options, &events) {
+        Some(at) => match Embedded::start(&place, ShownAs::Usual, at, &args.options, &events) {
             Ok(mount) => Some(mount),
             Err(error) => {
                 node.stop()?;

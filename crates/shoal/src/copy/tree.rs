@@ -1,15 +1,15 @@
 //! The file systems that are copied from and to. Their kinds are known here, and nowhere else in the copy.
 
-use shoal_client::{Client, OpenFile};
+use shoal_client::Client;
 use shoal_proto::{Attr, Handle, Name, Owner, Rights};
-use shoal_transform::{Composed, ComposedFile, Container, ContainerFile, Federated};
+use shoal_transform::{Composed, ComposedFile, Container, ContainerFile, Federated, Followed, FollowedFile};
 use shoal_vfs::local::LocalFile;
 use shoal_vfs::{Local, Result, Vfs, VfsFile};
 
 /// A file system.
 pub enum CopyTree {
     /// A ShoalFS.
-    Shoal(Client),
+    Shoal(Followed<Client>),
     /// The files of this machine.
     Plain(Local),
     /// A directory of containers.
@@ -24,7 +24,7 @@ pub enum CopyTree {
 #[derive(Clone)]
 pub enum CopyFile {
     /// See [`CopyTree::Shoal`].
-    Shoal(OpenFile),
+    Shoal(FollowedFile<Client>),
     /// See [`CopyTree::Plain`].
     Plain(LocalFile),
     /// See [`CopyTree::Container`].

@@ -335,7 +335,14 @@ struct Session {
 impl Session {
     async fn begin(env: Env, options: Options, root: String) -> Result<Session> {
         let client = Client::connect(env, options).await?;
-        let root = client.walk(root.as_bytes(), true).await?.handle;
+        let attr = client.walk(root.as_bytes(), true).await?;
+        if attr.template.dist.is_followed() {
+            return Err(anyhow!(
+                "{root} has a layout that clients follow, and this benchmark is of the client alone: mount the file \
+                 system, and name a path there"
+            ));
+        }
+        let root = attr.handle;
         Ok(Session { client, root, dirs: BTreeMap::new(), files: BTreeMap::new(), next: 0 })
     }
 

@@ -9,6 +9,7 @@ mod coordinator;
 mod crowd;
 mod disks;
 mod folders;
+mod followed;
 mod frames;
 mod full;
 mod keys;

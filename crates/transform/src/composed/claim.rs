@@ -5,13 +5,18 @@
 //! is.
 
 use super::lanes::{Extent, LANES};
+use super::scan::names_in;
 use super::{Shared, names_of};
 use crate::writer_id::WriterId;
 use bytes::Bytes;
 use shoal_proto::{Rights, Status};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::rc::Rc;
+use std::time::Duration;
 
+/// A removal that is under way is waited for so often, and so long each time.
+const REMOVAL_PAUSES: u32 = 10;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
 /// Tries to claim an extent.
 const CLAIM_TRIES: u64 = 10_000;
 
@@ -71,16 +76,35 @@ impl<B: Vfs> Shared<B> {
         if self.log.is_used() {
             return Ok(());
         }
-        for _ in 0..16 {
+        let claims = names_of::name(names_of::CLAIMS)?;
+        let mut pauses = REMOVAL_PAUSES;
+        for _ in 0..16 + REMOVAL_PAUSES {
             let name = names_of::writer(self.log.id.get())?;
             let rights = Rights::READ | Rights::WRITE;
-            let made = self.over.create(self.claims, &name, self.owner, true, rights).await;
+            let made = match self.over.create(self.claims, &name, self.owner, true, rights).await {
+                Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => {
+                    return Err(removed());
+                }
+                made => made,
+            };
             let (attr, _, file) = made?;
             file.write(0, Bytes::from(self.words.clone().into_bytes())).await?;
             let is_locked = match file.hold_alone().await {
                 Err(error) if error.status == Status::NotSupported => true,
                 locked => locked?,
             };
+            // A removal of the directory moves the folder away and then looks for files of writers: one of
+            // the two sees the other.
+            if !names_in(&self.over, self.root).await?.contains(&claims) {
+                drop(self.over.unlink(self.claims, &name).await);
+                file.close().await?;
+                pauses -= 1;
+                if pauses == 0 {
+                    return Err(removed());
+                }
+                self.env.sleep(REMOVAL_PAUSE).await;
+                continue;
+            }
             // One that buries the dead may have taken it between the two.
             let there = self.over.lookup(self.claims, &name).await;
             if is_locked && there.is_ok_and(|there| there.handle == attr.handle) {
@@ -91,4 +115,9 @@ impl<B: Vfs> Shared<B> {
         }
         Err(Error::new(Status::Busy, "open").because("another process takes each lock of this writer"))
     }
+}
+
+fn removed() -> Error {
+    let words = "the directory was removed, or its removal is under way";
+    Error::new(Status::Stale, "claim").because(words)
 }

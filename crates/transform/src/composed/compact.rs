@@ -74,19 +74,11 @@ impl<B: Vfs> Shared<B> {
         done.moved = self.known_bytes().saturating_sub(before);
         self.sync().await?;
         let epoch = claims.epoch + 1;
-        let mut text = String::new();
-        taken.iter().for_each(|(extent, writer)| text += &format!("{} {writer}\n", extent.name()));
-        text += "end\n";
-        let aside = names_of::name(&format!("t.{}", WriterId::draw(&self.env)))?;
-        self.write_aside(self.claims, &aside, Bytes::from(text.into_bytes())).await?;
-        let name = names_of::name(&format!("r.{epoch}"))?;
-        let flags = RenameFlags { no_replace: true, exchange: false };
-        self.over.rename(self.claims, &aside, self.claims, &name, flags).await?;
-        self.over.fsync_directory(self.claims).await?;
+        self.retire(&taken, epoch).await?;
         self.give_back_extents(&taken, &mut done).await?;
         self.read_anew().await?;
         for old in 1..epoch {
-            let old = names_of::name(&format!("r.{old}"))?;
+            let old = names_of::retired(old)?;
             if let Err(error) = self.over.unlink(self.claims, &old).await
                 && error.status != Status::NotFound
             {
@@ -113,8 +105,24 @@ impl<B: Vfs> Shared<B> {
         Ok(std::str::from_utf8(&target).ok().and_then(WriterId::parse))
     }
 
-    /// Make holes of extents, and remove their claims.
-    async fn give_back_extents(&self, taken: &[(Extent, WriterId)], done: &mut Compacted) -> Result<()> {
+    /// Publish with one rename that the records in these extents do not count any more.
+    pub(super) async fn retire(&self, taken: &[(Extent, WriterId)], epoch: u64) -> Result<()> {
+        let mut text = String::new();
+        taken.iter().for_each(|(extent, writer)| text += &format!("{} {writer}\n", extent.name()));
+        text += "end\n";
+        let aside = names_of::name(&format!("t.{}", WriterId::draw(&self.env)))?;
+        self.write_aside(self.claims, &aside, Bytes::from(text.into_bytes())).await?;
+        let flags = RenameFlags { no_replace: true, exchange: false };
+        self.over.rename(self.claims, &aside, self.claims, &names_of::retired(epoch)?, flags).await?;
+        self.over.fsync_directory(self.claims).await
+    }
+
+    /// Make holes of extents that were retired, and remove their claims.
+    pub(super) async fn give_back_extents(
+        &self,
+        taken: &[(Extent, WriterId)],
+        done: &mut Compacted,
+    ) -> Result<()> {
         let mut mine = Vec::new();
         for (extent, writer) in taken {
             // One that was claimed again meanwhile is its new writer's.

@@ -67,7 +67,9 @@ impl<B: Vfs> Drop for Opened<B> {
 impl<B: Vfs> ComposedFile<B> {
     pub(super) fn new(shared: &Rc<Shared<B>>, object: Handle, rights: Rights) -> ComposedFile<B> {
         shared.opened(object.0);
-        let (is_closed, seen) = (Cell::new(false), Cell::new(shared.losses.get()));
+        // A loss that no file has reported is this one's to report.
+        let seen = shared.losses.get() - u64::from(shared.is_loss_unseen.get());
+        let (is_closed, seen) = (Cell::new(false), Cell::new(seen));
         ComposedFile(Rc::new(Opened { shared: shared.clone(), object, rights, is_closed, seen }))
     }
 
@@ -182,6 +184,9 @@ impl<B: Vfs> VfsFile for ComposedFile<B> {
             shared.losses.set(shared.losses.get() + 1);
         }
         let is_new = seen.replace(shared.losses.get()) < shared.losses.get();
+        if is_new {
+            shared.is_loss_unseen.set(false);
+        }
         match synced {
             Ok(()) if is_new => {
                 let words = "an earlier sync of this directory failed: what it was to write may be lost";

@@ -405,7 +405,8 @@ impl<B: Vfs> Shared<B> {
         });
     }
 
-    /// End the log: publish it, say that it has ended, and give the lock back.
+    /// End the log: publish it, say that it has ended, and give the lock back. After an error it can be used
+    /// further, and ended again.
     pub(super) async fn end_log(self: &Rc<Self>) -> Result<()> {
         let log = &self.log;
         if !log.is_used() {
@@ -417,12 +418,16 @@ impl<B: Vfs> Shared<B> {
                 current.seal();
                 current.is_full = true;
                 current.bytes.extend(Record { stamp: 0, object: 0, op: Op::End }.encode(&[]));
+                // Readers look for nothing more in this extent: what follows is for another one.
+                log.extent.set(None);
             }
             self.write_tail().await?;
         }
         self.sync().await?;
         self.leave_directory(0).await;
-        self.over.unlink(self.claims, &names_of::writer(log.id.get())?).await?;
+        if let Err(error) = self.over.unlink(self.claims, &names_of::writer(log.id.get())?).await {
+            tracing::debug!("the file of an ended writer is left to others: {error}");
+        }
         log.held.take();
         Ok(())
     }
@@ -451,6 +456,29 @@ fn lost_block() -> Error {
 }
 
 impl<B: Vfs> Composed<B> {
+    /// Publish all that was logged, make it durable, and end the log.
+    ///
+    /// # Errors
+    /// Errors of the file system below: then it can be used further, and ended again.
+    pub(crate) async fn end(&self) -> Result<()> {
+        let ended = self.0.end_log().await;
+        if ended.as_ref().is_err_and(|error| error.status == Status::Io) {
+            self.has_lost();
+        }
+        ended
+    }
+
+    /// A sync failed of which no open file knows: the next one that is opened reports it.
+    pub(crate) fn has_lost(&self) {
+        self.0.losses.set(self.0.losses.get() + 1);
+        self.0.is_loss_unseen.set(true);
+    }
+
+    /// Whether a sync failed, and no file has reported it.
+    pub(crate) fn is_loss_unseen(&self) -> bool {
+        self.0.is_loss_unseen.get()
+    }
+
     /// Blocks that this process began, writes of blocks, and claims.
     pub fn counts(&self) -> (u64, u64, u64) {
         self.0.log.counts.get()

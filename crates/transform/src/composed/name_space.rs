@@ -283,7 +283,7 @@ impl<B: Vfs> Vfs for Composed<B> {
     }
 
     async fn close(&self) {
-        if let Err(error) = self.0.end_log().await {
+        if let Err(error) = self.end().await {
             tracing::error!("the end of a composed directory: {error}");
         }
         self.0.over.close().await;

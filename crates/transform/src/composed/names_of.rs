@@ -7,9 +7,12 @@
 //!           w.ID             a writer that has not ended; it holds a lock on it
 //!           r.N              extents that compaction N took: their records do not count any more
 //!   names/  DIR.NAME         a name that is being made: a symbolic link to ID.OBJECT
+//!   t.claims                 the folder of claims while a removal of the directory decides ([`dissolve`])
 //!   merged                   the merged directory
 //!   changes                  a number that each process under `shoal run` changes when it published
 //! ```
+//!
+//! [`dissolve`]: super::dissolve
 
 use crate::writer_id::WriterId;
 use shoal_proto::{Name, Status};
@@ -19,11 +22,17 @@ use shoal_vfs::{Error, Result};
 pub(super) const SETTINGS: &str = ".shoal-composed";
 /// The folder of claims.
 pub(super) const CLAIMS: &str = "claims";
+/// The folder of claims while a removal of the directory decides.
+pub(super) const LEAVING: &str = "t.claims";
 /// The folder of names that are being made.
 pub(super) const MARKS: &str = "names";
 /// The merged directory.
 pub(super) const MERGED: &str = "merged";
 
+/// The names of lists of compactions begin so.
+pub(super) const RETIRED: &str = "r.";
+/// The names of physical files begin so.
+pub(super) const BLOCKS: &str = "blocks.";
 /// Word of changes.
 pub(super) const CHANGES: &str = "changes";
 
@@ -40,6 +49,11 @@ pub(super) fn writer(id: WriterId) -> Result<Name> {
 /// A physical file.
 pub(super) fn blocks(file: u16) -> Result<Name> {
     name(&format!("blocks.{file}"))
+}
+
+/// The list of a compaction, by its number.
+pub(super) fn retired(epoch: u64) -> Result<Name> {
+    name(&format!("{RETIRED}{epoch}"))
 }
 
 /// The marker of a name: the name itself where it fits, else its hash.

@@ -3,7 +3,7 @@
 use super::Composed;
 use super::format::{BLOCK_MAX, BLOCK_MIN, FILES_MAX, Settings};
 use shoal_env::Env;
-use shoal_proto::{Handle, Status};
+use shoal_proto::{Dist, Handle, Status};
 use shoal_vfs::{Connect, Error, Result, Vfs};
 
 /// Bytes of a block, where the file system below does not say its stripe.
@@ -99,6 +99,11 @@ fn size_of(text: &str) -> Option<u32> {
 
 /// The block that suits the file system below: its stripe, where it says one, else 1 MiB.
 pub(super) async fn block_below<B: Vfs>(over: &B) -> u32 {
+    if let Ok(Dist::Composed { strip }) = over.getattr(Handle::ROOT).await.map(|attr| attr.template.dist) {
+        let strip = u32::try_from(strip).ok();
+        let suits = |strip: &u32| strip.is_power_of_two() && (BLOCK_MIN..=BLOCK_MAX).contains(strip);
+        return strip.filter(suits).unwrap_or(BLOCK_USUAL);
+    }
     match over.getxattr(Handle::ROOT, b"lustre.lov").await {
         Ok(bytes) => stripe_of(&bytes).unwrap_or(BLOCK_USUAL),
         Err(_) => BLOCK_USUAL,

@@ -172,7 +172,15 @@ impl<B: Vfs> Shared<B> {
             if known.at == 0 {
                 let Some(header) = self.header_at(place).await? else {
                     if known.writer.is_none() {
-                        known.writer = self.claimant(extent).await?;
+                        known.writer = match self.claimant(extent).await {
+                            // Given back since the claims were listed.
+                            Err(error) if error.status == Status::NotFound => return Ok(()),
+                            by => by?,
+                        };
+                    }
+                    if self.is_retired(extent, known.writer) {
+                        *known = Known::default();
+                        return Ok(());
                     }
                     if !is_over(known.writer) {
                         return Ok(());
@@ -186,8 +194,9 @@ impl<B: Vfs> Shared<B> {
                 if known.writer.is_some_and(|writer| writer != header.writer) {
                     break;
                 }
-                if self.retired.borrow().contains(&(extent, header.writer)) {
-                    break;
+                if self.is_retired(extent, Some(header.writer)) {
+                    *known = Known::default();
+                    return Ok(());
                 }
                 known.writer = Some(header.writer);
                 known.at = HEADER_BYTES as u32;
@@ -239,6 +248,12 @@ impl<B: Vfs> Shared<B> {
     async fn header_at(&self, place: u64) -> Result<Option<Header>> {
         let bytes = self.blocks.raw(place, 0, HEADER_BYTES).await?;
         self.blocks.header(place, &bytes)
+    }
+
+    /// Whether a compaction took an extent from this writer. Nothing is kept of such an extent: as soon as it
+    /// is given back, another writer may claim it, and its records count.
+    fn is_retired(&self, extent: Extent, writer: Option<WriterId>) -> bool {
+        writer.is_some_and(|writer| self.retired.borrow().contains(&(extent, writer)))
     }
 
     /// Whether a later block of an extent belongs to the same writer. Then this block is damaged, and only

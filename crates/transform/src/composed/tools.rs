@@ -283,7 +283,7 @@ impl<B: Vfs> Shared<B> {
         if epoch == 0 {
             return Ok(BTreeSet::new());
         }
-        let name = names_of::name(&format!("r.{epoch}"))?;
+        let name = names_of::retired(epoch)?;
         let file = self.over.open_name(self.claims, &name, shoal_proto::Rights::READ).await?;
         let bytes = file.read(0, RETIRED_BYTES_MAX).await?;
         file.close().await?;

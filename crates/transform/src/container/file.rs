@@ -218,6 +218,11 @@ impl<B: Vfs> ContainerFile<B> {
         format!("{:?}", self.0.state.index.borrow())
     }
 
+    /// Read what other processes published.
+    pub(crate) async fn refreshed(&self) -> Result<()> {
+        self.0.state.refresh().await
+    }
+
     /// Whether its name was removed here.
     pub(super) fn is_removed(&self) -> bool {
         self.0.state.is_removed.get()

@@ -271,3 +271,40 @@ pub async fn empty_bin<B: Vfs>(container: &Container<B>, allowed: Allowed) -> Re
     }
     Ok(recovered)
 }
+
+impl<B: Vfs> Container<B> {
+    /// Remove the bin of a root that is empty for its users, so that the root's directory can be removed.
+    ///
+    /// # Errors
+    /// `NotEmpty`: it has entries, or the bin has a file that is still open, or that a process is making or
+    /// removing.
+    pub(crate) async fn clear_root(&self) -> Result<()> {
+        let (shared, over) = (&self.0, &self.0.over);
+        let refused = || Error::new(Status::NotEmpty, "rmdir");
+        if self.opendir(Handle::ROOT, Duration::ZERO).next(false).await?.is_some() {
+            return Err(refused());
+        }
+        let bin = names::bin();
+        if over.lookup(Handle::ROOT, &bin).await.is_err_and(|error| error.status == Status::NotFound) {
+            return Ok(());
+        }
+        let removed = shared.env.deadline(self.deadline(), shared.removals_ended()).await;
+        for pause in BIN_PAUSES {
+            if removed.is_ok() {
+                empty_bin(self, Allowed::default()).await?;
+            }
+            shared.bin.set(None);
+            match over.rmdir(Handle::ROOT, &bin).await {
+                Err(error) if error.status == Status::NotEmpty => shared.env.sleep(pause).await,
+                removed => return gone_is_fine(removed),
+            }
+        }
+        let words = "files in it were removed and are still open, or a process that runs, or may run, is making or \
+                     removing some: close them; `shoal container recover` removes what killed processes left";
+        Err(refused().because(words))
+    }
+}
+
+/// Before the bin is looked at again, in which other processes have files.
+const BIN_PAUSES: [Duration; 4] =
+    [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(300), Duration::ZERO];

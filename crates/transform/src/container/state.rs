@@ -335,6 +335,11 @@ impl<B: Vfs> State<B> {
         Ok((data, index))
     }
 
+    /// Whether a file that is closed has bytes that may not be durable.
+    pub(super) fn has_unsynced(&self) -> bool {
+        !self.unsynced.borrow().is_empty()
+    }
+
     /// Make all that this process wrote durable.
     pub(super) async fn sync(&self) -> Result<()> {
         let closed = self.unsynced.borrow().clone();

@@ -2,6 +2,8 @@
 
 mod clocks;
 mod conformance;
+mod followed;
+mod followed_ends;
 mod galley;
 mod patterns;
 mod runs;

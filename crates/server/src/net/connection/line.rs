@@ -34,7 +34,8 @@ struct Out {
 pub struct Line {
     /// The other end, as text.
     pub name: String,
-    version: u16,
+    /// The version of the protocol that is spoken.
+    pub version: u16,
     /// Its rights, by the key that was proved on it. A session says nothing of them: another connection of
     /// it may have another key.
     pub admitted: Cell<Admitted>,

@@ -42,8 +42,9 @@ pub fn run(
         return if exclusive { Err(Stopped::Status(Status::Exists)) } else { opened(ctx, &found, rights) };
     }
     forks::may_make(&parent, Kind::File)?;
-    let is_impossible =
-        |wish: Template| usize::from(wish.width) > limits::WIDTH_MAX || wish.dist.is_of_forks();
+    let is_impossible = |wish: Template| {
+        usize::from(wish.width) > limits::WIDTH_MAX || wish.dist.is_of_forks() || wish.dist.is_followed()
+    };
     if template.is_some_and(is_impossible) {
         return Err(Stopped::Status(Status::Invalid));
     }

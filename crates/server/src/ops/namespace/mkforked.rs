@@ -38,7 +38,8 @@ pub const FACTS: OpFacts = OpFacts {
 ///
 /// # Errors
 /// `Invalid` for a number of subfiles or a server that cannot be; `Exists`; with `replace` `NotDirectory` and
-/// `NotEmpty`; `NotPermitted` in another forked file; `NotSupported` where files do not begin stuffed.
+/// `NotEmpty`; `NotPermitted` in another forked file, and in or in place of a directory whose layout clients
+/// follow; `NotSupported` where files do not begin stuffed.
 pub fn run(
     ctx: &mut Ctx<'_>,
     (dir, name): (Handle, &Name),
@@ -56,7 +57,9 @@ pub fn run(
         Some(found) if found.kind != Kind::Directory => return Err(Stopped::Status(Status::NotDirectory)),
         Some(found) => Some(found.handle),
     };
-    if parent.template.dist.is_of_forks() {
+    let in_place = replaced.map(|replaced| ctx.fact_attr(replaced)).transpose()?;
+    let has_layout = |dist: Dist| dist.is_of_forks() || dist.is_followed();
+    if has_layout(parent.template.dist) || in_place.is_some_and(|attr| attr.template.dist.is_followed()) {
         return Err(Stopped::Status(Status::NotPermitted));
     }
     let servers = servers_of(ctx, subfiles, servers)?;

@@ -71,6 +71,10 @@ pub fn run(ctx: &mut Ctx<'_>, asked: Move<'_>) -> Result<Answer, Stopped> {
     let to = (ctx.object(asked.to.0)?, asked.to.1);
     let mut asked = Move { from, to, ..asked };
     let parent = ctx.directory_of(to.0, to.1)?;
+    if !ctx.knows_followed && from.0.server() != ctx.identity.id {
+        let dist = ctx.fact_attr(from.0)?.template.dist;
+        ctx.must_know(dist)?;
+    }
     forks::may_move(ctx, from, (to.0, &parent))?;
     let (from_shard, moved) = ctx.fact_entry(from.0, from.1)?;
     asked.from_shard = from_shard;

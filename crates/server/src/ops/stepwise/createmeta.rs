@@ -30,7 +30,7 @@ pub const FACTS: OpFacts = OpFacts {
 /// already.
 ///
 /// # Errors
-/// `Invalid` for a template wider than any file.
+/// `Invalid` for a template wider than any file, or of a layout that only directories have.
 pub fn run(
     ctx: &mut Ctx<'_>,
     dir: Handle,
@@ -39,7 +39,7 @@ pub fn run(
     rights: Rights,
     template: Template,
 ) -> Result<Answer, Stopped> {
-    if usize::from(template.width) > limits::WIDTH_MAX {
+    if usize::from(template.width) > limits::WIDTH_MAX || template.dist.is_followed() {
         return Err(Stopped::Status(Status::Invalid));
     }
     let handle = ctx.draw(ctx.identity.id)?;

@@ -25,6 +25,7 @@ pub fn run(ctx: &mut Ctx<'_>, object: Handle, datafiles: &[Handle]) -> Result<An
     let fits = match inode.template.dist {
         Dist::Basic | Dist::Fork | Dist::Forked { .. } => datafiles.len() == 1,
         Dist::SimpleStripe { .. } => !datafiles.is_empty(),
+        Dist::Container { .. } | Dist::Composed { .. } => false,
     };
     if inode.kind != Kind::File || inode.layout.is_some() || !fits || datafiles.contains(&object) {
         return Err(Stopped::Status(Status::Invalid));

@@ -7,7 +7,7 @@ use crate::meta::rows::{Datafile, Dirent, Inode, RowValue};
 use crate::request::locks::Mode;
 use bytes::Bytes;
 use shoal_proto::{
-    Answer, Attr, ChangeCount, ClientId, Generation, Handle, Kind, Move, Name, Status, StreamFacts,
+    Answer, Attr, ChangeCount, ClientId, Dist, Generation, Handle, Kind, Move, Name, Status, StreamFacts,
 };
 use shoal_store::{Follow, Scan, StreamInfo};
 
@@ -93,6 +93,9 @@ impl Ctx<'_> {
     }
 
     /// A directory that must exist: this server's own, or its shard of another's.
+    ///
+    /// # Errors
+    /// `NotSupported`: clients follow its layout, and this one does not know it.
     pub fn directory(&self, handle: Handle) -> Result<Inode, Stopped> {
         if handle.server() != self.identity.id {
             return self.shard(handle)?.ok_or(Stopped::Status(Status::WrongServer));
@@ -101,7 +104,16 @@ impl Ctx<'_> {
         if inode.kind != Kind::Directory {
             return Err(Stopped::Status(Status::NotDirectory));
         }
+        self.must_know(inode.template.dist)?;
         Ok(inode)
+    }
+
+    /// A client that does not know a layout would make plain objects among those that the layout keeps.
+    pub fn must_know(&self, dist: Dist) -> Result<(), Stopped> {
+        match self.knows_followed || !dist.is_followed() {
+            true => Ok(()),
+            false => Err(Stopped::Status(Status::NotSupported)),
+        }
     }
 
     /// This server's shard of another server's directory, if it has one.
@@ -109,7 +121,9 @@ impl Ctx<'_> {
         if self.identity.splits_at().is_none() {
             return Ok(None);
         }
-        Ok(self.row::<Inode>(&keys::inode(dir))?.filter(|inode| inode.shards.is_split()))
+        let shard = self.row::<Inode>(&keys::inode(dir))?.filter(|inode| inode.shards.is_split());
+        shard.as_ref().map_or(Ok(()), |inode| self.must_know(inode.template.dist))?;
+        Ok(shard)
     }
 
     /// The directory of an entry, which must be on this server as far as `name` is concerned.

@@ -36,6 +36,7 @@ use notice::Notice;
 pub use reply::{Collected, decode_replies, encode_reply};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Instant, Work};
+use shoal_proto::message::{VERSION_OF_FOLLOWED_LAYOUTS, VERSIONS};
 use shoal_proto::{
     Action, Answer, ClientId, Durability, Group, KeyLimits, MountKeyId, Op, ServerId, SlotUse, Status, Time,
     TxId,
@@ -57,12 +58,14 @@ pub struct Asker {
     pub manages: bool,
     /// The mount key of a client.
     pub mount: Option<MountUse>,
+    /// The version of the protocol that its connection speaks.
+    pub version: u16,
 }
 
 impl Asker {
     /// This server, for a client.
     pub fn own(client: ClientId) -> Asker {
-        Asker { client, peer: None, own: true, manages: false, mount: None }
+        Asker { client, peer: None, own: true, manages: false, mount: None, version: VERSIONS.1 }
     }
 
     /// The mount key that the capabilities of its requests are bound to.
@@ -454,6 +457,7 @@ impl Compound {
             answers.extend_from_slice(&resume.answers);
             (from, before, ctx.current) = (resume.at, resume.seen, resume.current);
         }
+        ctx.knows_followed = self.asker.version >= VERSION_OF_FOLLOWED_LAYOUTS;
         let halt = run_ops(&mut ctx, self.ops(), from, &mut answers);
         self.copied(ctx.copied);
         let seen = Seen::of(ctx.view(), before).all();
@@ -622,12 +626,18 @@ impl Compound {
     }
 }
 
-/// Run operations in order from the one at `from` on, until one halts.
+/// Run operations in order from the one at `from` on, until one halts. A client that does not know layouts
+/// that clients follow could not read the answer: it is refused.
 fn run_ops(ctx: &mut Ctx<'_>, ops: &[Op], from: usize, answers: &mut Vec<Answer>) -> Option<Stopped> {
     for (index, op) in ops.iter().enumerate().skip(from) {
         ctx.op_index = index;
         match ops::run(ctx, op) {
-            Ok(answer) => answers.push(answer),
+            Ok(mut answer) => {
+                if !ctx.knows_followed && !answer.leave_out_followed() {
+                    return Some(Stopped::Status(Status::NotSupported));
+                }
+                answers.push(answer);
+            }
             Err(halt) => return Some(halt),
         }
     }

@@ -1,0 +1,260 @@
+//! Layouts that are followed: directories of a ShoalFS whose files are containers, or lie composed.
+//!
+//! `shoal layout set DIR container` makes a directory one of containers, and `composed` a composed one: its
+//! template ([`Dist::Container`](shoal_proto::Dist), [`Dist::Composed`](shoal_proto::Dist)) says so to every
+//! client. [`Followed`] is the file system that they then see: below such a directory the layout's own names
+//! and files, and everywhere else the file system below, unchanged.
+//!
+//! ```text
+//!   on the servers                          seen
+//!   runs/                                   runs/
+//!   ├── notes.txt                           ├── notes.txt                 outside: passed through
+//!   └── ckpt/       template container      └── ckpt/                     the root of a domain
+//!       ├── .shoal/                             └── step-1                in it: a file
+//!       └── step-1/ w.… h.0/ …
+//! ```
+//! A **domain** is such a directory with all in it. It is opened at its first use ([`domain`]), as the file
+//! system of its layout over the directory ([`beneath`]). Handles of objects in it are marked ([`handles`]);
+//! the root has its own one, because it has a name outside, and is known as long as it is there.
+//!
+//! **Outside of domains nothing is added**: no message, no allocation. A handle without the mark that is no
+//! known root goes straight to the file system below.
+//!
+//! **A root is known before anything in it is used.** Each attribute of a directory that is returned is
+//! looked at, and one with such a template is entered in the table of roots, unless a directory above it has
+//! one too: then it lies in that one's domain. A client that looked at the directory before it had its layout
+//! follows when it looks at it the next time, at the latest after the time for which it keeps attributes.
+//!
+//! **Open domains are bounded** ([`slots`]). Those that nothing uses are closed, the one that was not used
+//! longest first, and opened again; a composed one also when it was not used for a few seconds, so that its
+//! log is ended and others may remove it. A close leaves nothing undone: until it is done, and durable, no
+//! other instance of the domain is opened, and one that fails is tried again.
+//!
+//! Names do not cross the border of a domain: a rename or a link from one to another is refused as between
+//! file systems (`EXDEV`).
+
+pub mod beneath;
+mod border;
+mod domain;
+mod file;
+mod handles;
+mod listing;
+mod many;
+mod name_space;
+mod removal;
+mod slots;
+
+pub use file::{FollowedFile, Inside};
+pub use listing::FollowedListing;
+
+use crate::composed::Wishes;
+use crate::limits::FOLLOWED_ROOTS_MAX;
+use domain::{Domain, Layout, Root};
+use handles::{Handles, is_inside};
+use lru::LruCache;
+use shoal_env::Env;
+use shoal_proto::{Attr, Dist, Handle, Name, Status, limits};
+use shoal_vfs::{Connect, Error, Result, Vfs};
+use slots::Slot;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// How a file system whose layouts are followed is reached.
+#[derive(Clone, Debug)]
+pub struct FollowedOptions<C> {
+    /// The file system below.
+    pub over: C,
+    /// How composed directories are used. Their blocks and physical files are those that they were made with.
+    pub wishes: Wishes,
+}
+
+impl<C: Connect> Connect for FollowedOptions<C> {
+    type Vfs = Followed<C::Vfs>;
+
+    fn under_a_kernel(&mut self, read_only: bool) {
+        self.over.under_a_kernel(read_only);
+        self.wishes.read_only |= read_only;
+    }
+
+    async fn connect(self, env: Env) -> Result<Followed<C::Vfs>> {
+        let over = self.over.connect(env.clone()).await?;
+        Ok(Followed::wishing(env, over, self.wishes))
+    }
+}
+
+/// A file system whose layouts are followed. See the module.
+#[derive(Clone)]
+pub struct Followed<B: Vfs>(pub(crate) Rc<Shared<B>>);
+
+/// The state that the clones share.
+pub(crate) struct Shared<B: Vfs> {
+    env: Env,
+    over: B,
+    wishes: Wishes,
+    roots: RefCell<BTreeMap<Handle, Root>>,
+    handles: Rc<RefCell<Handles>>,
+    slots: RefCell<LruCache<Handle, Rc<Slot<B>>>>,
+    /// A task looks for domains that nothing uses.
+    looks_for_idle: Cell<bool>,
+}
+
+impl<B: Vfs> Followed<B> {
+    /// The file system `over`, whose layouts are followed.
+    pub fn new(env: Env, over: B) -> Followed<B> {
+        Followed::wishing(env, over, Wishes::default())
+    }
+
+    fn wishing(env: Env, over: B, wishes: Wishes) -> Followed<B> {
+        let shared = Shared {
+            env,
+            over,
+            wishes,
+            roots: RefCell::default(),
+            handles: Rc::default(),
+            slots: RefCell::new(LruCache::unbounded()),
+            looks_for_idle: Cell::new(false),
+        };
+        let followed = Followed(Rc::new(shared));
+        let weak = Rc::downgrade(&followed.0);
+        followed.0.over.hear_removals(move |object| {
+            if let Some(shared) = weak.upgrade() {
+                shared.is_removed(object);
+            }
+        });
+        followed
+    }
+
+    /// The file system below.
+    pub fn over(&self) -> &B {
+        &self.0.over
+    }
+
+    /// Domains that are open now.
+    pub fn domains_open(&self) -> usize {
+        self.0.slots.borrow().iter().filter(|(_, slot)| slot.is_open()).count()
+    }
+
+    /// Whether the entries of a directory are those of the file system below.
+    fn is_outside(&self, dir: Handle) -> bool {
+        !is_inside(dir) && !self.is_root(dir)
+    }
+
+    fn is_root(&self, dir: Handle) -> bool {
+        let roots = self.0.roots.borrow();
+        !roots.is_empty() && roots.contains_key(&dir)
+    }
+
+    /// Attributes from the file system below, as they are seen.
+    async fn seen(&self, attr: Attr, name: Option<&Name>) -> Result<Attr> {
+        match attr.template.dist.is_followed() {
+            true => Box::pin(self.learn(attr, name)).await,
+            false => Ok(attr),
+        }
+    }
+
+    /// A directory with a layout that is followed was found: it is a root, or lies in a domain.
+    async fn learn(&self, attr: Attr, name: Option<&Name>) -> Result<Attr> {
+        if let Some(root) = self.0.roots.borrow_mut().get_mut(&attr.handle) {
+            if name.is_some() {
+                root.name = name.cloned();
+            }
+        } else if let Some((root, dist)) = self.above(&attr).await? {
+            self.enter_root(root, Root::new(dist, None)).await?;
+            let domain = self.domain(root).await?;
+            return match &domain.layout {
+                Layout::Container(vfs) => {
+                    vfs.getattr(attr.handle).await.map(|seen| self.outside(&domain, seen))
+                }
+                Layout::Composed(_) => Err(Error::new(Status::NotFound, "look up").of(attr.handle)),
+            };
+        } else {
+            let root = Root::new(attr.template.dist, name.cloned());
+            self.enter_root(attr.handle, root).await?;
+        }
+        Ok(self.of_root(attr).await)
+    }
+
+    /// Attributes of a root. Its links do not count directories below, which are no directories of its users.
+    async fn of_root(&self, mut attr: Attr) -> Attr {
+        attr.nlink = attr.nlink.min(1);
+        let slot = self.0.slots.borrow().peek(&attr.handle).cloned();
+        let domain = slot.and_then(|slot| slot.open());
+        if let Some(domain) = domain
+            && let Layout::Composed(vfs) = &domain.layout
+            && let Ok(inner) = vfs.getattr(Handle::ROOT).await
+        {
+            attr.mtime = attr.mtime.max(inner.mtime);
+            attr.ctime = attr.ctime.max(inner.ctime);
+        }
+        attr
+    }
+
+    /// The highest directory above with a layout that is followed, if the next one above has one.
+    async fn above(&self, attr: &Attr) -> Result<Option<(Handle, Dist)>> {
+        let (mut at, mut found) = (attr.parent, None);
+        for _ in 0..limits::PATH_COMPONENTS_MAX {
+            if at == Handle::default() || at == attr.handle {
+                break;
+            }
+            let above = self.0.over.getattr(at).await?;
+            if !above.template.dist.is_followed() {
+                break;
+            }
+            found = Some((at, above.template.dist));
+            if above.parent == at {
+                break;
+            }
+            at = above.parent;
+        }
+        Ok(found)
+    }
+
+    async fn enter_root(&self, root: Handle, facts: Root) -> Result<()> {
+        if self.0.roots.borrow().len() >= FOLLOWED_ROOTS_MAX {
+            self.forget_removed().await;
+        }
+        let mut roots = self.0.roots.borrow_mut();
+        if roots.len() >= FOLLOWED_ROOTS_MAX {
+            let words = format!(
+                "{}: this process uses {FOLLOWED_ROOTS_MAX} directories with a layout of their own already, and no more: \
+                 unmount and mount again",
+                facts.words(root)
+            );
+            return Err(Error::new(Status::OverLimit, "look up").because(words));
+        }
+        roots.entry(root).or_insert(facts);
+        Ok(())
+    }
+
+    /// Forget the roots that others removed.
+    async fn forget_removed(&self) {
+        let roots: Vec<Handle> = self.0.roots.borrow().keys().copied().collect();
+        for root in roots {
+            let found = self.0.over.getattr(root).await;
+            if found.is_err_and(|error| error.status == Status::Stale) {
+                self.0.is_removed(root);
+            }
+        }
+    }
+
+    /// The domain of a directory whose entries are not outside, and the directory in it.
+    async fn enter(&self, dir: Handle) -> Result<(Rc<Domain<B>>, Handle)> {
+        let (root, inner) = match is_inside(dir) {
+            true => self.place(dir).await?,
+            false => (dir, Handle::ROOT),
+        };
+        Ok((self.domain(root).await?, inner))
+    }
+}
+
+impl<B: Vfs> Shared<B> {
+    /// An object has lost a name. A directory has only one.
+    fn is_removed(&self, object: Handle) {
+        if self.roots.borrow().is_empty() || self.roots.borrow_mut().remove(&object).is_none() {
+            return;
+        }
+        // Nothing is left that could be ended.
+        self.slots.borrow_mut().pop(&object);
+    }
+}
