@@ -20,6 +20,7 @@ mod raw;
 mod removed;
 mod rename_lock;
 mod roles;
+mod seals;
 mod sessions;
 mod silence;
 mod splits;
