@@ -227,7 +227,8 @@ impl Shard {
         let sessions = Sessions::default();
         let clock = env.clone();
         sessions.openers.begin(Box::new(move || clock.now()), settings.lease);
-        let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone(), settings);
+        let noted = (settings, audit.clone());
+        let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone(), noted);
         let start = env.random_u64() | 1;
         let changes = ChangeCounts::new(start);
         let sweep = Sweep::new(

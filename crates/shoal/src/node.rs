@@ -357,8 +357,20 @@ impl Plan {
     }
 
     async fn begin(self, env: &Env) -> Result<ServerHandle> {
-        let Plan { id, listen, folder, streams, collections, keys, spans, seal, root, connections, record, audit } =
-            self;
+        let Plan {
+            id,
+            listen,
+            folder,
+            streams,
+            collections,
+            keys,
+            spans,
+            seal,
+            root,
+            connections,
+            record,
+            audit,
+        } = self;
         let explain_all = |error, name: &str| match error {
             StoreError::Missing(why) => Missing::new(id, &folder, name, &why).into(),
             StoreError::DiskMissing(why) => Missing::disk(id, name, &why).into(),

@@ -16,6 +16,7 @@
 //! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes
 //! over servers are done exactly once: by names, not by slots.
 
+use crate::audit::Audit;
 use crate::counters::{Counters, add};
 use crate::log_limit::Seldom;
 use crate::membership::claims::Claims;
@@ -84,6 +85,7 @@ struct Inner {
     serves: Cell<bool>,
     scratch: Scratch,
     settings: Settings,
+    audit: Audit,
     forgery_warnings: RefCell<Seldom>,
     seal_warnings: RefCell<Seldom>,
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
@@ -111,7 +113,7 @@ impl Peers {
         collection: Collection,
         counters: Rc<Counters>,
         tasks: Tasks,
-        settings: Settings,
+        (settings, audit): (Settings, Audit),
     ) -> Peers {
         let mut client = ClientId::default();
         env.random(&mut client.0);
@@ -130,6 +132,7 @@ impl Peers {
             collection,
             scratch,
             settings,
+            audit,
             forgery_warnings: RefCell::new(Seldom::new(WARNING_EVERY)),
             seal_warnings: RefCell::new(Seldom::new(WARNING_EVERY)),
             links: RefCell::default(),
@@ -382,6 +385,8 @@ impl Peers {
                 if ended == Ended::Forged {
                     add(&self.inner.counters.forged_frames, 1);
                     warn_of_forgery(&line, &self.inner.forgery_warnings, self.inner.env.now());
+                    let map = self.inner.identity.borrow().map.clone();
+                    self.inner.audit.forged(&map, server, &line);
                 }
                 line.end();
                 if link.line.borrow().as_ref().is_some_and(|present| Rc::ptr_eq(present, &line)) {
@@ -652,7 +657,7 @@ mod tests {
 
     fn alone(env: &Env, identity: SharedIdentity, store: Collection) -> Peers {
         let (counters, tasks) = (Rc::default(), Tasks::default());
-        Peers::new(env.clone(), identity, store, counters, tasks, Settings::default())
+        Peers::new(env.clone(), identity, store, counters, tasks, (Settings::default(), Audit::default()))
     }
 
     /// Server 1's challenge, with a map of that epoch.

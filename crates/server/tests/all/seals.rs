@@ -5,7 +5,7 @@ use crate::raw::*;
 use shoal_proto::message::{Group, Leave, Refusal, Request, VERSION_OF_SEALS, VERSIONS};
 use shoal_proto::seal::SEAL_BYTES;
 use shoal_proto::{ClientId, Frame, FrameKind, Handle, Op, Seal, ServerId, SessionId, Status, limits};
-use shoal_server::Settings;
+use shoal_server::{AuditConfig, Settings};
 use std::time::Duration;
 
 fn sealed(seal: Seal) -> Settings {
@@ -396,5 +396,31 @@ fn a_frame_with_a_seal_on_a_connection_without_is_garbage_and_no_forgery() {
         assert_eq!(end_of(&mut client).await, (0, Some(Status::BadMessage)));
         assert_eq!(forged(&cluster), 0, "no attacker did that");
         assert!(!is_there(&cluster, "sealed").await);
+    });
+}
+
+#[test]
+fn a_connection_that_ends_with_a_changed_frame_has_a_line_in_the_audit_log_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.log");
+    run(|env| async move {
+        let mut cluster = Cluster::with(&env, 1, sealed(Seal::All)).await;
+        cluster.kill(0);
+        cluster.audit = Some(AuditConfig { file: file.clone(), bytes_max: 1 << 20 });
+        cluster.start(0).await;
+        let mut client = cluster.client(0).await;
+        let bytes = making(&mut client, "flipped");
+        client.put_bytes(&flipped(bytes, 8)).await;
+        assert_eq!(end_of(&mut client).await, (0, Some(Status::BadMessage)));
+        // One that its own side closes is not said to be attacked.
+        drop(cluster.client(0).await);
+        cluster.servers[0].take().unwrap().stop().await.unwrap();
+        let text = std::fs::read_to_string(file.with_extension("log.connections")).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let ended: Vec<_> = lines.filter(|line| line["event"] == "disconnected").collect();
+        let forged: Vec<_> = ended.iter().filter(|line| line["reason"] == "Forged").collect();
+        assert_eq!(forged.len(), 1, "{text}");
+        assert_eq!(forged[0]["key"], "first", "{text}");
+        assert!(forged[0]["words"].as_str().unwrap().contains("changed on its way"), "{text}");
     });
 }
