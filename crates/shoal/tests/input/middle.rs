@@ -56,8 +56,8 @@ fn middle(server: SocketAddr, flip: Flip) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, flips)
 }
 
-/// Less than a strip: of a file that grows over several datafiles while it is written a client sends the bytes
-/// twice, and a bit that is flipped in the first of them is in no file.
+/// Less than a strip. The bytes of a write that reaches over the first strip of a new file are sent twice, and
+/// a bit that is flipped in those of the first time is in no file.
 fn content() -> String {
     (0..120_000_u32).map(|n| format!("{:07}", n.wrapping_mul(2_654_435_761) % 10_000_000)).collect()
 }
@@ -82,7 +82,7 @@ fn name_of(home: &Home) -> String {
 /// Places in the middle of the data, and in the requests before it.
 const PLACES: [usize; 4] = [400, 150_000, 400_000, 700_001];
 
-/// A file system of one server behind attackers, and the content of a file.
+/// A file system of one server, reached over attackers, and the content of a file.
 struct Attacked {
     server: SocketAddr,
     name: String,
