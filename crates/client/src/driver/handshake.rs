@@ -5,8 +5,9 @@
 //! the private part of its own key, by which alone its sessions are continued. From `Attached` on all is
 //! sealed, as the server requires ([`shoal_proto::seal`]). A refusal says why, and what to do.
 //!
-//! **No frame that comes before a proof ends a session, or fails a request for good.** An attacker on the wire
-//! can send each of them; such a connection counts as lost, and the client connects again until the deadline.
+//! **No frame that comes before a proof ends a session, or fails a request for good.** An attacker on the
+//! wire can send each of them; such a connection counts as lost, and the client connects again until the
+//! deadline.
 
 use crate::refusal::is_refusal;
 use crate::{Error, Options};
