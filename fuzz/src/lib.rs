@@ -17,6 +17,7 @@ pub mod hunt;
 mod memory;
 pub mod mutate;
 mod repair;
+mod sealed;
 mod targets;
 mod written;
 

@@ -27,6 +27,17 @@ pub(crate) fn frame(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The same of a sealed one, whose seal stays.
+pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = frame(bytes);
+    if bytes.len() >= 32 {
+        bytes[5] = 1;
+        let crc = crc32c::crc32c(&bytes[..28]);
+        put(&mut bytes, 28, crc);
+    }
+    bytes
+}
+
 /// A group of the journal: magic, version, checksums of records and header.
 pub(crate) fn journal_group(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();

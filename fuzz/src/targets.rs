@@ -1,6 +1,6 @@
 //! The targets: one for each decoder.
 
-use crate::{composed, measured, repair, written};
+use crate::{composed, measured, repair, sealed, written};
 use bytes::{Bytes, BytesMut};
 use shoal_config::bytes_size::ByteSize;
 use shoal_config::cluster_file::ClusterFile;
@@ -38,6 +38,7 @@ pub const fn room(len: usize) -> usize {
 /// Every target.
 pub const TARGETS: &[Target] = &[
     Target { name: "frame", run: frame, seeds: frames },
+    Target { name: "sealed", run: sealed::run, seeds: sealed::seeds },
     Target { name: "request", run: keeps::<Request>, seeds: requests },
     Target { name: "reply", run: keeps::<Reply>, seeds: replies },
     Target { name: "hello", run: keeps::<Hello>, seeds: || bodies(FrameKind::Hello) },
@@ -422,9 +423,10 @@ fn datafiles() -> Vec<Vec<u8>> {
 }
 
 fn sessions() -> Vec<Vec<u8>> {
-    let client = rows::Session { client: ClientId([5; 16]), peer: None, slots: 64 };
+    let client = rows::Session { client: ClientId([5; 16]), peer: None, slots: 64, client_key: None.into() };
     let peer = rows::Session { peer: Some(ServerId(3)), ..client.clone() };
-    vec![client.to_row().to_vec(), peer.to_row().to_vec()]
+    let own = rows::Session { client_key: Some([9; 32]).into(), ..client.clone() };
+    vec![client.to_row().to_vec(), peer.to_row().to_vec(), own.to_row().to_vec()]
 }
 
 fn kept() -> Vec<Vec<u8>> {
@@ -571,6 +573,7 @@ mod tests {
         };
         let right = |name: &str, bytes: &[u8]| match name {
             "frame" => Frame::take(&mut BytesMut::from(bytes)).is_ok_and(|frame| frame.is_some()),
+            "sealed" => sealed::admitted(bytes, bytes[0]) > 0,
             "request" => Request::from_bytes(bytes).is_ok(),
             "reply" => Reply::from_bytes(bytes).is_ok(),
             "hello" => Hello::from_bytes(bytes).is_ok(),

@@ -16,6 +16,7 @@ number = 1
 "#;
     let whole = r#"# A comment.
 key = "/etc/shoal/key"
+mac = "head"
 
 [[server]]
 listen = ["tcp:10.0.0.1:7441"]

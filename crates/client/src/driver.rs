@@ -22,6 +22,7 @@ use handshake::Established;
 pub(crate) use handshake::who_listens;
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Instant, WallTime, Work};
+use shoal_proto::seal::PrivateKey;
 use shoal_proto::{ClientId, ClusterMap, ServerId, Status};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ use std::rc::{Rc, Weak};
 struct Shared {
     env: Env,
     core: OnceCell<Weak<Core>>,
+    /// The client's key: its sessions are continued by it alone.
+    key: Rc<PrivateKey>,
     links: RefCell<BTreeMap<ServerId, Signals>>,
     alarm: Cell<Option<Instant>>,
     alarm_set: Notify,
@@ -95,7 +98,8 @@ fn open_link(shared: &Rc<Shared>, server: ServerId, established: Option<Establis
     let wake = Notify::default();
     shared.links.borrow_mut().insert(server, Signals { wake: wake.clone(), leave: leave.clone() });
     let lease = Cell::default();
-    let link = link::Link { env: shared.env.clone(), core, server, wake, leave, lease };
+    let (env, key) = (shared.env.clone(), shared.key.clone());
+    let link = link::Link { env, core, server, key, wake, leave, lease };
     drop(shared.env.spawn("client link", link.run(established)));
 }
 
@@ -140,7 +144,8 @@ pub(crate) async fn connect(env: Env, options: Options) -> Result<Rc<Core>, Erro
     let mut id = [0; 16];
     env.random(&mut id);
     let id = ClientId(id);
-    let first = handshake::first_of(&env, &options, id);
+    let key = Rc::new(handshake::drawn(&env));
+    let first = handshake::first_of(&env, &options, (id, &*key));
     let (server, first) = match env.deadline(env.now() + options.timeout, first).await {
         Ok(first) => first?,
         Err(_) => {
@@ -151,6 +156,7 @@ pub(crate) async fn connect(env: Env, options: Options) -> Result<Rc<Core>, Erro
     let shared = Rc::new(Shared {
         env: env.clone(),
         core: OnceCell::new(),
+        key: key.clone(),
         links: RefCell::default(),
         alarm: Cell::new(None),
         alarm_set: Notify::default(),

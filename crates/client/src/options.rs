@@ -19,6 +19,9 @@ pub struct Options {
     /// The admin key: by it the client proves itself in place of `key`, so that it may manage. It checks
     /// servers by `key` all the same.
     pub admin: Option<SecretKey>,
+    /// It may manage over the network by connections that are not sealed. On such a connection the holder of
+    /// a mount key can pass for a server.
+    pub admin_unsealed: bool,
     /// The file system's id: a server of another one refuses the client.
     pub fs_id: [u8; 16],
     /// Its collection.
@@ -50,6 +53,7 @@ impl Options {
             key,
             key_id: MountKeyId::FIRST,
             admin: None,
+            admin_unsealed: false,
             fs_id,
             collection,
             name_cache: Duration::from_millis(100),

@@ -36,7 +36,9 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use shoal_env::Instant;
 use shoal_env::local::Sender;
+use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attached, Grant, Leave, Reply, Request, SlotUse};
+use shoal_proto::seal::Sealer;
 use shoal_proto::{Durability, Frame, FrameKind, Group, Op, ServerId, SessionId, Slot, Status, message};
 use std::collections::{BTreeSet, VecDeque};
 use std::io::IoSlice;
@@ -216,6 +218,8 @@ pub(crate) struct Session {
     gives: VecDeque<(u64, Grant)>,
     /// Times attached.
     pub(crate) attachments: u64,
+    /// Seals what is sent on the present connection.
+    pub(crate) sealer: Option<Sealer>,
     /// Batches taken: tells a keeper of the lease that there was traffic.
     pub(crate) batches: u64,
 }
@@ -244,6 +248,27 @@ impl Outgoing {
         }
         slices.push(IoSlice::new(&self.bytes[from..]));
         slices
+    }
+
+    /// Add a frame of a kind, version and tag; its seal follows its data.
+    fn put<T: Codec>(
+        &mut self,
+        sealer: Option<&mut Sealer>,
+        (kind, version, tag): (FrameKind, u16, u64),
+        message: &T,
+        bulk: &[Bytes],
+    ) {
+        let start = self.bytes.len();
+        let bulk_len = bulk.iter().map(Bytes::len).sum();
+        Frame::put(kind, version, tag, message, bulk_len, &mut self.bytes);
+        let parts = bulk.iter().map(|part| &part[..]);
+        let seal = sealer.map(|sealer| sealer.seal(&mut self.bytes[start..], parts));
+        if bulk_len > 0 {
+            self.bulks.push((self.bytes.len(), bulk.to_vec()));
+        }
+        if let Some(seal) = seal {
+            self.bytes.extend_from_slice(&seal);
+        }
     }
 
     fn clear(&mut self) {
@@ -287,6 +312,7 @@ impl Session {
             leaving: Vec::new(),
             gives: VecDeque::new(),
             attachments: 0,
+            sealer: None,
             batches: 0,
         }
     }
@@ -561,7 +587,7 @@ impl Session {
             return false;
         }
         for request in std::mem::take(&mut self.leaving) {
-            Frame::put(FrameKind::Leave, self.version, 0, &Leave { request }, 0, &mut out.bytes);
+            out.put(self.sealer.as_mut(), (FrameKind::Leave, self.version, 0), &Leave { request }, &[]);
         }
         let mut data = 0;
         while out.ops.len() < BATCH_REQUESTS_MAX && data < BATCH_BYTES_MAX {
@@ -575,11 +601,8 @@ impl Session {
             pending.sent = true;
             let left = pending.deadline.since(now).as_millis().max(1);
             pending.request.timeout_ms = u32::try_from(left).unwrap_or(u32::MAX);
-            let bulk_len = usize::try_from(pending.bulk_len).unwrap_or(usize::MAX);
-            Frame::put(FrameKind::Request, self.version, tag, &pending.request, bulk_len, &mut out.bytes);
-            if bulk_len > 0 {
-                out.bulks.push((out.bytes.len(), pending.bulk.clone()));
-            }
+            let head = (FrameKind::Request, self.version, tag);
+            out.put(self.sealer.as_mut(), head, &pending.request, &pending.bulk);
             out.ops.push((pending.op, pending.bulk_len));
             data += pending.bulk_len;
         }

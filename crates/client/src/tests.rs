@@ -10,4 +10,5 @@ mod losses;
 mod many;
 mod names;
 mod retries;
+mod seals;
 mod silent;

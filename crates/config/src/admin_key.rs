@@ -8,7 +8,7 @@
 //! file system whose servers have no admin key is managed by the mount key, until `shoal key split`.
 
 use crate::address::Place;
-use crate::cluster_file::{ClusterFile, not_toml};
+use crate::cluster_file::{self, ClusterFile, MacName, not_toml};
 use crate::secret::{check_private, write_whole};
 use crate::server_key::{self, ServerKeyFile};
 use anyhow::{Context as _, Result, anyhow};
@@ -92,6 +92,12 @@ impl Place {
             true => AdminKeyFile::load(&path)?.secret().map(Some),
             false => Ok(None),
         }
+    }
+
+    /// Whether the cluster file beside the mount key says that no connection is sealed (`mac = "off"`).
+    pub fn has_no_seals(&self) -> bool {
+        let file = self.key.with_file_name(cluster_file::FILE_NAME);
+        ClusterFile::load(&file).is_ok_and(|cluster| cluster.mac == Some(MacName::Off))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! key = "key"                                   # the file with the secret, beside this one
+//! mac = "all"                                   # frames on TCP bear a MAC: all, head (not their data), off
 //!
 //! [[server]]
 //! listen = ["tcp:10.0.0.1:7441"]                # or a host name: ["tcp:node1:7441"]
@@ -24,16 +25,18 @@
 //! connection. An unknown word is an error, so that no setting is silently ignored.
 
 mod check;
+mod names;
 
 use crate::bytes_size::ByteSize;
 use anyhow::{Context as _, Result, bail};
 pub use check::{check_address, check_servers};
+pub use names::{DataSyncName, DistributionName, MacName, MetadataSyncName, ModuleName};
 use serde::{Deserialize, Serialize};
 use shoal_env::Address;
 use shoal_proto::{
     ClusterMap, CollectionId, Dist, Roles, ServerId, ServerInfo, Switches, Template, Text, limits,
 };
-use shoal_store::{CollectionConfig, DataSync, MetadataSync, ModuleKind, SyncModes};
+use shoal_store::{CollectionConfig, DataSync, MetadataSync, SyncModes};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -53,6 +56,10 @@ pub struct ClusterFile {
     /// File of the servers' keys. `None`: the file system was made when one key had all roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_key: Option<PathBuf>,
+    /// How much of each frame on TCP bears a MAC; a client or server of an older version, which cannot, is
+    /// refused. `None`: all, and an older one is served without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacName>,
     /// The servers; their order gives their ids.
     #[serde(default)]
     pub server: Vec<ServerEntry>,
@@ -180,65 +187,6 @@ fn default_cache() -> ByteSize {
 
 fn default_strip() -> ByteSize {
     ByteSize(Template::STRIP_DEFAULT)
-}
-
-/// A module's name.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum ModuleName {
-    /// Journal, tables and streams on the local disk.
-    #[default]
-    Disk,
-    /// The same semantics; nothing is kept.
-    Memory,
-    /// Metadata in memory; data acknowledged and not kept (for study).
-    Null,
-}
-
-/// When metadata changes are durable.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum MetadataSyncName {
-    /// When the reply leaves.
-    #[default]
-    Reply,
-    /// At the next fsync; a killed server loses nothing.
-    Fsync,
-    /// Written back later (scratch).
-    Never,
-}
-
-/// When data writes are durable.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum DataSyncName {
-    /// At the next fsync; a killed server loses nothing.
-    #[default]
-    Fsync,
-    /// When the reply leaves.
-    Reply,
-}
-
-/// A distribution's name.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[clap(rename_all = "snake_case")]
-pub enum DistributionName {
-    /// Strips dealt round robin.
-    #[default]
-    SimpleStripe,
-    /// All in one datafile.
-    Basic,
-}
-
-impl From<ModuleName> for ModuleKind {
-    fn from(name: ModuleName) -> ModuleKind {
-        match name {
-            ModuleName::Disk => ModuleKind::Disk,
-            ModuleName::Memory => ModuleKind::Memory,
-            ModuleName::Null => ModuleKind::Null,
-        }
-    }
 }
 
 impl CollectionEntry {

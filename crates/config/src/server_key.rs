@@ -191,6 +191,7 @@ mod tests {
         ClusterFile {
             key: "key".into(),
             server_key: None,
+            mac: None,
             server: Vec::new(),
             collection: Vec::new(),
             base: base.into(),

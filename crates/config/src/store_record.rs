@@ -216,6 +216,7 @@ mod tests {
         let cluster = ClusterFile {
             key: "key".into(),
             server_key: None,
+            mac: None,
             server: Vec::new(),
             collection: Vec::new(),
             base: base.clone(),
@@ -234,6 +235,7 @@ mod tests {
         let cluster = ClusterFile {
             key: "key".into(),
             server_key: None,
+            mac: None,
             server: Vec::new(),
             collection: Vec::new(),
             base: dir.path().to_path_buf(),

@@ -119,6 +119,12 @@ mutants! {
     PulledEarly "pulled-early",
     /// The mount key manages although the file system has an admin key.
     MountKeyManages "mount-key-manages",
+    /// A frame of a sealed connection is taken whatever its seal says.
+    SealNotChecked "seal-not-checked",
+    /// A server that takes sealed connections alone serves an older side without seals.
+    OlderUnsealed "older-unsealed",
+    /// A session is continued by a client that has not the key of the one that began it.
+    SessionWithoutSecret "session-without-secret",
     /// A name of a composed directory is taken for claimed without its marker.
     NameWithoutMarker "name-without-marker",
     /// A merged directory of a composed directory is believed although it is of before a compaction.

@@ -3,21 +3,27 @@
 //! ```text
 //!  0        4     5     6       8            16         20         24         28        32
 //!  ┌────────┬─────┬─────┬───────┬────────────┬──────────┬──────────┬──────────┬─────────┬── ─ ──┬── ─ ──┐
-//!  │ "SHOL" │kind │ 0   │version│ tag (u64)  │ body len │ bulk len │ body crc │head crc │ body  │ bulk  │
+//!  │ "SHOL" │kind │seal │version│ tag (u64)  │ body len │ bulk len │ body crc │head crc │ body  │ bulk  │
 //!  └────────┴─────┴─────┴───────┴────────────┴──────────┴──────────┴──────────┴─────────┴── ─ ──┴── ─ ──┘
 //! ```
 //! The tag pairs a reply with its request. Head and body carry CRC-32C; bulk data is covered by the
 //! transport's checksum and is never copied into the body, so it goes from socket to disk in the buffer it
 //! came in. Lengths are checked before anything is allocated.
+//!
+//! If the byte `seal` is 1, the 16 bytes of the frame's seal follow the bulk ([`crate::seal`]); else it is 0.
+//! **A checksum finds damage, and no forgery**: only a seal does.
 
 use crate::codec::{Codec, DecodeError, Writer};
 use crate::limits;
+use crate::seal::SEAL_BYTES;
 use bytes::{Buf, Bytes, BytesMut};
 
 /// Bytes of a frame's head.
 pub const HEAD_BYTES: usize = 32;
 
 const MAGIC: [u8; 4] = *b"SHOL";
+/// Where a head says whether its frame is sealed.
+const SEALED_AT: usize = 5;
 
 /// Kind of a frame's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -81,23 +87,79 @@ pub struct Frame {
     pub bulk: Bytes,
 }
 
+/// The seal of a received frame, and the bytes that it is over.
+#[derive(Clone, Debug)]
+pub struct Sealed {
+    bytes: Bytes,
+    bulk_at: usize,
+    seal: [u8; SEAL_BYTES],
+}
+
+impl Sealed {
+    /// Head and body; bulk.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
+        self.bytes.split_at(self.bulk_at)
+    }
+
+    pub(crate) fn seal(&self) -> &[u8; SEAL_BYTES] {
+        &self.seal
+    }
+}
+
+/// Say in its head that a frame is sealed; `frame` begins with the head.
+pub(crate) fn mark_sealed(frame: &mut [u8]) {
+    frame[SEALED_AT] = 1;
+    let crc = crc32c::crc32c(&frame[..28]);
+    frame[28..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Bytes of the whole frame that `bytes` begin, as its head says, unchecked; `None`: the head is incomplete.
+pub fn whole_bytes(bytes: &[u8]) -> Option<usize> {
+    let head = bytes.first_chunk::<HEAD_BYTES>()?;
+    let (body, bulk) = lengths(head);
+    Some(HEAD_BYTES + body as usize + bulk as usize + seal_bytes(head))
+}
+
+/// Lengths of body and bulk, unchecked.
+fn lengths(head: &[u8; HEAD_BYTES]) -> (u32, u32) {
+    let at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    (at(16), at(20))
+}
+
+fn seal_bytes(head: &[u8; HEAD_BYTES]) -> usize {
+    if head[SEALED_AT] == 0 { 0 } else { SEAL_BYTES }
+}
+
 impl Frame {
     /// The message of a frame.
     pub fn message<T: Codec>(&self) -> Result<T, DecodeError> {
         T::from_bytes(&self.body)
     }
 
-    /// Takes one whole frame from the front of `buf`; `None`: the frame is incomplete (and `buf` has room
-    /// reserved for it).
+    /// Takes one whole frame without a seal from the front of `buf`; `None`: the frame is incomplete (and
+    /// `buf` has room reserved for it).
+    ///
+    /// # Errors
+    /// When the bytes are no frame, or it is sealed; the connection is then of no further use.
+    pub fn take(buf: &mut BytesMut) -> Result<Option<Frame>, DecodeError> {
+        match Frame::take_any(buf)? {
+            Some((frame, None)) => Ok(Some(frame)),
+            Some((_, Some(_))) => Err(DecodeError::Invalid("frame with a seal")),
+            None => Ok(None),
+        }
+    }
+
+    /// The same of a frame that may be sealed. The caller checks the seal ([`crate::seal::admit`]) before it
+    /// looks at the frame.
     ///
     /// # Errors
     /// When the bytes are no frame; the connection is then of no further use.
-    pub fn take(buf: &mut BytesMut) -> Result<Option<Frame>, DecodeError> {
+    pub fn take_any(buf: &mut BytesMut) -> Result<Option<(Frame, Option<Sealed>)>, DecodeError> {
         let Some(head) = buf.first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
         };
         let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        if head[..4] != MAGIC || head[5] != 0 || u32_at(28) != crc32c::crc32c(&head[..28]) {
+        if head[..4] != MAGIC || head[SEALED_AT] > 1 || u32_at(28) != crc32c::crc32c(&head[..28]) {
             return Err(DecodeError::Invalid("frame head"));
         }
         let kind = FrameKind::from_code(head[4])?;
@@ -105,21 +167,28 @@ impl Frame {
         let tag = u64::from_le_bytes([
             head[8], head[9], head[10], head[11], head[12], head[13], head[14], head[15],
         ]);
-        let body_len = within("frame body", u32_at(16), limits::BODY_BYTES_MAX)?;
-        let bulk_len = within("frame bulk", u32_at(20), limits::BULK_BYTES_MAX)?;
-        let body_crc = u32_at(24);
-        let total = HEAD_BYTES + body_len + bulk_len;
+        let (body_len, bulk_len) = lengths(head);
+        let body_len = within("frame body", body_len, limits::BODY_BYTES_MAX)?;
+        let bulk_len = within("frame bulk", bulk_len, limits::BULK_BYTES_MAX)?;
+        let (body_crc, seal_len) = (u32_at(24), seal_bytes(head));
+        let total = HEAD_BYTES + body_len + bulk_len + seal_len;
         if buf.len() < total {
             buf.reserve(total - buf.len());
             return Ok(None);
         }
         let mut frame = buf.split_to(total).freeze();
+        let seal = frame.split_off(total - seal_len);
+        let sealed = seal.first_chunk().map(|seal| Sealed {
+            bytes: frame.clone(),
+            bulk_at: HEAD_BYTES + body_len,
+            seal: *seal,
+        });
         frame.advance(HEAD_BYTES);
         let body = frame.split_to(body_len);
         if crc32c::crc32c(&body) != body_crc {
             return Err(DecodeError::Invalid("frame body's checksum"));
         }
-        Ok(Some(Frame { kind, version, tag, body, bulk: frame }))
+        Ok(Some((Frame { kind, version, tag, body, bulk: frame }, sealed)))
     }
 
     /// Appends the frame's head and body to `out`; the caller sends `bulk_len` bytes of bulk after them.

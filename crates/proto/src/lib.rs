@@ -3,7 +3,7 @@
 //!
 //! Read it in this order: [`ids`], [`attr`] and [`layout`] (objects), [`op`] (operations), [`tx`] (actions
 //! of transactions between servers), [`message`] (compounds, and the handshake before them), [`frame`]
-//! (bytes on a stream). `docs/reference/WIRE.md` draws the whole.
+//! (bytes on a stream), [`seal`] (their proof). `docs/reference/WIRE.md` draws the whole.
 //!
 //! **Invariant: everything that decodes is bounded by [`limits`]; no allocation trusts a count from the
 //! input.** **Invariant: one operation, one name** ([`op::Op::name`]).
@@ -23,6 +23,7 @@ pub mod mount_keys;
 pub mod op;
 #[doc(hidden)]
 pub mod samples;
+pub mod seal;
 pub mod shards;
 mod status;
 pub mod switches;
@@ -43,6 +44,7 @@ pub use locks::{LockClaim, LockHolder, LockKind, LockOwner, LockRange, LockRange
 pub use message::{Group, GroupReply, Peer, Reply, Request, SlotUse};
 pub use mount_keys::{KeyLimits, MountKey};
 pub use op::{Allocation, Answer, Dead, Entry, Held, Op, Owner, Place, Transfer, Vouched};
+pub use seal::Seal;
 pub use shards::{PlaceKey, ShardEntry, Shards};
 pub use shoal_pattern::codec;
 pub use status::Status;

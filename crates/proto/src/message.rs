@@ -5,10 +5,11 @@
 //! occupies the request's slot: its reply is kept, in the same journal record, until the slot's next
 //! sequence; a retry runs only the groups that were not done.
 
-use crate::codec::Codec;
+use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::op::{Answer, Op, Transfer};
+use crate::seal::{PrivateKey, Shared};
 use crate::wire::{Many, Text, wire_struct};
-use crate::{CollectionId, Durability, SecretKey, SessionId, Slot, Status, StreamFacts, limits};
+use crate::{CollectionId, Durability, Seal, SecretKey, SessionId, Slot, Status, StreamFacts, limits};
 
 wire_struct! {
     /// Operations that succeed or fail together. The first that fails ends the group.
@@ -191,29 +192,60 @@ wire_struct! {
         pub version_max: u16,
         /// The file system it wants.
         pub fs_id: [u8; 16],
-        /// Random, for this connection.
+        /// Random, for this connection; from version 7 on the public part of a key pair
+        /// ([`crate::seal`]).
         pub nonce: [u8; 32],
     }
 }
 
-wire_struct! {
-    /// The server's answer: the version, and a challenge.
-    #[derive(Clone, PartialEq, Eq, Debug)]
-    pub struct Challenge {
-        /// The version both will speak.
-        pub version: u16,
-        /// Random, for this connection.
-        pub nonce: [u8; 32],
-        /// The server's id.
-        pub server: crate::ServerId,
-        /// The store that it serves from.
-        pub store: crate::StoreId,
-        /// Epoch of its map. A server with an older map does not know the stores given up since.
-        pub map_epoch: u32,
-        /// The server's proof to a client, by the mount key: no client talks to an impostor.
-        pub proof: [u8; 32],
-        /// Its proof to a peer, by the servers' key, which no client has.
-        pub peer_proof: [u8; 32],
+/// The server's answer: the version, and a challenge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Challenge {
+    /// The version both will speak.
+    pub version: u16,
+    /// As that of [`Hello`].
+    pub nonce: [u8; 32],
+    /// The server's id.
+    pub server: crate::ServerId,
+    /// The store that it serves from.
+    pub store: crate::StoreId,
+    /// Epoch of its map. A server with an older map does not know the stores given up since.
+    pub map_epoch: u32,
+    /// The server's proof to a client, by the mount key: no client talks to an impostor.
+    pub proof: [u8; 32],
+    /// Its proof to a peer, by the servers' key, which no client has.
+    pub peer_proof: [u8; 32],
+    /// How much of the frames that follow the handshake is sealed. Encoded from version 7 on; before that
+    /// nothing is.
+    pub seal: Seal,
+}
+
+impl Codec for Challenge {
+    fn encode(&self, w: &mut Writer) {
+        w.put_u16(self.version);
+        self.nonce.encode(w);
+        self.server.encode(w);
+        self.store.encode(w);
+        w.put_u32(self.map_epoch);
+        self.proof.encode(w);
+        self.peer_proof.encode(w);
+        if self.version >= VERSION_OF_SEALS {
+            self.seal.encode(w);
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let version = r.get_u16()?;
+        Ok(Challenge {
+            version,
+            nonce: r.get()?,
+            server: r.get()?,
+            store: r.get()?,
+            map_epoch: r.get_u32()?,
+            proof: r.get()?,
+            peer_proof: r.get()?,
+            seal: if version >= VERSION_OF_SEALS { r.get()? } else { Seal::Off },
+        })
     }
 }
 
@@ -230,23 +262,50 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    /// The proof of the side that connects that it has the key of its role, and the session and collection it
-    /// attaches to.
-    #[derive(Clone, PartialEq, Eq, Debug)]
-    pub struct Attach {
-        /// A client's is by the mount key, a server's (`peer`) by the servers' key.
-        pub proof: [u8; 32],
-        /// The collection.
-        pub collection: CollectionId,
-        /// The client, the same over all its sessions.
-        pub client: crate::tx::ClientId,
-        /// The identity, if a server connects to its peer.
-        pub peer: Option<Peer>,
-        /// The session to continue; `None`: a new one.
-        pub session: Option<SessionId>,
-        /// Slots requested.
-        pub slots: u16,
+/// The proof of the side that connects that it has the key of its role, and the session and collection it
+/// attaches to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attach {
+    /// A client's is by the mount key, a server's (`peer`) by the servers' key.
+    pub proof: [u8; 32],
+    /// The collection.
+    pub collection: CollectionId,
+    /// The client, the same over all its sessions.
+    pub client: crate::tx::ClientId,
+    /// The identity, if a server connects to its peer.
+    pub peer: Option<Peer>,
+    /// The session to continue; `None`: a new one.
+    pub session: Option<SessionId>,
+    /// Slots requested.
+    pub slots: u16,
+    /// The public part of the key pair that the client drew when it began. The proof is also by its private
+    /// part. Clients of version 7 have one; no peer has, and nothing is encoded for `None`.
+    pub client_key: Option<[u8; 32]>,
+}
+
+impl Codec for Attach {
+    fn encode(&self, w: &mut Writer) {
+        self.proof.encode(w);
+        self.collection.encode(w);
+        self.client.encode(w);
+        self.peer.encode(w);
+        self.session.encode(w);
+        w.put_u16(self.slots);
+        if let Some(key) = &self.client_key {
+            key.encode(w);
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Attach {
+            proof: r.get()?,
+            collection: r.get()?,
+            client: r.get()?,
+            peer: r.get()?,
+            session: r.get()?,
+            slots: r.get_u16()?,
+            client_key: if r.is_empty() { None } else { Some(r.get()?) },
+        })
     }
 }
 
@@ -294,6 +353,9 @@ pub const VERSION_OF_WHOLE_REMOVALS: u16 = 6;
 /// The lowest version that knows layouts that clients follow: containers and composed directories.
 pub const VERSION_OF_FOLLOWED_LAYOUTS: u16 = 7;
 
+/// The lowest version whose frames can be sealed, and whose clients have a key of their own.
+pub const VERSION_OF_SEALS: u16 = 7;
+
 /// The lowest and highest version of the protocol of this program.
 ///
 /// - version 2: a server names its store; a slot's sequence has 64 bits; an fsync carries the generation that
@@ -305,7 +367,8 @@ pub const VERSION_OF_FOLLOWED_LAYOUTS: u16 = 7;
 ///   prove themselves.
 /// - version 6: a client can have a stream's caches dropped, its file looked for, and a forked file removed
 ///   with its subfiles in one transaction.
-/// - version 7: a directory can have a layout that its clients follow.
+/// - version 7: frames after the handshake can be sealed; a session is continued by the key of its client; a
+///   directory can have a layout that its clients follow.
 pub const VERSIONS: (u16, u16) = (4, 7);
 
 /// Each proof covers both nonces and all fields of both messages, so no proof can be replayed, reflected or
@@ -333,19 +396,50 @@ impl Challenge {
     }
 }
 
+/// `shared` is the exchange of the client's key and the server's nonce; `None` if the message has no client's
+/// key. A server has it from [`Attach::exchange`].
 impl Attach {
     /// Prove it with the key of its role.
-    pub fn prove(&mut self, key: &SecretKey, hello: &Hello, challenge: &Challenge) {
-        self.proof = self.proof_by(key, hello, challenge);
+    pub fn prove(&mut self, key: &SecretKey, hello: &Hello, challenge: &Challenge, shared: Option<&Shared>) {
+        self.proof = self.proof_by(key, hello, challenge, shared);
     }
 
     /// Whether it was made with this key, as the answer to this challenge.
-    pub fn is_proven(&self, key: &SecretKey, hello: &Hello, challenge: &Challenge) -> bool {
-        SecretKey::equal(&self.proof, &self.proof_by(key, hello, challenge))
+    pub fn is_proven(
+        &self,
+        key: &SecretKey,
+        hello: &Hello,
+        challenge: &Challenge,
+        shared: Option<&Shared>,
+    ) -> bool {
+        SecretKey::equal(&self.proof, &self.proof_by(key, hello, challenge, shared))
     }
 
-    fn proof_by(&self, key: &SecretKey, hello: &Hello, challenge: &Challenge) -> [u8; 32] {
+    /// The exchange of its client's key with the private part of the server's nonce.
+    ///
+    /// # Errors
+    /// `BadMessage`: a client of this version has a key, which no older one nor a peer has; or the key is
+    /// none that a client draws.
+    pub fn exchange(&self, version: u16, nonce: &PrivateKey) -> Result<Option<Shared>, Status> {
+        let has_one = version >= VERSION_OF_SEALS && self.peer.is_none();
+        match &self.client_key {
+            None if !has_one => Ok(None),
+            Some(key) if has_one => nonce.exchange(key).map(Some).ok_or(Status::BadMessage),
+            _ => Err(Status::BadMessage),
+        }
+    }
+
+    fn proof_by(
+        &self,
+        key: &SecretKey,
+        hello: &Hello,
+        challenge: &Challenge,
+        shared: Option<&Shared>,
+    ) -> [u8; 32] {
         let said = Attach { proof: [0; 32], ..self.clone() };
-        key.mac("attach", &[&hello.to_bytes(), &challenge.to_bytes(), &said.to_bytes()])
+        let messages = [hello.to_bytes(), challenge.to_bytes(), said.to_bytes()];
+        let parts: Vec<&[u8]> =
+            messages.iter().map(Vec::as_slice).chain(shared.map(|it| &it.as_bytes()[..])).collect();
+        key.mac("attach", &parts)
     }
 }

@@ -1,6 +1,10 @@
 //! One value of every message, for tests, fixtures and fuzzing corpora. The tests count the variants, so
 //! they find a new variant that is missing here.
 
+mod sealed;
+
+pub use sealed::{ends, sealed_frames};
+
 use crate::message::{Attach, Attached, Challenge, Hello, Refusal};
 use crate::*;
 use bytes::Bytes;
@@ -406,6 +410,7 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         map_epoch: 6,
         proof: [4; 32],
         peer_proof: [8; 32],
+        seal: Seal::All,
     };
     let attach = Attach {
         proof: [5; 32],
@@ -414,6 +419,7 @@ pub fn frames() -> Vec<(FrameKind, Vec<u8>)> {
         peer: Some(message::Peer { server: ServerId(1), store: StoreId(41), position: 900 }),
         session: Some(SessionId(7)),
         slots: 64,
+        client_key: Some([9; 32]),
     };
     let attached = Attached {
         session: SessionId(7),

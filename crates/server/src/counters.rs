@@ -130,6 +130,8 @@ counts! {
     sessions_ended,
     /// Connections refused.
     refusals,
+    /// Frames that a sealed connection's other end did not send: each ended its connection.
+    forged_frames,
 }
 
 impl Counters {

@@ -291,7 +291,8 @@ async fn find_sessions(shard: &Rc<Shard>) -> Result<(), StoreError> {
         if row.peer.is_none() {
             shard.sessions.openers.found(row.client);
         }
-        shard.sessions.add(Rc::new(Session::new(id, row.client, row.peer, row.slots, false, now)));
+        let session = Session::new(id, row.client, row.peer, row.slots, false, now);
+        shard.sessions.add(Rc::new(session.of_key(row.client_key.0)));
     }
     Ok(())
 }

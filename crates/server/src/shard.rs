@@ -6,11 +6,13 @@ use crate::data::change_counts::ChangeCounts;
 use crate::data::pools::{Pools, Sizes};
 use crate::data::{Engine, Sweep};
 use crate::file_locks::FileLocks;
+use crate::log_limit::Seldom;
 use crate::meta::deferred::Deferred;
 use crate::meta::dir_split::Splits;
 use crate::meta::handles::Handles;
 use crate::meta::lingering::Lingering;
 use crate::meta::placement::Rotation;
+use crate::net::connection::WARNING_EVERY;
 use crate::net::connection::{Credits, Refused};
 use crate::net::peers::Peers;
 use crate::net::session::{Session, Sessions};
@@ -23,7 +25,7 @@ use bytes::Bytes;
 use shoal_env::local::Notify;
 use shoal_env::{Env, Instant};
 use shoal_proto::message::Loss;
-use shoal_proto::{ClusterMap, CollectionId, Keys, PlaceKey, Roles, ServerId, Status, StoreId, Time};
+use shoal_proto::{ClusterMap, CollectionId, Keys, PlaceKey, Roles, Seal, ServerId, Status, StoreId, Time};
 use shoal_store::{Ask, Changes, Collection, Loaded, Lsn, StoreError};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -98,6 +100,11 @@ pub struct Settings {
     pub connections_max: usize,
     /// Bytes of the block cache; 0: none.
     pub block_cache_bytes: u64,
+    /// How much of the frames of a connection over the network is sealed, at least; a side that cannot seal
+    /// is refused. `None`: all, and a side of an older version is served without.
+    pub seal: Option<Seal>,
+    /// The same of connections within the machine, which no attacker on the wire reaches.
+    pub seal_within: Seal,
 }
 
 impl Default for Settings {
@@ -109,6 +116,8 @@ impl Default for Settings {
             pools: Sizes::DEFAULT,
             connections_max: 16_384,
             block_cache_bytes: 32 << 20,
+            seal: None,
+            seal_within: Seal::Off,
         }
     }
 }
@@ -163,6 +172,8 @@ pub struct Shard {
     pub counters: Rc<Counters>,
     /// The audit log of its server.
     pub audit: Audit,
+    /// Warnings of frames that the other end of a connection did not send.
+    pub(crate) forgery_warnings: RefCell<Seldom>,
     /// Spans of time.
     pub settings: Settings,
     /// Removed files that others may have open.
@@ -216,7 +227,8 @@ impl Shard {
         let sessions = Sessions::default();
         let clock = env.clone();
         sessions.openers.begin(Box::new(move || clock.now()), settings.lease);
-        let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone());
+        let noted = (settings, audit.clone());
+        let peers = Peers::new(env.clone(), identity.clone(), own, counters.clone(), tasks.clone(), noted);
         let start = env.random_u64() | 1;
         let changes = ChangeCounts::new(start);
         let sweep = Sweep::new(
@@ -260,6 +272,7 @@ impl Shard {
             changes,
             counters,
             audit,
+            forgery_warnings: RefCell::new(Seldom::new(WARNING_EVERY)),
             settings,
             keys_changed: Notify::default(),
             reap_rows: Notify::default(),

@@ -19,8 +19,10 @@ pub fn options(place: &Place) -> Result<Options> {
 }
 
 /// The options of a client that manages: it proves itself by the admin key, if one is beside the mount key.
+/// Over the network its connections are sealed, unless the cluster file beside the key says otherwise.
 pub fn admin_options(place: &Place) -> Result<Options> {
-    Ok(Options { admin: place.admin_key()?, ..options(place)? })
+    let (admin, admin_unsealed) = (place.admin_key()?, place.has_no_seals());
+    Ok(Options { admin, admin_unsealed, ..options(place)? })
 }
 
 /// Run a command's work with a client that manages.

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use shoal_env::{Address, Env, real};
-use shoal_proto::{ClusterMap, Keys, Owner, ServerId, Status};
+use shoal_proto::{ClusterMap, Keys, Owner, Seal, ServerId, Status};
 use shoal_server::refusing::Refusing;
 use shoal_server::room::Room;
 use shoal_server::stores;
@@ -138,6 +138,8 @@ struct Plan {
     collections: Vec<(CollectionEntry, ClusterMap)>,
     keys: Keys,
     spans: Spans,
+    /// How much of the frames on TCP is sealed.
+    seal: Option<Seal>,
     root: Owner,
     connections: u64,
     record: StoreRecord,
@@ -288,6 +290,7 @@ impl Plan {
             collections,
             keys,
             spans,
+            seal: cluster.mac.map(Seal::from),
             root: Owner {
                 mode: 0o755,
                 uid: rustix::process::geteuid().as_raw(),
@@ -354,8 +357,20 @@ impl Plan {
     }
 
     async fn begin(self, env: &Env) -> Result<ServerHandle> {
-        let Plan { id, listen, folder, streams, collections, keys, spans, root, connections, record, audit } =
-            self;
+        let Plan {
+            id,
+            listen,
+            folder,
+            streams,
+            collections,
+            keys,
+            spans,
+            seal,
+            root,
+            connections,
+            record,
+            audit,
+        } = self;
         let explain_all = |error, name: &str| match error {
             StoreError::Missing(why) => Missing::new(id, &folder, name, &why).into(),
             StoreError::DiskMissing(why) => Missing::disk(id, name, &why).into(),
@@ -398,6 +413,7 @@ impl Plan {
         let settings = Settings {
             connections_max: usize::try_from(connections).unwrap_or(usize::MAX),
             lease: spans.lease,
+            seal,
             ..Settings::default()
         };
         let config =

@@ -13,7 +13,8 @@ use futures_util::future::join_all;
 use shoal_env::Instant;
 use shoal_env::crash_point::CrashPoint;
 use shoal_env::sim::{CrashPointCounts, ProcessId, World};
-use shoal_proto::Switches;
+use shoal_proto::{Seal, Switches};
+use shoal_server::Settings;
 use shoal_store::SyncModes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -136,8 +137,17 @@ pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
     let room = SERVERS_MAX.saturating_sub(config.cluster.servers);
     let spare = mix.count(Fault::AddServer).min(room.into()) as u16;
     let disks = config.cluster.disks.max(further_disks(seed));
-    let cluster =
-        ClusterConfig { switches, metadata_only, spare, disks, sync_modes, ..config.cluster.clone() };
+    let seal_within = if is_sealed(seed) { Seal::All } else { config.cluster.settings.seal_within };
+    let settings = Settings { seal_within, ..config.cluster.settings };
+    let cluster = ClusterConfig {
+        switches,
+        metadata_only,
+        spare,
+        disks,
+        sync_modes,
+        settings,
+        ..config.cluster.clone()
+    };
     let cluster = Cluster::new(seed, &cluster);
     let mut report = RunReport { seed, mix, switches, modes, ..RunReport::default() };
     if let Err(words) = body(&cluster, seed, config, &mut report) {
@@ -239,6 +249,11 @@ fn believes_for(seed: u64) -> Duration {
 /// In every fourth run, with all techniques and with others, one server holds metadata only.
 fn holds_metadata_only(seed: u64) -> bool {
     matches!(seed % 8, 1 | 2)
+}
+
+/// In every sixteenth run the frames of all connections are sealed.
+fn is_sealed(seed: u64) -> bool {
+    seed % 16 == 6
 }
 
 /// The facts about faults that the checks need.

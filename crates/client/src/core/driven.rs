@@ -6,6 +6,7 @@ use bytes::Bytes;
 use shoal_env::Work;
 use shoal_proto::message::{Attached, Grant, Piece, Reply};
 use shoal_proto::op::Answer;
+use shoal_proto::seal::Sealer;
 use shoal_proto::{ServerId, SessionId, Status};
 
 impl Core {
@@ -21,10 +22,17 @@ impl Core {
         self.with(server, Session::attach_id)
     }
 
-    /// A connection stands.
-    pub(crate) fn attached(&self, server: ServerId, attached: &Attached, version: u16) {
+    /// A connection stands, whose frames are sealed if there is a sealer.
+    pub(crate) fn attached(
+        &self,
+        server: ServerId,
+        attached: &Attached,
+        version: u16,
+        sealer: Option<Sealer>,
+    ) {
         let again = self.with(server, |session| {
             session.attached(attached, version, self.options.slots, self.world.now());
+            session.sealer = sealer;
             session.attachments > 1
         });
         let lost = self.locks.borrow_mut().attached(server, attached.session);

@@ -1,8 +1,13 @@
 //! The handshake: Hello → Challenge → Attach → Attached.
 //!
 //! Both sides prove that they have the file system's key (a client that manages: the admin key), over both
-//! nonces, so that no client talks to an impostor and no impostor is served. A refusal says why, and what to
-//! do.
+//! nonces, so that no client talks to an impostor and no impostor is served. A client also proves that it has
+//! the private part of its own key, by which alone its sessions are continued. From `Attached` on all is
+//! sealed, as the server requires ([`shoal_proto::seal`]). A refusal says why, and what to do.
+//!
+//! **No frame that comes before a proof ends a session, or fails a request for good.** An attacker on the
+//! wire can send each of them; such a connection counts as lost, and the client connects again until the
+//! deadline.
 
 use crate::refusal::is_refusal;
 use crate::{Error, Options};
@@ -10,8 +15,9 @@ use bytes::BytesMut;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use shoal_env::{Address, Env, Reader, Stream, Writer};
-use shoal_proto::message::{self, Attach, Attached, Challenge, Hello, Refusal};
-use shoal_proto::{ClientId, Frame, FrameKind, ServerId, SessionId, Status, StoreId, codec::Codec};
+use shoal_proto::message::{self, Attach, Attached, Challenge, Hello, Refusal, VERSION_OF_SEALS};
+use shoal_proto::seal::{Ends, Handshake, Opener, PrivateKey, Shared, admit};
+use shoal_proto::{ClientId, Frame, FrameKind, Seal, ServerId, SessionId, Status, StoreId, codec::Codec};
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
@@ -31,6 +37,8 @@ pub(super) struct Established {
     pub(super) rest: BytesMut,
     pub(super) attached: Attached,
     pub(super) version: u16,
+    /// Seals and checks the frames, if the server requires that.
+    pub(super) ends: Option<Ends>,
     /// Where.
     pub(super) address: Address,
 }
@@ -41,6 +49,8 @@ pub(super) struct Trouble {
     pub(super) words: String,
     /// The server, or its machine in its place, answered so. Otherwise there was no answer.
     pub(super) is_answer: bool,
+    /// An attacker on the wire could have said it.
+    is_doubtful: bool,
 }
 
 impl Trouble {
@@ -51,12 +61,12 @@ impl Trouble {
 
     /// Said by the server or its machine.
     pub(super) fn told(status: Status, words: impl Into<String>) -> Trouble {
-        Trouble { status, words: words.into(), is_answer: true }
+        Trouble { status, words: words.into(), is_answer: true, is_doubtful: false }
     }
 
     /// There was no answer.
     pub(super) fn unheard(words: impl Into<String>) -> Trouble {
-        Trouble { status: Status::Unavailable, words: words.into(), is_answer: false }
+        Trouble { is_answer: false, ..Trouble::told(Status::Unavailable, words) }
     }
 
     /// The connection failed. A machine without the server refuses or resets it; no answer, and no way there,
@@ -71,19 +81,34 @@ impl Trouble {
     }
 
     /// The same of a server that gave the map, by the same key: a stranger that listens at its address is not
-    /// the server, which may have moved, and is no sign of its life.
+    /// the server, which may have moved, and is no sign of its life. Nor is an attacker on the wire to it.
     fn of_known(self) -> Trouble {
         match self.status {
             Status::BadKey | Status::BadCollection | Status::BadMessage => Trouble::unheard(self.words),
+            Status::BadVersion | Status::NoStore if self.is_doubtful => Trouble::unheard(self.words),
             _ => self,
         }
     }
 
-    /// The same of one that has not proved yet that it is a server: it cannot say that a key was revoked.
-    fn of_stranger(self) -> Trouble {
+    /// The same of one that has not proved yet that it is a server: it cannot say that a key was revoked, and
+    /// no server says before its proof what would end a session. `is_network`: an attacker on the wire could
+    /// be in its place.
+    fn of_stranger(self, is_network: bool) -> Trouble {
         match self.status {
             Status::KeyRevoked => Trouble { status: Status::BadKey, ..self },
-            _ => self,
+            Status::NoSession | Status::Forbidden | Status::Poisoned => {
+                Trouble::unheard(format!("a refusal without a proof: {}", self.words))
+            }
+            _ => Trouble { is_doubtful: is_network, ..self },
+        }
+    }
+
+    /// The same of a refusal without its seal. A server that cannot seal has not found the key, so only
+    /// `BadKey` is believed.
+    fn unproven(self) -> Trouble {
+        match self.status {
+            Status::BadKey => self,
+            _ => Trouble::unheard(format!("a refusal without a proof: {}", self.words)),
         }
     }
 
@@ -96,6 +121,8 @@ impl Trouble {
 pub(super) struct Identity<'a> {
     pub(super) options: &'a Options,
     pub(super) client: ClientId,
+    /// The client's key, the same for all its sessions.
+    pub(super) key: &'a PrivateKey,
     pub(super) session: Option<SessionId>,
     /// Which server it must be, if that is known.
     pub(super) server: Option<ServerId>,
@@ -203,9 +230,9 @@ impl Failed {
 pub(super) async fn first_of(
     env: &Env,
     options: &Options,
-    client: ClientId,
+    (client, key): (ClientId, &PrivateKey),
 ) -> Result<(ServerId, Established), Error> {
-    let identity = Identity { options, client, session: None, server: None, store: StoreId::NONE };
+    let identity = Identity { options, client, key, session: None, server: None, store: StoreId::NONE };
     reach(env, &options.map_from, &identity)
         .await
         .map_err(|trouble| Error::new(trouble.status, "connect").because(trouble.words))
@@ -224,13 +251,13 @@ pub(crate) async fn who_listens(
     let asked = async {
         let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
         let mut rest = BytesMut::new();
-        let told = challenged(env, options, &mut stream, &mut rest).await;
+        let told = challenged(env, options, address, (&mut stream, &mut rest)).await;
         // An address whose peer ends the connection has a listener.
         let somebody = |trouble: Trouble| match trouble.status {
             Status::Unavailable => Trouble { status: Status::BadMessage, ..trouble },
             _ => trouble,
         };
-        told.map(|(_, challenge)| challenge).map_err(somebody)
+        told.map(|(.., challenge)| challenge).map_err(somebody)
     };
     let told = env.deadline(env.now() + CONNECT_MAX, asked).await.unwrap_or_else(|_| {
         let words = format!("no answer in {CONNECT_MAX:?}");
@@ -249,7 +276,8 @@ async fn try_one(
     let mut stream = env.connect(address).await.map_err(|e| Trouble::broken(&e))?;
     let mut rest = BytesMut::new();
     let own_key = identity.options.admin.as_ref().unwrap_or(&identity.options.key);
-    let (hello, challenge) = challenged(env, identity.options, &mut stream, &mut rest).await?;
+    let (private, hello, challenge) =
+        challenged(env, identity.options, address, (&mut stream, &mut rest)).await?;
     let Stream { mut reader, mut writer, .. } = stream;
     if identity.server.is_some_and(|server| server != challenge.server) {
         let words =
@@ -270,30 +298,72 @@ async fn try_one(
         peer: None,
         session: identity.session,
         slots: identity.options.slots.clamp(1, shoal_proto::limits::SLOTS_MAX),
+        client_key: None,
     };
-    attach.prove(own_key, &hello, &challenge);
+    let mut shared = None;
+    if challenge.version >= VERSION_OF_SEALS {
+        attach.client_key = Some(identity.key.public());
+        shared = Some(exchanged(identity.key, &challenge.nonce)?);
+    }
+    attach.prove(own_key, &hello, &challenge, shared.as_ref());
     send(&mut writer, FrameKind::Attach, challenge.version, &attach).await?;
-    let attached: Attached = expect(&mut reader, &mut rest, FrameKind::Attached).await?;
+    let mut ends = None;
+    if challenge.seal.is_on() {
+        let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
+        ends = Some(handshake.end_of_client(own_key, &exchanged(&private, &challenge.nonce)?));
+    }
+    let opener = ends.as_mut().map(|ends| &mut ends.opener);
+    let attached: Attached = expect(&mut reader, &mut rest, opener, FrameKind::Attached).await?;
     let version = challenge.version;
     let address = address.clone();
-    Ok((challenge.server, Established { reader, writer, rest, attached, version, address }))
+    Ok((challenge.server, Established { reader, writer, rest, attached, version, ends, address }))
 }
 
-/// Say hello; that, and the challenge of a server that has the key.
+/// The exchange of a key of this side and the server's nonce.
+fn exchanged(own: &PrivateKey, nonce: &[u8; 32]) -> Result<Shared, Trouble> {
+    own.exchange(nonce).ok_or_else(Trouble::garbled)
+}
+
+/// Whether a connection to `address` is sealed as this side requires.
+fn is_sealed_enough(options: &Options, address: &Address, seal: Seal) -> Result<(), Trouble> {
+    if !address.is_tcp() || seal.is_on() {
+        return Ok(());
+    }
+    if seal == Seal::Within {
+        let words = "it took this connection for one within its machine: it was passed on to a socket there; use an address of the server itself";
+        return Err(Trouble::unheard(words));
+    }
+    if options.admin.is_some() && !options.admin_unsealed {
+        let words = "it does not seal its frames, so it proves by the mount key alone that it is a server: an administrator is not served so over the network; update the server, or put `cluster.toml` with `mac = \"off\"` beside the key if that is what the servers have";
+        return Err(Trouble::told(Status::BadVersion, words));
+    }
+    Ok(())
+}
+
+/// Say hello; that, the private part of its nonce, and the challenge of a server that has the key.
 async fn challenged(
     env: &Env,
     options: &Options,
-    stream: &mut Stream,
-    rest: &mut BytesMut,
-) -> Result<(Hello, Challenge), Trouble> {
+    address: &Address,
+    (stream, rest): (&mut Stream, &mut BytesMut),
+) -> Result<(PrivateKey, Hello, Challenge), Trouble> {
     let Stream { reader, writer, .. } = stream;
-    let mut nonce = [0; 32];
-    env.random(&mut nonce);
+    let private = drawn(env);
+    let nonce = private.public();
     let (version_min, version_max) = message::VERSIONS;
     let hello = Hello { version_min, version_max, fs_id: options.fs_id, nonce };
     send_tagged(writer, FrameKind::Hello, version_max, options.key_id.0, &hello).await?;
-    let challenge: Challenge =
-        expect(reader, rest, FrameKind::Challenge).await.map_err(Trouble::of_stranger)?;
+    let challenge: Challenge = expect(reader, rest, None, FrameKind::Challenge)
+        .await
+        .map_err(|trouble| trouble.of_stranger(address.is_tcp()))?;
+    if !challenge.is_proven(&options.key, &hello) {
+        // So that the server's log has it: it cannot see by itself why this side ends.
+        let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
+        let _ = send(writer, FrameKind::Refusal, version_max, &told).await;
+        let words =
+            "the server could not prove that it has the file system's key; is this the right key file?";
+        return Err(Trouble::told(Status::BadKey, words));
+    }
     if !(version_min..=version_max).contains(&challenge.version) {
         let words = format!(
             "it wants version {} of the protocol; this program speaks {version_min} to {version_max}",
@@ -301,15 +371,15 @@ async fn challenged(
         );
         return Err(Trouble::told(Status::BadVersion, words));
     }
-    if !challenge.is_proven(&options.key, &hello) {
-        // So that the server's log has it: it cannot see by itself why this side ends.
-        let told = Refusal { status: Status::BadKey, words: "your key is not this file system's".into() };
-        let _ = send(writer, FrameKind::Refusal, challenge.version, &told).await;
-        let words =
-            "the server could not prove that it has the file system's key; is this the right key file?";
-        return Err(Trouble::told(Status::BadKey, words));
-    }
-    Ok((hello, challenge))
+    is_sealed_enough(options, address, challenge.seal)?;
+    Ok((private, hello, challenge))
+}
+
+/// A new key pair.
+pub(super) fn drawn(env: &Env) -> PrivateKey {
+    let mut random = [0; 32];
+    env.random(&mut random);
+    PrivateKey::new(random)
 }
 
 async fn send<T: Codec>(
@@ -333,13 +403,26 @@ async fn send_tagged<T: Codec>(
     writer.write_all(&mut [IoSlice::new(&bytes)]).await.map_err(|error| Trouble::broken(&error))
 }
 
-async fn expect<T: Codec>(reader: &mut Reader, rest: &mut BytesMut, kind: FrameKind) -> Result<T, Trouble> {
+/// The next frame, which must be of this kind, and sealed where there is an opener.
+async fn expect<T: Codec>(
+    reader: &mut Reader,
+    rest: &mut BytesMut,
+    mut opener: Option<&mut Opener>,
+    kind: FrameKind,
+) -> Result<T, Trouble> {
     loop {
-        match Frame::take(rest) {
-            Ok(Some(frame)) if frame.kind == kind => return frame.message().map_err(|_| Trouble::garbled()),
-            Ok(Some(frame)) if frame.kind == FrameKind::Refusal => return Err(refusal(&frame)),
+        match Frame::take_any(rest) {
+            Ok(Some((frame, sealed))) => {
+                let admitted = admit(opener.as_deref_mut(), sealed.as_ref());
+                return match (admitted, frame.kind) {
+                    (Ok(()), FrameKind::Refusal) => Err(refusal(&frame)),
+                    (Ok(()), found) if found == kind => frame.message().map_err(|_| Trouble::garbled()),
+                    (Err(_), FrameKind::Refusal) if sealed.is_none() => Err(refusal(&frame).unproven()),
+                    _ => Err(Trouble::garbled()),
+                };
+            }
             Ok(None) => {}
-            Ok(Some(_)) | Err(_) => return Err(Trouble::garbled()),
+            Err(_) => return Err(Trouble::garbled()),
         }
         let filled = rest.len();
         rest.resize(filled + READ_BYTES, 0);

@@ -14,6 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Reader, Writer};
 use shoal_proto::message::Reply;
+use shoal_proto::seal::{Opener, PrivateKey, admit};
 use shoal_proto::{Frame, FrameKind, ServerId, ServerInfo, Status, StoreId, limits};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -53,6 +54,8 @@ pub(super) struct Link {
     pub(super) env: Env,
     pub(super) core: Rc<Core>,
     pub(super) server: ServerId,
+    /// The client's key.
+    pub(super) key: Rc<PrivateKey>,
     pub(super) wake: Notify,
     /// The order to leave its connection: for a better one, or because nothing arrives on it.
     pub(super) leave: Notify,
@@ -199,6 +202,7 @@ impl Link {
         let identity = Identity {
             options: &self.core.options,
             client: self.core.id,
+            key: &self.key,
             session: self.core.attach_id(self.server),
             server: Some(self.server),
             store: map.server(self.server).map_or(StoreId::NONE, |info| info.store),
@@ -213,14 +217,15 @@ impl Link {
 
     /// Read and write until the connection ends; whether it was of use.
     async fn converse(&self, established: Established) -> bool {
-        let Established { mut reader, mut writer, rest, attached, version, .. } = established;
-        self.core.attached(self.server, &attached, version);
+        let Established { mut reader, mut writer, rest, attached, version, ends, .. } = established;
+        let (sealer, opener) = ends.map(|ends| (ends.sealer, ends.opener)).unzip();
+        self.core.attached(self.server, &attached, version, sealer);
         let heard = Cell::new(0);
         let lease = Duration::from_millis(u64::from(attached.lease_ms));
         self.lease.set(lease);
         // Each is polled when it is woken itself, not with the others: a reply concerns only the reader.
         let parts: [LocalBoxFuture<'_, Trouble>; 5] = [
-            Box::pin(self.read(&mut reader, rest, &heard)),
+            Box::pin(self.read(&mut reader, (rest, opener), &heard)),
             Box::pin(self.write(&mut writer)),
             Box::pin(self.keep(lease, &heard)),
             Box::pin(self.leaving()),
@@ -263,20 +268,28 @@ impl Link {
         }
     }
 
-    async fn read(&self, reader: &mut Reader, mut buf: BytesMut, heard: &Cell<u64>) -> Trouble {
+    async fn read(
+        &self,
+        reader: &mut Reader,
+        (mut buf, mut opener): (BytesMut, Option<Opener>),
+        heard: &Cell<u64>,
+    ) -> Trouble {
         let broken = |words: String| Trouble::told(Status::Unavailable, words);
         let mut chunk = READ_BYTES.0;
         loop {
             loop {
                 let room_before = buf.capacity();
-                let frame = match Frame::take(&mut buf) {
-                    Ok(Some(frame)) => frame,
+                let (frame, sealed) = match Frame::take_any(&mut buf) {
+                    Ok(Some(taken)) => taken,
                     Ok(None) => {
                         self.core.copied(if buf.capacity() == room_before { 0 } else { buf.len() });
                         break;
                     }
                     Err(error) => return broken(format!("garbage on the connection: {error}")),
                 };
+                if let Err(error) = admit(opener.as_mut(), sealed.as_ref()) {
+                    return broken(format!("the traffic was changed on its way from the server: {error}"));
+                }
                 if frame.kind == FrameKind::Refusal {
                     return refusal(&frame);
                 }

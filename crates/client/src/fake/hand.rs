@@ -123,7 +123,7 @@ impl Hand {
             self.session.set(self.session.get() + 1);
             SessionId(self.session.get())
         });
-        self.core.attached(server, &Attached { session, ..self.attached.borrow().clone() }, 1);
+        self.core.attached(server, &Attached { session, ..self.attached.borrow().clone() }, 1, None);
     }
 
     /// The requests that go to a server now.

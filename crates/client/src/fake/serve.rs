@@ -5,7 +5,8 @@ use bytes::{Bytes, BytesMut};
 use shoal_env::{Env, Listener, Stream};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, Request, VERSIONS};
-use shoal_proto::{Frame, FrameKind, SecretKey, ServerId, SessionId, Status, StoreId};
+use shoal_proto::seal::{Ends, Handshake, PrivateKey, admit};
+use shoal_proto::{Frame, FrameKind, Seal, SecretKey, ServerId, SessionId, Status, StoreId};
 use std::cell::RefCell;
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -27,6 +28,19 @@ pub(crate) enum Fault {
     Silence,
     /// Nothing more is answered on this connection.
     Deaf,
+    /// All connections from here on have frames that are sealed so far.
+    Seals(Seal),
+    /// A middle man changes the frame of the reply, and may use all sealed frames of this side on this
+    /// connection, that one included.
+    Changed(fn(Vec<u8>, &[Vec<u8>]) -> Vec<u8>),
+    /// A middle man changes the first two messages.
+    Downgraded(fn(&mut Hello), fn(&mut Challenge)),
+    /// A middle man refuses the handshake, without a seal.
+    RefuseBare(Status),
+    /// A middle man answers the first message, with this refusal.
+    RefuseHello(Status),
+    /// A middle man answers the first message, with a challenge of another version, without a proof.
+    ChallengeBare,
 }
 
 /// Serve the connections of `listener`, one after the other; when the script ends all is well.
@@ -39,8 +53,13 @@ pub(crate) async fn serve(
 ) {
     script.reverse();
     let mut sessions = 0;
+    let mut seal = Seal::Off;
     while let Ok(stream) = listener.accept().await {
-        let mut session = Connection { stream, buf: BytesMut::new() };
+        if let Some(Fault::Seals(wanted)) = script.last() {
+            seal = *wanted;
+            script.pop();
+        }
+        let mut session = Connection { stream, buf: BytesMut::new(), seal, ends: None, sent: Vec::new() };
         // A client that goes away in the middle ends its connection only.
         let _ = session.serve(&env, server, &cluster, &mut script, &mut sessions).await;
     }
@@ -49,12 +68,17 @@ pub(crate) async fn serve(
 struct Connection {
     stream: Stream,
     buf: BytesMut,
+    seal: Seal,
+    ends: Option<Ends>,
+    /// The sealed frames that were made.
+    sent: Vec<Vec<u8>>,
 }
 
 impl Connection {
     async fn next(&mut self) -> Option<Frame> {
         loop {
-            if let Some(frame) = Frame::take(&mut self.buf).unwrap() {
+            if let Some((frame, sealed)) = Frame::take_any(&mut self.buf).unwrap() {
+                admit(self.ends.as_mut().map(|ends| &mut ends.opener), sealed.as_ref()).unwrap();
                 return Some(frame);
             }
             let mut chunk = [0; 4096];
@@ -66,9 +90,24 @@ impl Connection {
     }
 
     async fn send<T: Codec>(&mut self, kind: FrameKind, tag: u64, message: &T, bulk: &Bytes) -> Option<()> {
+        let bytes = self.framed(kind, tag, message, bulk);
+        self.put(&bytes).await
+    }
+
+    async fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        self.stream.writer.write_all(&mut [IoSlice::new(bytes)]).await.ok()
+    }
+
+    fn framed<T: Codec>(&mut self, kind: FrameKind, tag: u64, message: &T, bulk: &Bytes) -> Vec<u8> {
         let mut bytes = Vec::new();
         Frame::put(kind, VERSIONS.1, tag, message, bulk.len(), &mut bytes);
-        self.stream.writer.write_all(&mut [IoSlice::new(&bytes), IoSlice::new(bulk)]).await.ok()
+        let seal = self.ends.as_mut().map(|ends| ends.sealer.seal(&mut bytes, [&bulk[..]]));
+        bytes.extend_from_slice(bulk);
+        bytes.extend(seal.into_iter().flatten());
+        if seal.is_some() {
+            self.sent.push(bytes.clone());
+        }
+        bytes
     }
 
     async fn serve(
@@ -79,9 +118,20 @@ impl Connection {
         script: &mut Vec<Fault>,
         sessions: &mut u64,
     ) -> Option<()> {
-        let hello: Hello = self.next().await?.message().unwrap();
-        let mut nonce = [0; 32];
-        env.random(&mut nonce);
+        let mut hello: Hello = self.next().await?.message().unwrap();
+        let middle: (fn(&mut Hello), fn(&mut Challenge)) = match script.last() {
+            Some(Fault::Downgraded(first, second)) => (*first, *second),
+            _ => (|_| (), |_| ()),
+        };
+        middle.0(&mut hello);
+        if let Some(Fault::RefuseHello(status)) = script.last().cloned() {
+            script.pop();
+            let refusal = Refusal { status, words: "a lie".into() };
+            return self.send(FrameKind::Refusal, 0, &refusal, &Bytes::new()).await;
+        }
+        let mut random = [0; 32];
+        env.random(&mut random);
+        let private = PrivateKey::new(random);
         let key = match script.last() {
             Some(Fault::Impostor) => {
                 script.pop();
@@ -91,17 +141,39 @@ impl Connection {
         };
         let mut challenge = Challenge {
             version: VERSIONS.1,
-            nonce,
+            nonce: private.public(),
             server,
             store: StoreId::NONE,
             map_epoch: 0,
             proof: [0; 32],
             peer_proof: [0; 32],
+            seal: self.seal,
         };
         challenge.prove(&key, &key, &hello);
+        middle.1(&mut challenge);
+        if let Some(Fault::ChallengeBare) = script.last() {
+            script.pop();
+            challenge.version = VERSIONS.1 + 92;
+        }
         self.send(FrameKind::Challenge, 0, &challenge, &Bytes::new()).await?;
-        let attach: Attach = self.next().await?.message().unwrap();
-        assert!(attach.is_proven(&KEY, &hello, &challenge), "the client has the key");
+        let attach = self.next().await?;
+        if attach.kind == FrameKind::Refusal {
+            return None;
+        }
+        let attach: Attach = attach.message().unwrap();
+        let shared = attach.exchange(VERSIONS.1, &private).unwrap();
+        assert!(attach.is_proven(&KEY, &hello, &challenge, shared.as_ref()), "the client has the key");
+        if self.seal.is_on() {
+            let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
+            self.ends = Some(handshake.end_of_server(&KEY, &private.exchange(&hello.nonce).unwrap()));
+        }
+        if let Some(Fault::RefuseBare(status)) = script.last().cloned() {
+            script.pop();
+            let (ends, refusal) = (self.ends.take(), Refusal { status, words: "a lie".into() });
+            let refused = self.send(FrameKind::Refusal, 0, &refusal, &Bytes::new()).await;
+            self.ends = ends;
+            return refused;
+        }
         if let Some(Fault::Refuse(status, words)) = script.last().cloned() {
             script.pop();
             return self
@@ -132,7 +204,9 @@ impl Connection {
                     script.pop();
                     script.pop()
                 }
-                Some(Fault::CutBefore | Fault::CutBehind | Fault::Silence | Fault::Deaf) => script.pop(),
+                Some(
+                    Fault::CutBefore | Fault::CutBehind | Fault::Silence | Fault::Deaf | Fault::Changed(_),
+                ) => script.pop(),
                 _ => None,
             };
             match fault {
@@ -147,7 +221,11 @@ impl Connection {
             if matches!(fault, Some(Fault::CutBehind)) {
                 return None;
             }
-            self.send(FrameKind::Reply, frame.tag, &reply, &bulk).await?;
+            let mut bytes = self.framed(FrameKind::Reply, frame.tag, &reply, &bulk);
+            if let Some(Fault::Changed(change)) = fault {
+                bytes = change(bytes, &self.sent);
+            }
+            self.put(&bytes).await?;
         }
     }
 }

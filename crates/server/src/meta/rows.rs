@@ -52,6 +52,28 @@ macro_rules! rows {
     )*};
 }
 
+/// The public part of a client's key; none: the session was begun before clients had one. It is the last
+/// field of its row, and nothing is encoded for none, as before format 5.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClientKey(pub Option<[u8; 32]>);
+
+impl From<Option<[u8; 32]>> for ClientKey {
+    fn from(key: Option<[u8; 32]>) -> ClientKey {
+        ClientKey(key)
+    }
+}
+
+impl Codec for ClientKey {
+    fn encode(&self, w: &mut Writer) {
+        if let Some(key) = &self.0 {
+            key.encode(w);
+        }
+    }
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(ClientKey(if r.is_empty() { None } else { Some(r.get()?) }))
+    }
+}
+
 rows! {
     /// An object. Size, space and the newest write's time of a file are its stream's
     /// ([`shoal_store::StreamInfo`]).
@@ -117,6 +139,8 @@ rows! {
         peer: Option<ServerId>,
         /// Slots.
         slots: u16,
+        /// The key by which alone it is continued.
+        client_key: ClientKey,
     }
 
     /// A group's reply, kept for a retry: valid for this sequence of its slot.

@@ -6,37 +6,45 @@
 //! ```
 //! One task a connection, no task for a request that finds everything in memory. Reading stops while too many
 //! requests are under way or too many replies wait to be written, and continues as they leave. A client that
-//! sends more bulk data than its credit, or bytes that are no frame, gets an error and is disconnected.
+//! sends more bulk data than its credit, or bytes that are no frame, gets an error and is disconnected. So is
+//! a connection that brings a frame which its client did not send ([`shoal_proto::seal`]), with a warning.
 
 mod credit;
 mod frames;
 mod grants;
 mod handshake;
 mod line;
+mod proof;
 
 pub use credit::Credits;
-pub use frames::{Frames, Scratch};
+pub use frames::{Frames, Scratch, Standing};
 pub use grants::Grants;
-pub use handshake::{Admitted, MountUse, Own, Refused, greet, hear, introduce, who_listens};
+pub use handshake::{Begun, Own, Refused, greet, hear, introduce, who_listens};
 pub use line::{Line, PieceRoom};
+pub use proof::{Admitted, MountUse};
 
 use crate::counters::add;
+use crate::log_limit::Seldom;
 use crate::net::session::{Session, Waiter};
 use crate::ops;
 use crate::request::executor;
 use crate::shard::Shard;
-use shoal_env::{Reader, Work, Writer};
+use shoal_env::{Instant, Reader, Work, Writer};
 use shoal_proto::message::{Give, Leave, Refusal};
 use shoal_proto::{Frame, FrameKind, Request, Status, limits};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 /// Buffers taken before other tasks have their turn.
 const ROUNDS_MAX: usize = 32;
 /// Bytes of replies waiting to be written, or still to be read from the store, above which nothing more is
 /// read.
 const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Warnings of one kind on seals come no more often.
+pub(crate) const WARNING_EVERY: Duration = Duration::from_secs(10);
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +55,8 @@ pub enum Ended {
     Closed,
     /// The received bytes are no frame.
     Garbage,
+    /// The received frame is not the next one that the other side sent.
+    Forged,
 }
 
 /// Move frames until the connection ends. `on_frame` says whether the connection continues.
@@ -72,7 +82,7 @@ pub async fn pump(
                         }
                     }
                     Ok(None) => break,
-                    Err(_) => return Poll::Ready(Ended::Garbage),
+                    Err(ended) => return Poll::Ready(ended),
                 }
             }
             if let Poll::Ready(Err(_)) = line.poll_flush(writer.0.as_mut(), cx) {
@@ -132,6 +142,12 @@ pub async fn serve(
     if ended == Ended::Garbage {
         refusal = Some(Refused::new(Status::BadMessage, "the bytes sent are no frame of this protocol"));
     }
+    if ended == Ended::Forged {
+        add(&shard.counters.forged_frames, 1);
+        warn_of_forgery(line, &shard.forgery_warnings, shard.env.now());
+        let words = "a frame came that does not bear your seal: the traffic was changed on its way";
+        refusal = Some(Refused::new(Status::BadMessage, words));
+    }
     shard.audit.disconnected(shard, session, line, since, (ended, refusal.as_ref()));
     if let Some(refused) = refusal {
         add(&shard.counters.refusals, 1);
@@ -143,6 +159,18 @@ pub async fn serve(
     }
     // The other side reads to the end of the stream; an error means it is gone already.
     let _ = writer.close().await;
+}
+
+/// A sealed connection brought a frame that its other end did not send. All are counted
+/// (`forged_frames`), and one in a while is logged: an attacker fills no log.
+pub(crate) fn warn_of_forgery(line: &Line, warnings: &RefCell<Seldom>, now: Instant) {
+    if let Some(unsaid) = warnings.borrow_mut().is_due(now) {
+        tracing::warn!(
+            peer = line.name,
+            unsaid,
+            "a frame was changed, left out, repeated or added between that peer and this server: the connection ends"
+        );
+    }
 }
 
 /// Take one frame of an attached connection.

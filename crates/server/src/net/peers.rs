@@ -16,11 +16,15 @@
 //! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes
 //! over servers are done exactly once: by names, not by slots.
 
+use crate::audit::Audit;
 use crate::counters::{Counters, add};
+use crate::log_limit::Seldom;
 use crate::membership::claims::Claims;
-use crate::net::connection::{Ended, Frames, Line, Own, Scratch, introduce, pump, who_listens};
+use crate::net::connection::{
+    Ended, Frames, Line, Own, Scratch, WARNING_EVERY, introduce, pump, warn_of_forgery, who_listens,
+};
 use crate::net::silence::{self, Silence};
-use crate::shard::SharedIdentity;
+use crate::shard::{Settings, SharedIdentity};
 use crate::tasks::Tasks;
 use bytes::Bytes;
 use futures_channel::oneshot;
@@ -80,6 +84,10 @@ struct Inner {
     /// Clients were admitted.
     serves: Cell<bool>,
     scratch: Scratch,
+    settings: Settings,
+    audit: Audit,
+    forgery_warnings: RefCell<Seldom>,
+    seal_warnings: RefCell<Seldom>,
     links: RefCell<BTreeMap<ServerId, Rc<Link>>>,
     drawn: RefCell<BTreeMap<ServerId, VecDeque<Handle>>>,
     next_tag: Cell<u64>,
@@ -105,6 +113,7 @@ impl Peers {
         collection: Collection,
         counters: Rc<Counters>,
         tasks: Tasks,
+        (settings, audit): (Settings, Audit),
     ) -> Peers {
         let mut client = ClientId::default();
         env.random(&mut client.0);
@@ -122,6 +131,10 @@ impl Peers {
             serves: Cell::default(),
             collection,
             scratch,
+            settings,
+            audit,
+            forgery_warnings: RefCell::new(Seldom::new(WARNING_EVERY)),
+            seal_warnings: RefCell::new(Seldom::new(WARNING_EVERY)),
             links: RefCell::default(),
             drawn: RefCell::default(),
             next_tag: Cell::new(1),
@@ -362,13 +375,19 @@ impl Peers {
                 link.line.replace(Some(line.clone()));
                 link.connecting.set(false);
                 link.changed.wake_all();
-                pump(&mut reader, &mut writer, &line, &mut frames, |frame| {
+                let ended = pump(&mut reader, &mut writer, &line, &mut frames, |frame| {
                     let epoch = answered(&link, frame)?;
                     self.inner.silence.ends(server);
                     self.note_epoch(server, epoch);
                     Ok(())
                 })
                 .await;
+                if ended == Ended::Forged {
+                    add(&self.inner.counters.forged_frames, 1);
+                    warn_of_forgery(&line, &self.inner.forgery_warnings, self.inner.env.now());
+                    let map = self.inner.identity.borrow().map.clone();
+                    self.inner.audit.forged(&map, server, &line);
+                }
                 line.end();
                 if link.line.borrow().as_ref().is_some_and(|present| Rc::ptr_eq(present, &line)) {
                     link.line.take();
@@ -378,6 +397,13 @@ impl Peers {
             }
             failed => {
                 let words = match failed {
+                    Ok(Err((Status::BadVersion, words))) => {
+                        let now = self.inner.env.now();
+                        if self.inner.seal_warnings.borrow_mut().is_due(now).is_some() {
+                            tracing::warn!(%server, "no connection to a peer: {words}");
+                        }
+                        words
+                    }
                     Ok(Err((_, words))) => words,
                     _ => "no answer to the handshake".to_owned(),
                 };
@@ -409,6 +435,11 @@ impl Peers {
             Ok(Err(refused)) => Err(refused),
             Err(_) => Err((Status::TimedOut, "no answer to the handshake".to_owned())),
         }
+    }
+
+    /// Whether the connection to a peer is sealed; `None`: there is none.
+    pub fn is_sealed(&self, server: ServerId) -> Option<bool> {
+        self.link(server).line.borrow().as_ref().map(|line| line.is_sealed())
     }
 
     /// A peer that spoke an older version of the protocol than this one when it was met last.
@@ -502,10 +533,10 @@ impl Peers {
             };
             let mut frames = Frames::new(self.inner.scratch.clone());
             let parts = (&mut stream.reader, &mut stream.writer, &mut frames);
-            let name = stream.peer.as_str();
+            let way = (stream.peer.as_str(), self.inner.settings.wanted(address.is_tcp()));
             let _turn = link.greeting.0.acquire(1).await;
             let own = self.own(&identity, server);
-            match introduce(&self.inner.env, &identity, own, server, name, parts).await {
+            match introduce(&self.inner.env, &identity, own, server, way, parts).await {
                 Ok((line, epoch, version)) => {
                     self.inner.versions.borrow_mut().insert(server, version);
                     let present = self.inner.identity.borrow().clone();
@@ -603,7 +634,7 @@ mod tests {
     use super::*;
     use crate::shard::Identity;
     use shoal_proto::message::{Attach, Challenge, Hello, Refusal, VERSIONS};
-    use shoal_proto::{ClusterMap, Roles, SecretKey, ServerInfo, StoreId, samples};
+    use shoal_proto::{ClusterMap, Roles, Seal, SecretKey, ServerInfo, StoreId, samples};
     use shoal_store::{CollectionConfig, ModuleKind};
     use std::io::IoSlice;
 
@@ -624,6 +655,11 @@ mod tests {
         }
     }
 
+    fn alone(env: &Env, identity: SharedIdentity, store: Collection) -> Peers {
+        let (counters, tasks) = (Rc::default(), Tasks::default());
+        Peers::new(env.clone(), identity, store, counters, tasks, (Settings::default(), Audit::default()))
+    }
+
     /// Server 1's challenge, with a map of that epoch.
     fn challenge(key: &SecretKey, hello: &Hello, map_epoch: u32) -> Challenge {
         let mut challenge = Challenge {
@@ -634,6 +670,7 @@ mod tests {
             map_epoch,
             proof: [0; 32],
             peer_proof: [0; 32],
+            seal: Seal::Off,
         };
         challenge.prove(key, key, hello);
         challenge
@@ -660,7 +697,7 @@ mod tests {
         let config = CollectionConfig::new("/nowhere", ModuleKind::Memory, Default::default());
         let store = shoal_store::open(env.clone(), config).await.unwrap();
         let identity = Rc::new(RefCell::new(Rc::new(identity)));
-        let peers = Peers::new(env.clone(), identity, store, Rc::<Counters>::default(), Tasks::default());
+        let peers = alone(env, identity, store);
         let mut listener = env.listen(&address.parse().unwrap()).await.unwrap();
         let (own, tasks) = (peers.clone(), Tasks::default());
         let (reached, answered) = (env.now() + Duration::from_secs(1), env.now() + Duration::from_secs(30));
@@ -721,7 +758,7 @@ mod tests {
             let config = CollectionConfig::new("/nowhere", ModuleKind::Memory, Default::default());
             let store = shoal_store::open(env.clone(), config).await.unwrap();
             let identity = Rc::new(RefCell::new(Rc::new(identity)));
-            let peers = Peers::new(env.clone(), identity, store, Rc::<Counters>::default(), Tasks::default());
+            let peers = alone(&env, identity, store);
             let mut listener = env.listen(&address.parse().unwrap()).await.unwrap();
             let tasks = Tasks::default();
             let until = env.now() + Duration::from_secs(30);

@@ -10,7 +10,7 @@ use crate::counters::add;
 use crate::log_limit::Seldom;
 use crate::membership::maps;
 use crate::membership::stores;
-use crate::net::connection::{self, Frames, Line, Refused, Scratch, greet, refuse};
+use crate::net::connection::{self, Begun, Frames, Line, Refused, Scratch, greet, refuse};
 use crate::net::connection_limit::{Entry, Place, Places};
 use crate::recovery;
 use crate::shard::{Identity, Settings, Shard};
@@ -20,7 +20,7 @@ use shoal_env::local::Notify;
 use shoal_env::{Address, Env, Listener, Stream, Writer};
 use shoal_proto::message::VERSIONS;
 use shoal_proto::op::Owner;
-use shoal_proto::{ClusterMap, Keys, SecretKey, ServerId, Status};
+use shoal_proto::{ClusterMap, Keys, Seal, SecretKey, ServerId, Status};
 use shoal_store::{Collection, StoreError};
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -157,8 +157,8 @@ pub async fn serve(env: Env, config: ServerConfig) -> Result<ServerHandle, Serve
     });
     let addresses = listeners.iter().map(Listener::address).collect();
     let accepting = Tasks::default();
-    for listener in listeners {
-        accepting.spawn(&env, "accept", accept(inner.clone(), listener));
+    for (listener, address) in listeners.into_iter().zip(&config.listen) {
+        accepting.spawn(&env, "accept", accept(inner.clone(), listener, address.is_tcp()));
     }
     let server = ServerHandle { inner, accepting, addresses };
     // From here on its fellows can ask it; clients wait until they have answered.
@@ -196,14 +196,16 @@ async fn find(
     settings: Settings,
     audit: &Audit,
 ) -> Result<Rc<Shard>, StoreError> {
-    // Without a key both sides prove that they have none.
+    // Without a key both sides prove that they have none: a seal would prove nothing.
+    let seal = if setup.keys.is_none() { Some(Seal::Off) } else { settings.seal };
+    let settings = Settings { seal, ..settings };
     let keys = setup.keys.unwrap_or(Keys::one(SecretKey::new([0; 32])));
     let identity = Identity::new(id, Rc::new(setup.map), keys);
     let shard = Shard::new(env.clone(), identity, setup.store, settings, audit.clone());
     recovery::find(&shard).await.map(|()| shard)
 }
 
-async fn accept(inner: Rc<Inner>, mut listener: Listener) {
+async fn accept(inner: Rc<Inner>, mut listener: Listener, is_network: bool) {
     let mut fails = false;
     while !inner.is_closing.get() {
         let accepted = {
@@ -217,7 +219,7 @@ async fn accept(inner: Rc<Inner>, mut listener: Listener) {
         match accepted {
             Ok(stream) => {
                 fails = false;
-                inner.welcome(stream);
+                inner.welcome(stream, is_network);
             }
             Err(error) => {
                 // Once is enough: it fails again at each pause until descriptors are free.
@@ -230,12 +232,14 @@ async fn accept(inner: Rc<Inner>, mut listener: Listener) {
     }
 }
 
-async fn connection(inner: Rc<Inner>, stream: Stream, place: Place) {
+async fn connection(inner: Rc<Inner>, stream: Stream, is_network: bool, place: Place) {
     let Stream { mut reader, mut writer, peer } = stream;
     let mut frames = Frames::new(inner.scratch.clone());
     let until = inner.env.now() + inner.settings.handshake;
+    let begun = Begun::default();
     let greeted = {
-        let greeting = greet(&inner.shards, &peer, &mut reader, &mut writer, &mut frames);
+        let parts = (&mut reader, &mut writer, &mut frames);
+        let greeting = greet(&inner.shards, (peer.as_str(), is_network), parts, &begun);
         let timed = std::pin::pin!(inner.env.deadline(until, greeting));
         let evicted = std::pin::pin!(place.evicted());
         match select(timed, select(inner.stopping.wait(), evicted)).await {
@@ -254,7 +258,8 @@ async fn connection(inner: Rc<Inner>, stream: Stream, place: Place) {
         Ok(Err(refused)) => refused,
         Err(_) => Refused::new(Status::TimedOut, "the handshake took too long"),
     };
-    inner.tell(peer, &mut writer, refused).await;
+    let line = begun.take().unwrap_or_else(|| Line::new(peer, VERSIONS.1));
+    inner.tell(&line, &mut writer, refused).await;
 }
 
 /// There is no place: read its first message (unread bytes in a socket that is closed discard the refusal),
@@ -266,18 +271,18 @@ async fn turn_away(inner: Rc<Inner>, stream: Stream) {
     let heard = connection::hear(&mut reader, &mut frames);
     let refused = inner.no_place("all places are taken");
     match inner.env.deadline(until, heard).await {
-        Ok(()) => inner.tell(peer, &mut writer, refused).await,
+        Ok(()) => inner.tell(&Line::new(peer, VERSIONS.1), &mut writer, refused).await,
         Err(_) => inner.audit.refused(&peer, &refused),
     }
 }
 
 impl Inner {
-    fn welcome(self: &Rc<Self>, stream: Stream) {
+    fn welcome(self: &Rc<Self>, stream: Stream, is_network: bool) {
         let own = self.clone();
         match self.places.enter() {
             Entry::Place(place) => {
                 self.tasks.spawn(&self.env, "connection", async move {
-                    connection(own, stream, place).await;
+                    connection(own, stream, is_network, place).await;
                 });
             }
             Entry::Refused(told) => {
@@ -303,20 +308,20 @@ impl Inner {
 
     /// Send the reason of a refusal, and close the connection. A peer that does not read the refusal keeps no
     /// task here.
-    async fn tell(&self, peer: String, writer: &mut Writer, refused: Refused) {
+    async fn tell(&self, line: &Line, writer: &mut Writer, refused: Refused) {
+        let peer = &line.name;
         if refused.status == Status::BadKey {
-            self.warn_of_key(&peer);
+            self.warn_of_key(peer);
         } else {
             tracing::info!(peer, status = ?refused.status, words = refused.words, "a connection was refused");
         }
-        self.audit.refused(&peer, &refused);
+        self.audit.refused(peer, &refused);
         if let Some(shard) = self.shards.first() {
             add(&shard.counters.refusals, 1);
         }
         let until = self.env.now() + self.settings.handshake;
-        let line = Line::new(peer, VERSIONS.1);
         let told = async {
-            refuse(&line, writer, &refused).await;
+            refuse(line, writer, &refused).await;
             writer.close().await
         };
         if self.env.deadline(until, told).await.is_err() {

@@ -120,6 +120,9 @@ pub struct Session {
     known: Cell<bool>,
     /// The session is older than this run of the server.
     is_recovered: bool,
+    /// The key of its client, by which alone it is continued; none: a peer's, or begun in a version before 7
+    /// and not continued with a key since.
+    pub client_key: Cell<Option<[u8; 32]>>,
     /// The mount key of its client; none: an administrator's, or not known since a restart.
     pub key: Cell<Option<MountKeyId>>,
     /// The id that its client states: of a mount key with a name, not the one that it has here.
@@ -155,6 +158,7 @@ impl Session {
             states: RefCell::default(),
             known: Cell::new(known),
             is_recovered: !known,
+            client_key: Cell::default(),
             key: Cell::default(),
             stated: Cell::new(client),
             is_revoked: Cell::default(),
@@ -164,6 +168,11 @@ impl Session {
             turn: Semaphore::new(1),
             quiet: Notify::default(),
         }
+    }
+
+    /// The same, begun by the client of that key.
+    pub fn of_key(self, client_key: Option<[u8; 32]>) -> Session {
+        Session { client_key: Cell::new(client_key), ..self }
     }
 
     /// The same for the next connection of a peer: changes under way on the former ones count as its own, so
@@ -317,8 +326,8 @@ impl Drop for Slotless {
 #[derive(Default)]
 pub struct Sessions {
     by_id: RefCell<BTreeMap<SessionId, Rc<Session>>>,
-    /// Sessions of each client that has any, peers' apart; at most [`limits::CLIENT_SESSIONS_MAX`] but for
-    /// what a start finds.
+    /// Sessions of each client that has any, peers' apart; at most [`limits::CLIENT_SESSIONS_MAX`] of each of
+    /// its keys but for what a start finds.
     by_client: RefCell<HashMap<ClientId, Vec<SessionId>>>,
     /// Woken when one is added: the lease's task may sleep as long as there is none.
     pub added: Notify,

@@ -21,6 +21,7 @@ mod raw;
 mod removed;
 mod rename_lock;
 mod roles;
+mod seals;
 mod sessions;
 mod silence;
 mod splits;

@@ -198,6 +198,7 @@ fn new(folder: &Path, args: &Up) -> Result<ClusterFile> {
     let mut cluster = ClusterFile {
         key: "key".into(),
         server_key: None,
+        mac: None,
         server: Vec::new(),
         collection: vec![new_collection(&args.new, 1)?],
         base: folder.to_path_buf(),

@@ -34,6 +34,7 @@ fn unknown_missing_and_wrong_settings_are_named_with_file_and_line() {
     for (from, to, words) in [
         ("key = \"key\"", "keys = \"key\"", ["line 2", "unknown field `keys`"]),
         ("key = \"key\"", "", ["line 1", "missing field `key`"]),
+        ("key = \"key\"", "key = \"key\"\nmac = \"most\"", ["line 3", "unknown variant `most`"]),
         ("listen = ", "adress = ", ["line 6", "unknown field `adress`"]),
         ("folder = \"s0\"", "", ["line 5", "missing field `folder`"]),
         ("listen = [\"", "listen = \"", ["line 6", "correct that line"]),

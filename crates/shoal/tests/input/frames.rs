@@ -5,12 +5,17 @@ use crate::program::*;
 use bytes::BytesMut;
 use shoal_client::Options;
 use shoal_proto::codec::Codec;
-use shoal_proto::message::{Attach, Attached, Challenge, Group, Hello, Refusal, Request, VERSIONS};
+use shoal_proto::message::{
+    Attach, Attached, Challenge, Group, Hello, Refusal, Request, VERSION_OF_SEALS, VERSIONS,
+};
 use shoal_proto::{ClientId, Durability, Frame, FrameKind, Op, Status};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// The versions of most connections here: their frames have no seals, so that a test writes what it likes.
+const UNSEALED: (u16, u16) = (VERSIONS.0, VERSION_OF_SEALS - 1);
 
 fn frame<T: Codec>(kind: FrameKind, version: u16, message: &T) -> Vec<u8> {
     // The tag of the first frame is the id of the client's key: here the first key.
@@ -63,7 +68,7 @@ fn client() -> ClientId {
 /// A connection that has attached.
 fn attached(server: SocketAddr, options: &Options) -> TcpStream {
     let (mut stream, mut buf) = (connect(server), BytesMut::new());
-    stream.write_all(&hello(options, VERSIONS)).unwrap();
+    stream.write_all(&hello(options, UNSEALED)).unwrap();
     let challenge: Challenge = next(&mut stream, &mut buf).expect("a challenge").message().unwrap();
     let mut attach = Attach {
         proof: [0; 32],
@@ -72,8 +77,9 @@ fn attached(server: SocketAddr, options: &Options) -> TcpStream {
         peer: None,
         session: None,
         slots: 1,
+        client_key: None,
     };
-    attach.prove(&options.key, &first(options, VERSIONS), &challenge);
+    attach.prove(&options.key, &first(options, UNSEALED), &challenge, None);
     stream.write_all(&frame(FrameKind::Attach, challenge.version, &attach)).unwrap();
     let last = next(&mut stream, &mut buf).expect("an answer");
     assert_eq!(last.kind, FrameKind::Attached, "{:?}", last.message::<Refusal>());
@@ -135,13 +141,13 @@ fn a_server_of_another_version_is_named_with_what_it_said() {
         let (mut stream, _) = server.accept().unwrap();
         let _ = next(&mut stream, &mut BytesMut::new());
         let words =
-            "this server speaks versions 7 to 9 of the protocol, you speak 1 to 1: update the older side";
+            "this server speaks versions 17 to 19 of the protocol, you speak 1 to 1: update the older side";
         let refusal = Refusal { status: Status::BadVersion, words: words.into() };
         stream.write_all(&frame(FrameKind::Refusal, 9, &refusal)).unwrap();
     });
     refused(
         &["ls", &cluster],
-        &["cannot reach", &ports[0].to_string(), "versions 7 to 9", "update the older side"],
+        &["cannot reach", &ports[0].to_string(), "versions 17 to 19", "update the older side"],
     );
     old.join().unwrap();
 }

@@ -14,6 +14,7 @@ mod frames;
 mod full;
 mod keys;
 mod lost;
+mod middle;
 mod month;
 mod moved;
 mod network;

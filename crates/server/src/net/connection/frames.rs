@@ -1,11 +1,14 @@
 //! From bytes to frames, without waste: small frames come through one buffer that all connections share, so
-//! an idle connection holds none; the rest of a large frame is read straight into its place.
+//! an idle connection holds none; the rest of a large frame is read straight into its place. On a sealed
+//! connection no frame leaves here before its seal was checked (decision 0029).
 
+use super::Ended;
 use bytes::BytesMut;
+use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Counters, ReaderImpl};
-use shoal_proto::codec::DecodeError;
-use shoal_proto::frame::HEAD_BYTES;
-use shoal_proto::{Frame, limits};
+use shoal_proto::frame::{HEAD_BYTES, whole_bytes};
+use shoal_proto::seal::{Opener, SEAL_BYTES, admit};
+use shoal_proto::{Frame, FrameKind, limits};
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
@@ -17,7 +20,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// A frame that lacks more than this is read into its place.
 const LARGE_BYTES: usize = 16 * 1024;
 /// The longest frame.
-const FRAME_BYTES_MAX: usize = HEAD_BYTES + limits::BODY_BYTES_MAX + limits::BULK_BYTES_MAX;
+const FRAME_BYTES_MAX: usize = HEAD_BYTES + limits::BODY_BYTES_MAX + limits::BULK_BYTES_MAX + SEAL_BYTES;
 
 /// The buffer of all connections of a server.
 #[derive(Clone)]
@@ -43,12 +46,28 @@ pub struct Frames {
     buf: BytesMut,
     /// Bytes that lack of a large frame at the front: nothing else is read before them.
     missing: usize,
+    /// Checks the seals, once the connection is sealed.
+    opener: Option<Opener>,
+}
+
+/// Whether a frame has the seal that its connection requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has, or none is required.
+    Proven,
+    /// It has none. During the handshake that may be the refusal of a side that has not the key.
+    Unproven,
 }
 
 impl Frames {
     /// An empty one.
     pub fn new(scratch: Scratch) -> Frames {
-        Frames { scratch, buf: BytesMut::new(), missing: 0 }
+        Frames { scratch, buf: BytesMut::new(), missing: 0, opener: None }
+    }
+
+    /// From the next frame on each must have its seal.
+    pub fn open_with(&mut self, opener: Opener) {
+        self.opener = Some(opener);
     }
 
     /// Read the available bytes of the stream, up to a buffer. `Ok(false)`: the stream has ended.
@@ -62,7 +81,7 @@ impl Frames {
         let n = ready!(reader.poll_read(cx, &mut scratch))?;
         if self.buf.is_empty() {
             // Room for all of a large frame at once: the received part need not move again.
-            let whole = lengths(&scratch[..n]).map_or(0, |(body, bulk)| HEAD_BYTES + body + bulk);
+            let whole = whole_bytes(&scratch[..n]).unwrap_or(0);
             self.buf.reserve(whole.min(FRAME_BYTES_MAX).max(n));
         }
         self.buf.extend_from_slice(&scratch[..n]);
@@ -73,24 +92,51 @@ impl Frames {
     /// The next whole frame, if it is there.
     ///
     /// # Errors
-    /// When the bytes are no frame.
-    pub fn next(&mut self) -> Result<Option<Frame>, DecodeError> {
+    /// When the bytes are no frame (`Garbage`), or one that the other side did not send (`Forged`).
+    pub fn next(&mut self) -> Result<Option<Frame>, Ended> {
+        match self.take()? {
+            Some((_, Standing::Unproven)) => Err(Ended::Forged),
+            taken => Ok(taken.map(|(frame, _)| frame)),
+        }
+    }
+
+    /// The same during the handshake, where a refusal may come without a seal: it is not proven then.
+    ///
+    /// # Errors
+    /// As [`Frames::next`].
+    pub fn next_of_handshake(&mut self) -> Result<Option<(Frame, Standing)>, Ended> {
+        match self.take()? {
+            Some((frame, Standing::Unproven)) if frame.kind != FrameKind::Refusal => Err(Ended::Forged),
+            taken => Ok(taken),
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<(Frame, Standing)>, Ended> {
         if self.missing > 0 {
             return Ok(None);
         }
         let room = self.buf.capacity();
-        if let Some(frame) = Frame::take(&mut self.buf)? {
+        if let Some((frame, sealed)) = Frame::take_any(&mut self.buf).map_err(|_| Ended::Garbage)? {
             if self.buf.is_empty() {
                 self.buf = BytesMut::new();
             }
-            return Ok(Some(frame));
+            let admitted = admit(self.opener.as_mut(), sealed.as_ref());
+            if admitted.is_ok() || mutant::is(Mutant::SealNotChecked) {
+                return Ok(Some((frame, Standing::Proven)));
+            }
+            return match sealed {
+                None => Ok(Some((frame, Standing::Unproven))),
+                Some(_) if self.opener.is_some() => Err(Ended::Forged),
+                // The other side itself sends what this connection does not have.
+                Some(_) => Err(Ended::Garbage),
+            };
         }
         if self.buf.capacity() != room {
             // The received part moved to a place with room for the whole frame.
             self.scratch.copied(self.buf.len());
         }
-        // The head was checked by `take`, so its lengths are within their limits.
-        let whole = self.lengths().map_or(0, |(body, bulk)| HEAD_BYTES + body + bulk);
+        // The head was checked by `take_any`, so its lengths are within their limits.
+        let whole = whole_bytes(&self.buf).unwrap_or(0);
         let missing = whole.saturating_sub(self.buf.len());
         self.missing = if missing > LARGE_BYTES { missing } else { 0 };
         Ok(None)

@@ -3,23 +3,22 @@
 //! ```text
 //!   client                                     server
 //!   Hello(versions, fs, nonce)      ─────▶     version? file system?    (its tag: the mount key's id)
-//!              ◀─────   Challenge(version, nonce, store, map epoch, proofs by the mount and the servers' key)
+//!              ◀─────   Challenge(version, nonce, store, map epoch, seal, proofs by the mount and the servers' key)
 //!   Attach(proof, collection, client, session) ─────▶  key? collection? session: old connection discarded
-//!              ◀─────   Attached(session, slots, lease, credit)
+//!              ◀═════   Attached(session, slots, lease, credit)                            (sealed, and all that follows)
 //! ```
 //! Each proof is a keyed hash over all that both sides said, so no proof can be replayed, reflected or used
 //! for other words. **A client proves itself by a mount key or the admin key, a server by the servers' key**:
 //! a client cannot pass for a server. A server proves itself to a client by the client's mount key, and to a
-//! server by the servers' key.
+//! server by the servers' key ([`super::proof`]). Until it has attached, a connection may send small frames
+//! only, for a bounded time. A refusal gives the error and the remedy.
 //!
-//! The admin key gives the right to manage; if the file system has no admin key, its first mount key gives
-//! it. A client that proves a key which is unknown here or revoked is refused with words that say so; a
-//! client that proves no key gets a general refusal. Until it has attached, a connection may send small
-//! frames only, for a bounded time. A refusal gives the error and the remedy.
-//!
-//! The keys: decisions 0025 and 0028 (`docs/decisions`).
+//! **A refusal after the proof is sealed, if the connection is** ([`shoal_proto::seal`]): a side that has
+//! proved its server believes no other, but that its own key is wrong. The keys: decisions 0025, 0028 and
+//! 0029 (`docs/decisions`).
 
-use super::{Frames, Line, flush};
+use super::proof::{Proof, client_of_key, is_let_in};
+use super::{Frames, Line, Standing, flush};
 use crate::audit::Stated;
 use crate::counters::add;
 use crate::membership::stores;
@@ -27,16 +26,20 @@ use crate::meta::keys;
 use crate::meta::rows;
 use crate::meta::rows::RowValue;
 use crate::net::session::Session;
-use crate::shard::{Identity, Shard, apply_own};
+use crate::shard::{Identity, Settings, Shard, apply_own};
 use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, Reader, Writer};
 use shoal_proto::codec::Codec;
-use shoal_proto::message::{Attach, Attached, Challenge, Hello, Refusal, VERSION_OF_NAMED_KEYS, VERSIONS};
+use shoal_proto::message::{
+    Attach, Attached, Challenge, Hello, Refusal, VERSION_OF_NAMED_KEYS, VERSION_OF_SEALS, VERSIONS,
+};
+use shoal_proto::seal::{Handshake, PrivateKey, Shared};
 use shoal_proto::{
-    ClientId, Frame, FrameKind, KeyLimits, MountKey, MountKeyId, Peer, SecretKey, ServerId, SessionId,
-    Status, StoreId, limits,
+    ClientId, Frame, FrameKind, MountKey, MountKeyId, Peer, Seal, ServerId, SessionId, Status, StoreId,
+    limits,
 };
 use shoal_store::Changes;
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 
@@ -83,6 +86,19 @@ impl Refused {
         }
     }
 
+    /// The same without its seal. A side that cannot seal has not found the key, so only `BadKey` is
+    /// believed.
+    fn unproven(self) -> Refused {
+        match self.status {
+            Status::BadKey => self,
+            _ => Refused {
+                status: Status::Unavailable,
+                words: format!("a refusal without a proof: {}", self.words),
+                ..self
+            },
+        }
+    }
+
     fn lost() -> Refused {
         Refused::new(Status::Unavailable, "the connection ended during the handshake")
     }
@@ -98,16 +114,56 @@ pub struct Greeting {
     pub line: Rc<Line>,
 }
 
-/// The server's side.
+/// How much of the frames of a connection this server wants sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    seal: Seal,
+    /// A side that cannot seal so much is refused.
+    is_demanded: bool,
+    is_network: bool,
+}
+
+impl Settings {
+    /// The same of a connection over the network, or within the machine.
+    pub fn wanted(&self, is_network: bool) -> Wanted {
+        let seal = match (is_network, self.seal_within) {
+            (true, _) => self.seal.unwrap_or(Seal::All),
+            (false, Seal::Off) => Seal::Within,
+            (false, seal) => seal,
+        };
+        let is_demanded = seal.is_on() && !(is_network && self.seal.is_none());
+        Wanted { seal, is_demanded: is_demanded && !mutant::is(Mutant::OlderUnsealed), is_network }
+    }
+}
+
+impl Wanted {
+    /// Whether a connection that this server made is sealed enough.
+    fn admits(self, offered: Seal) -> Result<(), Refused> {
+        if self.is_network && offered == Seal::Within {
+            let words =
+                "it took this connection for one within its machine: it was passed on to a socket there";
+            return Err(Refused::new(Status::Unavailable, words));
+        }
+        if self.is_demanded && !offered.covers(self.seal) {
+            let words = "its frames are sealed less than `mac` in this server's cluster file says: write the same `mac` on all servers, and update older ones";
+            return Err(Refused::new(Status::BadVersion, words));
+        }
+        Ok(())
+    }
+}
+
+/// The connection that a handshake has made so far: a refusal goes out over it, with its seal.
+pub type Begun = RefCell<Option<Rc<Line>>>;
+
+/// The server's side of a connection from `name`, which came over the network or from within the machine.
 ///
 /// # Errors
-/// Why it is refused; the caller sends it to the client.
+/// Why it is refused; the caller sends it to the client, over the line in `begun`.
 pub async fn greet(
     shards: &[Rc<Shard>],
-    name: &str,
-    reader: &mut Reader,
-    writer: &mut Writer,
-    frames: &mut Frames,
+    (name, is_network): (&str, bool),
+    (reader, writer, frames): (&mut Reader, &mut Writer, &mut Frames),
+    begun: &Begun,
 ) -> Result<Greeting, Refused> {
     let (tag, hello): (u64, Hello) = expect_tagged(reader, frames, FrameKind::Hello).await?;
     let version = hello.version_max.min(VERSIONS.1);
@@ -133,28 +189,44 @@ pub async fn greet(
         );
         return Err(Refused::new(Status::BadVersion, words));
     }
-    let mut nonce = [0; 32];
-    shard.env.random(&mut nonce);
+    let wanted = shard.settings.wanted(is_network);
+    if version < VERSION_OF_SEALS && wanted.is_demanded {
+        let words = format!(
+            "this server takes sealed connections alone (`mac` in its cluster file), which version {version} of the protocol does not know: update the older side"
+        );
+        return Err(Refused::new(Status::BadVersion, words));
+    }
+    let private = drawn(&shard.env);
     let line = Line::new(name.to_owned(), version);
+    begun.replace(Some(line.clone()));
     let mut challenge = Challenge {
         version,
-        nonce,
+        nonce: private.public(),
         server: identity.id,
         store: shard.store(),
         map_epoch: identity.map.epoch,
         proof: [0; 32],
         peer_proof: [0; 32],
+        seal: if version < VERSION_OF_SEALS { Seal::Off } else { wanted.seal },
     };
     let key = identity.keys.named(&identity.map.fs_id, mount);
     challenge.prove(&key, &identity.keys.server, &hello);
     line.send(FrameKind::Challenge, 0, &challenge, &[]);
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
     let mut attach: Attach = expect(reader, frames, FrameKind::Attach).await?;
-    let proof = Proof { attach: &attach, hello: &hello, challenge: &challenge, mount };
-    let admitted = proof.admits(&identity).map_err(|refused| {
-        let own = Stated::of(&identity, mount, &attach);
-        refused.of(&own)
+    let shared = attach.exchange(version, &private).map_err(|status| {
+        Refused::new(status, "a client of version 7 has a key of its own, and no other side has")
     })?;
+    let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
+    let proof = Proof { handshake, shared, mount };
+    let unknown = |refused: Refused| refused.of(&Stated::of(&identity, mount, &attach));
+    let (role, key) = proof.key(&identity).map_err(unknown)?;
+    if challenge.seal.is_on() {
+        let ends = handshake.end_of_server(&key, &exchanged(&private, &hello.nonce)?);
+        line.seal_with(ends.sealer);
+        frames.open_with(ends.opener);
+    }
+    let admitted = proof.admits(&identity, role).map_err(unknown)?;
     line.admitted.set(admitted);
     let stated = attach.client;
     if let Some(key) = admitted.mount {
@@ -183,94 +255,6 @@ pub async fn greet(
     };
     line.send(FrameKind::Attached, 0, &attached, &[]);
     Ok(Greeting { shard: shard.clone(), session, line })
-}
-
-/// The client that a holder of a mount key is here. A client's id is no secret, and each client states its
-/// own. So one id with two keys is two clients, and neither has sessions, locks or open files of the other.
-/// All servers derive the same.
-fn client_of_key(servers: &SecretKey, key: MountKeyId, stated: ClientId) -> ClientId {
-    if key == MountKeyId::FIRST || stated == ClientId::ANYONE {
-        return stated;
-    }
-    let hash = servers.mac("the client of a mount key", &[&key.0.to_le_bytes(), &stated.0]);
-    let mut id = [0; 16];
-    id.copy_from_slice(&hash[..16]);
-    ClientId(id)
-}
-
-/// The mount key by which a client was let in, and its limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MountUse {
-    /// The key.
-    pub id: MountKeyId,
-    /// Its limits.
-    pub limits: KeyLimits,
-}
-
-/// The rights of a connection by the key that it proved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Admitted {
-    /// It may manage.
-    pub manages: bool,
-    /// The mount key; `None` for administrators and servers.
-    pub mount: Option<MountUse>,
-}
-
-/// The part of the handshake that shows which key the other side has.
-struct Proof<'a> {
-    attach: &'a Attach,
-    hello: &'a Hello,
-    challenge: &'a Challenge,
-    /// The mount key that it named.
-    mount: MountKeyId,
-}
-
-impl Proof<'_> {
-    /// The rights of the connection. One that proved the admin key may manage, and one that proved the first
-    /// mount key where there is no admin key.
-    ///
-    /// # Errors
-    /// `BadKey`: it proved none of the keys by which one of its kind is let in, or one that this file system
-    /// does not know. `KeyRevoked`.
-    fn admits(&self, identity: &Identity) -> Result<Admitted, Refused> {
-        let keys = &identity.keys;
-        let proves = |key: &SecretKey| self.attach.is_proven(key, self.hello, self.challenge);
-        if self.attach.peer.is_some() {
-            let words = "you have not the servers' key: copy `key.server` from the folder of the first server, beside `key`";
-            let refused = Refused::new(Status::BadKey, words);
-            return if proves(&keys.server) { Ok(Admitted::default()) } else { Err(refused) };
-        }
-        if keys.admin.as_ref().is_some_and(proves) {
-            return Ok(Admitted { manages: true, mount: None });
-        }
-        if !proves(&keys.named(&identity.map.fs_id, self.mount)) {
-            let words = "your key (`key`, or `key.admin`) is not this file system's: use the key files that were made with it";
-            return Err(Refused::new(Status::BadKey, words));
-        }
-        let limits = is_let_in(identity, self.mount)?;
-        let is_first = self.mount == MountKeyId::FIRST;
-        let manages = is_first && (keys.admin.is_none() || mutant::is(Mutant::MountKeyManages));
-        Ok(Admitted { manages, mount: Some(MountUse { id: self.mount, limits }) })
-    }
-}
-
-/// The limits of a mount key that is let in.
-///
-/// # Errors
-/// `KeyRevoked`, with its name; `BadKey` if this server does not know it.
-fn is_let_in(identity: &Identity, id: MountKeyId) -> Result<KeyLimits, Refused> {
-    match identity.map.mount_key(id) {
-        Some(key) if key.revoked => Err(Refused::revoked(key)),
-        Some(key) => Ok(key.limits),
-        None if id == MountKeyId::FIRST => Ok(KeyLimits::default()),
-        None => {
-            let words = format!(
-                "unknown key {id}: no mount key of that id was added to file system `{}` (`shoal key list` shows those that were)",
-                identity.map.name
-            );
-            Err(Refused::new(Status::BadKey, words))
-        }
-    }
 }
 
 /// The first frame of a connection that is to be refused, whatever it is.
@@ -319,8 +303,14 @@ async fn attach_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> 
     let session = shard.sessions.get(id).filter(|s| s.client == attach.client).ok_or_else(|| {
         Refused::new(Status::NoSession, "the session is not known here: it expired, or the server lost it")
     })?;
+    let is_another = session.client_key.get().is_some_and(|key| attach.client_key != Some(key));
+    if is_another && !mutant::is(Mutant::SessionWithoutSecret) {
+        let words = "the session is another client's: it is continued by the key of the client that began it";
+        return Err(Refused::new(Status::NoSession, words));
+    }
     take_key(&session, line)?;
     session.heard.set(now);
+    take_client_key(shard, &session, attach.client_key).await?;
     let turn = session.turn.acquire(1).await;
     session.discard().await;
     session.find_sequences(&shard.collection).await.map_err(|error| {
@@ -344,13 +334,44 @@ fn take_key(session: &Session, line: &Line) -> Result<(), Refused> {
     Ok(())
 }
 
+/// A session that was begun in an older version has no client's key. It is of the first one that continues
+/// it, as one that was begun with that key.
+async fn take_client_key(
+    shard: &Rc<Shard>,
+    session: &Session,
+    client_key: Option<[u8; 32]>,
+) -> Result<(), Refused> {
+    if client_key.is_none() || session.client_key.get().is_some() {
+        return Ok(());
+    }
+    // Set before anything is awaited: of several keys at once one takes it.
+    session.client_key.set(client_key);
+    let kept = keep_session(shard, session).await;
+    kept.inspect_err(|_| session.client_key.set(None))
+}
+
+/// Keep the row of a session. Its durability is not awaited: all changes of this session come later in the
+/// journal, so if one is kept, this row is kept too.
+async fn keep_session(shard: &Rc<Shard>, session: &Session) -> Result<(), Refused> {
+    let mut changes = Changes::default();
+    let client_key = session.client_key.get().into();
+    let row = rows::Session { client: session.client, peer: None, slots: session.slots, client_key };
+    changes.put(keys::session(session.id), row.to_row());
+    apply_own(&shard.collection, changes)
+        .await
+        .map(drop)
+        .map_err(|error| Refused::new(crate::data::status_of(error), "the session could not be kept"))
+}
+
 /// Begin a session, or return one again whose first reply its client never received.
 async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> Result<Rc<Session>, Refused> {
     let slots = attach.slots.clamp(1, limits::SLOTS_MAX);
-    let own = shard.sessions.of_client(attach.client);
+    // The client's id is no secret: another holder of the mount key that states it has no part in these.
+    let mut own = shard.sessions.of_client(attach.client);
+    own.retain(|session| session.client_key.get() == attach.client_key);
     let key = line.admitted.get().mount.map(|key| key.id);
-    let is_free =
-        |s: &&Rc<Session>| s.is_unused() && !s.is_connected() && s.slots == slots && s.key.get() == key;
+    let is_own = |s: &Session| s.key.get() == key;
+    let is_free = |s: &&Rc<Session>| s.is_unused() && !s.is_connected() && s.slots == slots && is_own(s);
     if let Some(session) = own.iter().find(is_free) {
         session.line.replace(Some(line.clone()));
         session.heard.set(shard.env.now());
@@ -363,19 +384,12 @@ async fn begin_session(shard: &Rc<Shard>, attach: &Attach, line: &Rc<Line>) -> R
         .find(|id| id.0 != 0 && shard.sessions.get(*id).is_none())
         .unwrap_or_default();
     // Counted before anything is awaited: many connections of one client at once get no more sessions.
-    let session = Rc::new(Session::new(id, attach.client, None, slots, true, shard.env.now()));
+    let session = Session::new(id, attach.client, None, slots, true, shard.env.now());
+    let session = Rc::new(session.of_key(attach.client_key));
     session.key.set(key);
     session.line.replace(Some(line.clone()));
     shard.sessions.add(session.clone());
-    // Its durability is not awaited: all changes of this session come later in the journal, so if one is
-    // kept, this row is kept too.
-    let mut changes = Changes::default();
-    let row = rows::Session { client: attach.client, peer: None, slots };
-    changes.put(keys::session(id), row.to_row());
-    if let Err(error) = apply_own(&shard.collection, changes).await {
-        shard.sessions.remove(id);
-        return Err(Refused::new(crate::data::status_of(error), "no session could be begun"));
-    }
+    keep_session(shard, &session).await.inspect_err(|_| shard.sessions.remove(id))?;
     add(&shard.counters.sessions_begun, 1);
     shard.audit.session_began(shard, line, attach.client);
     Ok(session)
@@ -411,7 +425,7 @@ pub struct Own {
     pub serves: bool,
 }
 
-/// A peer's side: introduce this server to another.
+/// A peer's side: introduce this server to another, over a connection that is to be sealed as `wanted`.
 ///
 /// The connection, the epoch of the other's map, and the version of the protocol that both speak.
 ///
@@ -426,13 +440,14 @@ pub async fn introduce(
     identity: &Identity,
     own: Own,
     server: ServerId,
-    name: &str,
+    (name, wanted): (&str, Wanted),
     parts: (&mut Reader, &mut Writer, &mut Frames),
 ) -> Result<(Rc<Line>, u32, u16), Refused> {
     let (reader, writer, frames) = parts;
     let line = Line::new(name.to_owned(), VERSIONS.1);
-    let (hello, challenge) =
+    let (private, hello, challenge) =
         challenged(env, identity, &line, (&mut *reader, &mut *writer, &mut *frames)).await?;
+    wanted.admits(challenge.seal)?;
     if challenge.server != server {
         let words = format!("it is server {}, not {server}", challenge.server);
         return Err(Refused::new(Status::WrongServer, words));
@@ -447,9 +462,17 @@ pub async fn introduce(
         peer: Some(own.peer),
         session: None,
         slots: 0,
+        client_key: None,
     };
-    attach.prove(&identity.keys.server, &hello, &challenge);
+    attach.prove(&identity.keys.server, &hello, &challenge, None);
     line.send(FrameKind::Attach, 0, &attach, &[]);
+    if challenge.seal.is_on() {
+        let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
+        let shared = exchanged(&private, &challenge.nonce)?;
+        let ends = handshake.end_of_client(&identity.keys.server, &shared);
+        line.seal_with(ends.sealer);
+        frames.open_with(ends.opener);
+    }
     flush(&line, writer).await.map_err(|_| Refused::lost())?;
     let attached: Result<Attached, Refused> = expect(reader, frames, FrameKind::Attached).await;
     let epoch = identity.map.epoch;
@@ -477,29 +500,38 @@ pub async fn who_listens(
     parts: (&mut Reader, &mut Writer, &mut Frames),
 ) -> Result<(ServerId, StoreId), Refused> {
     let line = Line::new(name.to_owned(), VERSIONS.1);
-    let (_, challenge) = challenged(env, identity, &line, parts).await?;
+    let (.., challenge) = challenged(env, identity, &line, parts).await?;
     Ok((challenge.server, challenge.store))
 }
 
-/// Say hello; that, and the challenge of one that has the servers' key.
+/// A key pair for one connection.
+fn drawn(env: &Env) -> PrivateKey {
+    let mut random = [0; 32];
+    env.random(&mut random);
+    PrivateKey::new(random)
+}
+
+/// The exchange of both nonces.
+fn exchanged(own: &PrivateKey, nonce: &[u8; 32]) -> Result<Shared, Refused> {
+    let words = "the nonce of the other side is no public key";
+    own.exchange(nonce).ok_or_else(|| Refused::new(Status::BadMessage, words))
+}
+
+/// Say hello; that, the private part of its nonce, and the challenge of one that has the servers' key.
 async fn challenged(
     env: &Env,
     identity: &Identity,
     line: &Rc<Line>,
     (reader, writer, frames): (&mut Reader, &mut Writer, &mut Frames),
-) -> Result<(Hello, Challenge), Refused> {
-    let mut nonce = [0; 32];
-    env.random(&mut nonce);
+) -> Result<(PrivateKey, Hello, Challenge), Refused> {
+    let private = drawn(env);
+    let nonce = private.public();
     let hello = Hello { version_min: VERSIONS.0, version_max: VERSIONS.1, fs_id: identity.map.fs_id, nonce };
     line.send(FrameKind::Hello, 0, &hello, &[]);
     flush(line, writer).await.map_err(|_| Refused::lost())?;
     // The other side has not proven yet that it is a server: its data is ignored.
     let challenge: Challenge =
         expect(reader, frames, FrameKind::Challenge).await.map_err(Refused::without_say)?;
-    let version = challenge.version;
-    if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
-        return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
-    }
     if !challenge.is_proven_to_peer(&identity.keys.server, &hello) {
         let words =
             "it has not the servers' key of this file system (`key.server`, or `key` if that is missing)";
@@ -512,7 +544,10 @@ async fn challenged(
         let _ = flush(line, writer).await;
         return Err(Refused::new(Status::BadKey, words));
     }
-    Ok((hello, challenge))
+    if !(VERSIONS.0..=VERSIONS.1).contains(&challenge.version) {
+        return Err(Refused::new(Status::BadVersion, "it speaks no version that this server speaks"));
+    }
+    Ok((private, hello, challenge))
 }
 
 /// The next frame, which must be of this kind.
@@ -526,11 +561,12 @@ async fn expect_tagged<T: Codec>(
     frames: &mut Frames,
     kind: FrameKind,
 ) -> Result<(u64, T), Refused> {
-    let frame = next(reader, frames).await?;
+    let (frame, standing) = next(reader, frames).await?;
     let garbled = |_| Refused::new(Status::BadMessage, "the bytes sent are no message of this protocol");
     if frame.kind == FrameKind::Refusal {
         let refusal: Refusal = frame.message().map_err(garbled)?;
-        return Err(Refused { is_theirs: true, ..Refused::new(refusal.status, refusal.words.0) });
+        let refused = Refused { is_theirs: true, ..Refused::new(refusal.status, refusal.words.0) };
+        return Err(if standing == Standing::Proven { refused } else { refused.unproven() });
     }
     if frame.kind != kind {
         let words = format!("{kind:?} was expected in the handshake, {:?} came", frame.kind);
@@ -539,7 +575,7 @@ async fn expect_tagged<T: Codec>(
     Ok((frame.tag, frame.message().map_err(garbled)?))
 }
 
-async fn next(reader: &mut Reader, frames: &mut Frames) -> Result<Frame, Refused> {
+async fn next(reader: &mut Reader, frames: &mut Frames) -> Result<(Frame, Standing), Refused> {
     let garbage = || Refused::new(Status::BadMessage, "the bytes sent are no frame of this protocol");
     loop {
         if let Some((body, bulk)) = frames.lengths()
@@ -547,12 +583,50 @@ async fn next(reader: &mut Reader, frames: &mut Frames) -> Result<Frame, Refused
         {
             return Err(garbage());
         }
-        if let Some(frame) = frames.next().map_err(|_| garbage())? {
+        if let Some(frame) = frames.next_of_handshake().map_err(|_| garbage())? {
             return Ok(frame);
         }
         let filled = poll_fn(|cx| frames.poll_fill(reader.0.as_mut(), cx)).await;
         if !filled.unwrap_or(false) {
             return Err(Refused::lost());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_over_the_network_are_sealed_unless_the_cluster_file_says_other_and_those_within_are_not() {
+        let wanted = |seal, is_network| Settings { seal, ..Settings::default() }.wanted(is_network);
+        let as_said = |seal, is_demanded, is_network| Wanted { seal, is_demanded, is_network };
+        assert_eq!(wanted(None, true), as_said(Seal::All, false, true));
+        assert_eq!(wanted(Some(Seal::All), true), as_said(Seal::All, true, true));
+        assert_eq!(wanted(Some(Seal::Head), true), as_said(Seal::Head, true, true));
+        assert_eq!(wanted(Some(Seal::Off), true), as_said(Seal::Off, false, true));
+        for seal in [None, Some(Seal::All), Some(Seal::Off)] {
+            assert_eq!(wanted(seal, false), as_said(Seal::Within, false, false));
+        }
+    }
+
+    #[test]
+    fn a_server_that_connects_takes_no_fewer_seals_than_its_own_setting_demands() {
+        let admitted = |seal, is_network| {
+            let wanted = Settings { seal, ..Settings::default() }.wanted(is_network);
+            let all = [Seal::Off, Seal::Head, Seal::All, Seal::Within];
+            all.into_iter().filter(|offered| wanted.admits(*offered).is_ok()).collect::<Vec<_>>()
+        };
+        let unbound = [Seal::Off, Seal::Head, Seal::All];
+        // Without the setting a peer of an older version is served, as its clients are.
+        assert_eq!(admitted(None, true), unbound);
+        assert_eq!(admitted(Some(Seal::Off), true), unbound);
+        assert_eq!(admitted(Some(Seal::Head), true), [Seal::Head, Seal::All]);
+        assert_eq!(admitted(Some(Seal::All), true), [Seal::All]);
+        assert_eq!(admitted(Some(Seal::All), false).len(), 4, "no attacker on the wire is there");
+        let within = Settings { seal_within: Seal::All, ..Settings::default() }.wanted(false);
+        let refused = within.admits(Seal::Within).unwrap_err();
+        assert_eq!(refused.status, Status::BadVersion);
+        assert!(refused.words.contains("`mac`"), "{}", refused.words);
     }
 }

@@ -2,7 +2,7 @@
 //! life.
 
 use super::grants::Grants;
-use super::handshake::Admitted;
+use super::proof::Admitted;
 use crate::net::session::Session;
 use bytes::Bytes;
 use shoal_env::WriterImpl;
@@ -10,6 +10,7 @@ use shoal_env::local::Notify;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::Give;
+use shoal_proto::seal::Sealer;
 use shoal_proto::{Frame, FrameKind};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -28,6 +29,8 @@ struct Out {
     tail: Vec<u8>,
     bytes: usize,
     waker: Option<Waker>,
+    /// Seals the frames, once the connection is sealed.
+    sealer: Option<Sealer>,
 }
 
 /// A connection as its requests see it.
@@ -113,17 +116,34 @@ impl Line {
             return;
         }
         let mut out = self.out.borrow_mut();
-        let before = out.tail.len();
+        let Out { tail, bytes, pieces, sealer, .. } = &mut *out;
+        let before = tail.len();
         let bulk_len = bulk.iter().map(Bytes::len).sum();
-        Frame::put(kind, self.version, tag, message, bulk_len, &mut out.tail);
-        out.bytes += out.tail.len() - before + bulk_len;
+        Frame::put(kind, self.version, tag, message, bulk_len, tail);
+        let parts = bulk.iter().map(|part| &part[..]);
+        let seal = sealer.as_mut().map(|sealer| sealer.seal(&mut tail[before..], parts));
+        *bytes += tail.len() - before + bulk_len;
         if bulk_len > 0 {
-            out.seal();
-            out.pieces.extend(bulk.iter().filter(|b| !b.is_empty()).cloned());
+            pieces.push_back(std::mem::take(tail).into());
+            pieces.extend(bulk.iter().filter(|b| !b.is_empty()).cloned());
+        }
+        if let Some(seal) = seal {
+            tail.extend_from_slice(&seal);
+            *bytes += seal.len();
         }
         if let Some(waker) = out.waker.take() {
             waker.wake();
         }
+    }
+
+    /// From the next frame on each is sealed.
+    pub fn seal_with(&self, sealer: Sealer) {
+        self.out.borrow_mut().sealer = Some(sealer);
+    }
+
+    /// Whether frames that are sent now are sealed.
+    pub fn is_sealed(&self) -> bool {
+        self.out.borrow().sealer.is_some()
     }
 
     /// A request of `bulk_bytes` is answered (or discarded): give back its part of the credit.
@@ -286,7 +306,7 @@ impl Line {
     pub fn poll_flush(&self, writer: &mut dyn WriterImpl, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut out = self.out.borrow_mut();
-            out.seal();
+            out.collect();
             if out.pieces.is_empty() {
                 return Poll::Ready(Ok(()));
             }
@@ -313,7 +333,7 @@ impl Line {
 
 impl Out {
     /// The collected bytes become a piece.
-    fn seal(&mut self) {
+    fn collect(&mut self) {
         if !self.tail.is_empty() {
             let tail = std::mem::take(&mut self.tail);
             self.pieces.push_back(tail.into());

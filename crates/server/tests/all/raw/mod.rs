@@ -6,8 +6,11 @@ pub mod held;
 
 use bytes::{Bytes, BytesMut};
 use shoal_env::{Address, Env, Reader, Writer};
-use shoal_proto::message::{Attach, Attached, Challenge, Give, Grant, Hello, Leave, Loss, Refusal, VERSIONS};
+use shoal_proto::message::{
+    Attach, Attached, Challenge, Give, Grant, Hello, Leave, Loss, Refusal, VERSION_OF_SEALS, VERSIONS,
+};
 use shoal_proto::op::Owner;
+use shoal_proto::seal::{Ends, Handshake, PrivateKey, admit};
 use shoal_proto::{
     Answer, ClientId, ClusterMap, CollectionId, Durability, Frame, FrameKind, Group, GroupReply, Handle,
     Keys, MountKeyId, Name, Op, Reply, Request, Rights, Roles, SecretKey, ServerId, ServerInfo, SessionId,
@@ -170,6 +173,8 @@ pub struct Wish {
     pub mount: MountKeyId,
     pub collection: CollectionId,
     pub client: ClientId,
+    /// The random bytes of the client's own key.
+    pub secret: [u8; 32],
     pub peer: Option<ServerId>,
     /// The key by which a peer proves itself.
     pub peer_key: SecretKey,
@@ -187,6 +192,7 @@ impl Default for Wish {
             mount: MountKeyId::FIRST,
             collection: COLLECTION,
             client: ClientId([1; 16]),
+            secret: [11; 32],
             peer: None,
             peer_key: SERVER_KEY,
             store: (StoreId::NONE, 0),
@@ -201,6 +207,11 @@ pub struct Raw {
     writer: Writer,
     buf: BytesMut,
     next_tag: u64,
+    version: u16,
+    /// Seals and checks the frames, where the server requires it.
+    pub ends: Option<Ends>,
+    /// All bytes that were sent.
+    pub sent: Vec<u8>,
     pub attached: Attached,
     pub sequence: u64,
     /// Asked for with each request.
@@ -212,13 +223,17 @@ pub struct Raw {
 }
 
 impl Raw {
-    pub async fn attach(cluster: &Cluster, server: u16, wish: Wish) -> Result<Raw, Refusal> {
+    /// A connection on which nothing was said.
+    pub async fn unattached(cluster: &Cluster, server: u16) -> Raw {
         let stream = cluster.env.connect(&cluster.address(server)).await.unwrap();
-        let mut attached = Raw {
+        Raw {
             reader: stream.reader,
             writer: stream.writer,
             buf: BytesMut::new(),
             next_tag: 1,
+            version: VERSIONS.1,
+            ends: None,
+            sent: Vec::new(),
             attached: Attached {
                 session: SessionId(0),
                 slots: 0,
@@ -232,8 +247,16 @@ impl Raw {
             durability: Durability::Usual,
             timeout_ms: 20_000,
             loss: Loss::default(),
-        };
-        let nonce = [9; 32];
+        }
+    }
+
+    pub async fn attach(cluster: &Cluster, server: u16, wish: Wish) -> Result<Raw, Refusal> {
+        let mut attached = Raw::unattached(cluster, server).await;
+        attached.version = wish.versions.1;
+        let mut random = [0; 32];
+        cluster.env.random(&mut random);
+        let private = PrivateKey::new(random);
+        let nonce = private.public();
         let (version_min, version_max) = wish.versions;
         let hello = Hello { version_min, version_max, fs_id: wish.fs, nonce };
         attached.put(FrameKind::Hello, wish.mount.0, &hello, Bytes::new()).await;
@@ -253,15 +276,28 @@ impl Raw {
             }),
             session: wish.session,
             slots: 64,
+            client_key: None,
         };
+        attached.version = challenge.version;
+        let own = PrivateKey::new(wish.secret);
+        let mut shared = None;
+        if challenge.version >= VERSION_OF_SEALS && wish.peer.is_none() {
+            attach.client_key = Some(own.public());
+            shared = own.exchange(&challenge.nonce);
+        }
         let key = if wish.peer.is_some() { &wish.peer_key } else { &wish.key };
-        attach.prove(key, &hello, &challenge);
+        attach.prove(key, &hello, &challenge, shared.as_ref());
         attached.put(FrameKind::Attach, 0, &attach, Bytes::new()).await;
+        if challenge.seal.is_on() {
+            let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
+            attached.ends = Some(handshake.end_of_client(key, &private.exchange(&challenge.nonce).unwrap()));
+        }
         attached.attached = attached.expect(FrameKind::Attached).await?;
         Ok(attached)
     }
 
     pub async fn put_bytes(&mut self, bytes: &[u8]) {
+        self.sent.extend_from_slice(bytes);
         self.writer.write_all(&mut [IoSlice::new(bytes)]).await.unwrap();
     }
 
@@ -272,16 +308,45 @@ impl Raw {
         message: &T,
         bulk: Bytes,
     ) {
-        let mut out = Vec::new();
-        Frame::put(kind, VERSIONS.1, tag, message, bulk.len(), &mut out);
-        out.extend_from_slice(&bulk);
+        let out = self.frame_bytes(kind, tag, message, &bulk);
         self.put_bytes(&out).await;
+    }
+
+    /// The bytes of the next frame, as an honest client sends it.
+    pub fn frame_bytes<T: shoal_proto::codec::Codec>(
+        &mut self,
+        kind: FrameKind,
+        tag: u64,
+        message: &T,
+        bulk: &[u8],
+    ) -> Vec<u8> {
+        let mut out = Vec::new();
+        Frame::put(kind, self.version, tag, message, bulk.len(), &mut out);
+        let seal = self.ends.as_mut().map(|ends| ends.sealer.seal(&mut out, [bulk]));
+        out.extend_from_slice(bulk);
+        out.extend(seal.into_iter().flatten());
+        out
+    }
+
+    /// Bytes that come, as they are; their frames are still to be taken.
+    pub async fn some_bytes(&mut self) -> Vec<u8> {
+        let mut some = vec![0; 4096];
+        let n = self.reader.read(&mut some).await.unwrap();
+        some.truncate(n);
+        self.buf.extend_from_slice(&some);
+        some
     }
 
     /// The next frame; `None` at the end of the stream.
     pub async fn frame(&mut self) -> Option<Frame> {
         loop {
-            if let Some(frame) = Frame::take(&mut self.buf).unwrap() {
+            if let Some((frame, sealed)) = Frame::take_any(&mut self.buf).unwrap() {
+                let opener = self.ends.as_mut().map(|ends| &mut ends.opener);
+                let is_early = self.attached.session == SessionId(0) && frame.kind == FrameKind::Refusal;
+                // A side that has the wrong key cannot seal its refusal.
+                if !(is_early && sealed.is_none()) {
+                    admit(opener, sealed.as_ref()).unwrap();
+                }
                 return Some(frame);
             }
             let mut some = [0; 4096];

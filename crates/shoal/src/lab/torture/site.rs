@@ -85,6 +85,7 @@ impl Site {
         let mut cluster = ClusterFile {
             key: "key".into(),
             server_key: None,
+            mac: None,
             server: listen.iter().enumerate().map(server).collect(),
             collection: vec![CollectionEntry { strip: ByteSize(STRIP), ..CollectionEntry::new(NAME, 1)? }],
             base: folder.clone(),
