@@ -56,8 +56,9 @@ fn middle(server: SocketAddr, flip: Flip) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, flips)
 }
 
-/// Less than a strip. The bytes of a write that reaches over the first strip of a new file are sent twice,
-/// and a bit that is flipped in those of the first time is in no file.
+/// Less than a strip. `cp` writes several parts of a file at once, and the one that ends beyond the first
+/// strip lays the file out. The bytes before it are sent again then, and a bit that was flipped in those of
+/// the first time is in no file.
 fn content() -> String {
     (0..120_000_u32).map(|n| format!("{:07}", n.wrapping_mul(2_654_435_761) % 10_000_000)).collect()
 }
