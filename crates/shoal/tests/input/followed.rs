@@ -83,10 +83,7 @@ fn follows(layout: &str) {
     refused(&["layout", "set", text(&one.join("early")), layout], &["is empty"]);
     refused(&["layout", "set", text(&scene.at(0, "")), layout], &["root"]);
     fs::remove_file(one.join("early")).unwrap();
-    refused(
-        &["layout", "set", text(&one), layout, "--distribution", "basic"],
-        &["leave out --distribution"],
-    );
+    refused(&["layout", "set", text(&one), layout, "--distribution", "basic"], &["leave out --distribution"]);
     refused(&["layout", "set", text(&one), layout, "--subfiles", "2"], &["are for `forked`"]);
     assert!(said(&["layout", "set", text(&one), layout]).contains("its files are"));
     assert!(said(&["layout", "get", text(&one)]).contains("its files are"));
