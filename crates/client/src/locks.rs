@@ -1,9 +1,9 @@
-//! The locks that this client has: which owner holds which bytes of which file, and through which open files
-//! it took them.
+//! The locks that this client has. For each lock it notes the owner, the file, the range of bytes, and the
+//! open files through which it was taken.
 //!
 //! ```text
-//!   server ── session, claiming
-//!     file ── owner ── ranges, the open files, lost?
+//!   server ── its session; whether locks are being claimed on a new connection
+//!     file ── owner ── ranges; the open files; whether the locks are lost
 //! ```
 //! **A lock is used only as long as its server is sure to keep it**: for one lease, counted from the sending
 //! of the last request that was answered. Reads and writes through an open file that took a lock wait when

@@ -1,4 +1,4 @@
-//! Synchronization between tasks of one world, without locks and without a runtime.
+//! Synchronization between tasks of one event loop, without locks and without a runtime.
 //!
 //! **Invariant: a cancelled wait has no effect on others.** A dropped wait removes its waker, and a permit
 //! that was sent to a dropped waiter goes to the next one.

@@ -1,4 +1,5 @@
-//! Bulk changes of small streams: the content is changed in memory and put again, in one turn.
+//! Bulk changes of small streams. In one turn at the stream's gate, the content is changed in memory and
+//! written to the journal as a whole.
 //!
 //! The bytes are in the journal like those of a `Put`. The reply waits for the write of their group: a
 //! killed server keeps them; a power cut may lose them until the next sync, as with any data in mode *at
