@@ -2,6 +2,8 @@
 //! this task ends them.
 //!
 //! ```text
+//!   A: server of the metafile   B: server of the directory   j: server of a datafile
+//!
 //!   create                                             remove
 //!   A  metafile, row New{client, dir, name}            B  entry gone, row Unnamed{client} under a ticket
 //!   j  datafiles, rows New{client, metafile}           A  metafile gone, datafiles with rows (New, or Reap)

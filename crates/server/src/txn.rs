@@ -14,7 +14,7 @@
 //!                                         │                     │ unlock, durable, then answer  │
 //!                                         ▼                     └──────────────────────────────▶┘
 //!                      reply      finishing ── Finish(commit), for ever ──▶
-//!                                         │ all said done
+//!                                         │ all have answered
 //!                                         ▼
 //!                                  row removed (lazily)
 //! ```

@@ -1,14 +1,16 @@
-//! An older copy of a server's folder that an operator accepts, as a new store.
+//! Accepts an older copy of a server's folder as a new store, when an operator requests it.
 //!
 //! Changes acknowledged after the copy was made are lost, but others remember them: a client has a reply,
-//! another server has taken a datafile. So no promise of the copy to others continues. The operator's command
-//! first gives the store of the copy up on all other servers. Then the identity file of the folder names the
-//! successor, and the next start finds rows of a store that was given up ([`is_accepted`]). Before the server
+//! another server has taken a datafile. So no promise of the copy to others continues. The operator's
+//! command first *gives up* the store of the copy on all other servers: their maps then name a new store,
+//! the successor, in its place. Then the command writes the successor's identity to the identity file of
+//! the folder. The next start finds rows of a store that was given up ([`is_accepted`]). Before the server
 //! serves requests, it removes
 //!
 //! * the pools: files that were lost may have taken these datafiles after the copy was made, and a pool that
 //!   is used again would give one datafile to two files;
-//! * the rows of the newest batches, so that no other server gets a batch of before the loss as an answer;
+//! * the rows of the newest batches, so that no other server gets as an answer a batch that was made before
+//!   the loss;
 //! * the sessions and their kept replies: a client that continued would get replies for changes that are not
 //!   there.
 //!

@@ -1,4 +1,4 @@
-//! Which store each server is served from.
+//! The store of each server, and how servers check it.
 //!
 //! A store is the contents of one folder of one server. Its identity is drawn at random when it is made, and
 //! is kept in the folder's identity file. **A folder that is new is never taken for one that was lost**: each

@@ -1,4 +1,4 @@
-//! A server that must not serve, and reports the reason.
+//! The refusals of a server that must not serve.
 //!
 //! A server whose store is missing listens where its clients know it, and refuses each connection with the
 //! reason. So a client fails at once with an error, where it would otherwise wait for a server that does not

@@ -8,8 +8,8 @@
 //! [`Locks::released`] and runs again. A release wakes the operations that wait for one of its keys, and no
 //! others: with a thousand waiting, each release would otherwise run a thousand handlers again.
 //!
-//! Locks are in memory. At start a participant's locks are made again from its *prepared* rows. A
-//! coordinator's need not be: without a commit record its transaction is aborted.
+//! Locks are in memory. When a server starts, a participant's locks are made again from its *prepared*
+//! rows. The locks of a coordinator are not made again: without a commit record its transaction is aborted.
 
 use bytes::Bytes;
 use shoal_env::local::{Notify, NotifyWait};

@@ -1,10 +1,10 @@
-//! The rename lock: moves of directories to other directories form no loop, and no move waits for a
-//! coordinator that is down.
+//! The rename lock. It ensures that moves of directories to other directories form no loop, and that no
+//! move waits for a coordinator that is down.
 //!
 //! ```text
 //!   the lock's server     nothing ── Prepare [lock] ──▶ held ── Prepare [lock, …], its vote ──▶ in doubt, lock passed on
 //!                            ▲                           │ ▲                                        │
-//!                            │   its coordinator is away │ └── not held: Changed                    │ Finish
+//!                            │    coordinator is silent │ └── not held: Changed                     │ Finish
 //!                            └───────────────────────────┴──────────────────────────────────────────┘
 //!   the coordinator        takes the lock ─ walks the new ancestors ─ all others prepare ─ the lock's server votes ─ decides
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   request ─▶ handler: Stopped::Bulk(Flow) ─▶ cut ─▶ room? ─▶ read ─▶ piece   as they are read, some at once
-//!                                               ▲       └── none: until bytes were written
+//!                                               ▲       └── no room: waits until bytes were sent
 //!                                               └──────────────────────────┘
 //!              handler again: reply Sent(upto)
 //! ```
