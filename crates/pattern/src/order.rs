@@ -1,9 +1,9 @@
-//! The walk in order of offsets: each stretch of a file is met once, however the pattern runs over it.
+//! The walk of a pattern in the order of file offsets, whatever the order of the pattern itself.
 //!
 //! A lattice whose steps are sorted by stride, and where each stride is at least the reach of the smaller
 //! steps, *is* in order: an odometer over the sorted steps goes upwards, in O(depth) memory. A step that
-//! interleaves with the smaller ones is split into *n* streams, each with every *n*-th turn, so that none
-//! interleaves any more; a heap merges the streams.
+//! interleaves with the smaller steps is split into *n* streams, each with every *n*-th turn (repetition)
+//! of the step. Then no stream interleaves any more, and a heap merges the streams.
 //!
 //! ```text
 //!   nested(rec 2, { 100 × 3 }, { 10 × 4 })      columns: packed order 0 100 200  10 110 210  20 …

@@ -15,8 +15,8 @@
 //! coalesce both patterns first. **A write to overlapping records of a file must use packed order: only that
 //! leaves the last record's bytes.**
 //!
-//! Cost: packed order takes O(depth) memory and constant time a run; order of offsets costs as much as
-//! [`Pattern::by_offset`], and a seek into the memory pattern for each run.
+//! Cost: packed order takes O(depth) memory and constant time for each run. The order of offsets costs as
+//! much as [`Pattern::by_offset`], and a seek into the memory pattern for each run.
 
 use crate::order::{ByOffset, Interleaved};
 use crate::pattern::Pattern;

@@ -12,14 +12,14 @@
 //!   window      ^^    ^^^^    ^                  slice(2, 7): window from 2, 7 bytes, three repetitions left
 //! ```
 //!
-//! There are three bodies because their costs differ. A walk of a tree is as fast as that of a nest
-//! (`examples/figures.rs`). But one region as a nest needs no allocation, and a run of a list takes 40 bytes
-//! where a knot of a tree takes 128.
+//! There are three kinds of bodies because their costs differ. A walk of a tree is as fast as a walk of a
+//! nest (`examples/figures.rs`). But one region as a nest needs no allocation, and a run of a list takes 40
+//! bytes, while a knot (node) of a tree takes 128.
 //!
 //! Invariants: a body is valid (see its module); the window lies inside the body and has the smallest form;
-//! an empty pattern is the one empty nest. Equality is that of this normal form: equal patterns have equal
-//! regions, but two patterns with equal regions may be different forms (a list of every element of a stride
-//! is not the stride, until it is compressed).
+//! an empty pattern is the one empty nest. Two patterns are equal if their normal forms are equal. Equal
+//! patterns have equal regions, but two patterns with equal regions may have different forms: a list of all
+//! elements of a stride is not equal to the stride, until the list is compressed.
 
 use crate::batched::{Batched, Narrowed};
 use crate::branch::{self, Branch, Knot};

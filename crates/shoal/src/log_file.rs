@@ -1,4 +1,4 @@
-//! The log of a process in the background: a file on disk, and the one before it.
+//! The log of a process in the background: the current file, and the file before it.
 //!
 //! The standard error of such a process is the file itself, so nothing is lost however the process ends: the
 //! message of a panic, or of the C library, or the last line before a kill for lack of memory. **Each log

@@ -1,4 +1,4 @@
-//! `shoal map`: which bytes of a file are on which server, in words, as a picture for the terminal, and as
+//! `shoal map`: shows the server of each byte of a file, in words, as a picture for the terminal, or as
 //! SVG.
 //!
 //! The views that make the picture are the ones that place the bytes: the whole file, projected through its

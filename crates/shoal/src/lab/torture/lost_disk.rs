@@ -1,4 +1,5 @@
-//! A server's disk that is not mounted at its start, and one that is lost for good.
+//! The check of a server whose disk is not mounted at its start, and then of a server whose disk is lost
+//! for good.
 //!
 //! ```text
 //!   files over three servers, synced ─▶ a server is killed, its folder moved away, an empty one in its place
@@ -7,8 +8,8 @@
 //!   the server is killed again, its folder removed ─▶ refused as before ─▶ --new-store ─▶ fsck --repair --lost-stores until clean
 //!     what the others hold is there byte for byte; what was lost is missing or zeros, never other bytes; new files everywhere
 //! ```
-//! On a file system of its own, in the folder of the torture: three servers with a short lease, and one
-//! mount.
+//! The check has a file system of its own, in the folder of the torture: three servers with a short lease,
+//! and one mount.
 
 use super::idle;
 use super::site::{Site, Wish};

@@ -1,5 +1,5 @@
-//! A file that is replaced again and again while others read it, as configuration tools do (write a temporary
-//! file, rename it over).
+//! The check of a file that is replaced again and again while other programs read it. Configuration tools
+//! replace files in this way: they write a temporary file, and rename it to the file's name.
 //!
 //! ```text
 //!   mount 1:  write "new", rename it over "settings" ...............................
@@ -8,7 +8,8 @@
 //!   then: mount 0 has it open, mount 1 replaces it, its server is killed and starts, all clients are idle for some leases:
 //!   it can be read, written and synced all the same
 //! ```
-//! On a file system of its own, in the folder of the torture: one server with a short lease, and two mounts.
+//! The check has a file system of its own, in the folder of the torture: one server with a short lease, and
+//! two mounts.
 
 use super::idle;
 use super::site::{Site, Wish};

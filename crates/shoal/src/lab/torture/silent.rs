@@ -1,4 +1,5 @@
-//! A server that is stopped (SIGSTOP) among others that run, for several time limits of the mount.
+//! The check of a server that is stopped (SIGSTOP) for several time limits of the mount, while the other
+//! servers run.
 //!
 //! ```text
 //!   a directory and a file on each server; one directory with a file of each ─▶ SIGSTOP of the last server
@@ -7,7 +8,8 @@
 //!   SIGCONT ─▶ no call is left; all files are there and whole, and only those that were made; fsck finds nothing
 //!   SIGSTOP of the root's server ─▶ every call ends within the limit ─▶ SIGCONT ─▶ all is well again
 //! ```
-//! On a file system of its own, in the folder of the torture: four servers and one mount with a short limit.
+//! The check has a file system of its own, in the folder of the torture: four servers, and one mount with a
+//! short time limit.
 
 use super::errno;
 use super::idle;

@@ -1,8 +1,9 @@
-//! `shoal bench compare`: two revisions of this project, or two programs, by the same benchmark in turn.
+//! `shoal bench compare`: compares two revisions of this project, or two programs. Both run the same
+//! benchmark in turns.
 //!
 //! ```text
 //!   A: up   B: up   round 1   A: bench   B: bench
-//!                   round 2   B: bench   A: bench   …   both stop, and begin anew: every round, or every `--turns` rounds
+//!                   round 2   B: bench   A: bench   …   both restart after every round, or every `--turns` rounds
 //! ```
 //! Two short turns, one right after the other, see the same machine: a shared machine becomes faster and
 //! slower by a third from one tenth of a second to the next. So if file systems stay up for several rounds,

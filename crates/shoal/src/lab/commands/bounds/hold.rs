@@ -1,7 +1,7 @@
 //! `shoal bounds --hold`: every bound of a small operation compared with the servers' rates.
 //!
 //! ```text
-//!   round   probes │ null: 1, 16 clients │ memory: 1, 16 │ disk: 1, 16
+//!   round   probes │ module null: 1, 16 clients │ module memory: 1, 16 clients │ module disk: 1, 16 clients
 //! ```
 //! After the probes, every second round takes the turns in reverse order. All file systems are up together
 //! and take turns with the probes, so that the machine's costs are those of the minutes in which the figures

@@ -1,4 +1,5 @@
-//! A file call that a thread of the pool makes for the serving thread: a durable write, as a journal's.
+//! Measures a file call that a thread of a pool makes for the thread of a server: a durable write, like a
+//! write of the journal.
 //!
 //! ```text
 //!   client ── asks ──▶ thread that serves ── hands over ──▶ thread of the pool ── O_DIRECT|O_DSYNC ──▶ disk
