@@ -3,9 +3,10 @@
 //! restarts.
 //!
 //! ```text
-//!   lock ─▶ wait for recovery ─▶ wait for row `h client` ─▶ table ─┬─ granted ─▶ reply
-//!           to end               to be durable                     └─ queued ──▶ reply when granted or timed out:
-//!                                                                     then the client asks again, and keeps its place
+//!   lock ─▶ wait until recovery has ended, and row `h client` is durable
+//!        ─▶ table ─┬─ granted ─▶ reply
+//!                  └─ queued ──▶ reply when granted, or at the time limit:
+//!                                then the client asks again, and keeps its place
 //! ```
 //! **A lock ends with its client's last session here**, so a killed client's locks end with its lease.
 //!

@@ -4,7 +4,7 @@
 //! ```text
 //!   the lock's server     nothing ── Prepare [lock] ──▶ held ── Prepare [lock, …], its vote ──▶ in doubt, lock passed on
 //!                            ▲                           │ ▲                                        │
-//!                            │    coordinator is silent │ └── not held: Changed                     │ Finish
+//!                            │    coordinator is silent  │ └── not held: Changed                    │ Finish
 //!                            └───────────────────────────┴──────────────────────────────────────────┘
 //!   the coordinator        takes the lock ─ walks the new ancestors ─ all others prepare ─ the lock's server votes ─ decides
 //! ```

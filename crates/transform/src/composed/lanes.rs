@@ -1,4 +1,5 @@
-//! Extents of blocks, and the names of their claims.
+//! Extents of blocks, and the names of their claims. A *claim* is an entry of a folder by which a writer
+//! reserves an extent.
 //!
 //! The blocks of a physical file are dealt to seven lanes, for extents of 1, 2, 4, … 64 blocks:
 //!

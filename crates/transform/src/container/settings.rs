@@ -1,7 +1,7 @@
 //! Settings of containers, as users write them: `backends=DIR2:DIR3,index=parallel`.
 //!
-//! Three designs of reading the indexes of many writers, from PLFS. They differ in cost, never in bytes, and
-//! programs with different ones may use one file:
+//! There are three designs of reading the indexes of many writers, from PLFS. They differ in cost, never in
+//! the bytes of a file, and programs with different designs may use the same file:
 //!
 //! | design | N readers of N writers open | a close |
 //! |---|---|---|

@@ -1,14 +1,15 @@
-//! How members meet: processes over TCP or a Unix socket, threads in their process.
+//! The meeting of the members of a group. Processes connect over TCP or a Unix socket, threads within their
+//! process.
 //!
 //! ```text
-//!   member 0       listens; writes g.JOB: its address and a secret; takes the others; removes g.JOB
-//!   the others     read g.JOB; connect
-//!                  -> JOB rank size, 16 random bytes                              at most 256 bytes
-//!                  <- 16 random bytes; a keyed hash: member 0 knows the secret
-//!                  -> a keyed hash: so does the member
-//!                  <- accepted, at once
-//!                  <- ready? when all have come            -> here
-//!                  <- welcome, when all are here
+//!   member 0           listens; writes its address and a secret to g.JOB; accepts the members; removes g.JOB
+//!   every other one    reads g.JOB; connects
+//!                      -> JOB rank size, 16 random bytes                          at most 256 bytes
+//!                      <- 16 random bytes; a keyed hash: proves that member 0 knows the secret
+//!                      -> a keyed hash: proves that the member knows the secret
+//!                      <- accepted, at once
+//!                      <- ready? when all members have connected         -> here
+//!                      <- welcome, when all members have answered "here"
 //! ```
 //!
 //! Only the user of the job may read `g.JOB`: members trust each other's index records, and a foreign program

@@ -4,7 +4,7 @@
 //! ```text
 //!   start     shoal up                      clients connect through Unix sockets
 //!   embedded  shoal up --mount              the mount's client connects through queues within the process
-//!   remote    shoal init, serve, mount      servers in one process, mount in another process, TCP between them
+//!   remote    shoal init, serve, mount      servers in one process, mount in another process, over TCP
 //! ```
 
 use super::running::{Running, this_program};

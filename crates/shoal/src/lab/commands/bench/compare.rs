@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   A: up   B: up   round 1   A: bench   B: bench
-//!                   round 2   B: bench   A: bench   …   both restart after every round, or every `--turns` rounds
+//!                   round 2   B: bench   A: bench   …   both restart: every round, or every `--turns` rounds
 //! ```
 //! Two short turns, one right after the other, see the same machine: a shared machine becomes faster and
 //! slower by a third from one tenth of a second to the next. So if file systems stay up for several rounds,
