@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   thread           work
-//!   shoal-fuse       runs fuser: waits for its event loops (fuser-0, fuser-1, …), then ends the rest of the mount
+//!   shoal-fuse       runs fuser: waits for its event loops (fuser-0, fuser-1, …), then ends the rest
 //!   shoal-client     runs the client and its tasks, unless an event loop or a thread of a pool runs them
 //!   shoal-forget     invalidates cached pages of a file in the kernel; one thread for each file that waits
 //! ```

@@ -6,7 +6,7 @@
 //! ```text
 //!   part       contents                                                           search
 //!   spans      single records, disjoint: of two that overlap, the newer is kept   a tree, by offset
-//!   families   runs with the same stride and record length                        a tree, by offset modulo stride
+//!   families   runs with the same stride and record length                        a tree, by phase
 //!   growing    the current entry of each writer of this process                   one by one
 //! ```
 //!

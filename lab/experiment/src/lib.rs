@@ -6,7 +6,7 @@
 //! points, and *checks of the shape* of the curves. A new experiment is a new file, and needs no code.
 //!
 //! ```text
-//!   lab/experiments/*.toml ─► Experiment ─► Cell ─► Setting ─► Ground ─┬─ real: threads, native clients, loopback
+//!   lab/experiments/*.toml ─► Experiment ─► Cell ─► Setting ─► Ground ─┬─ real: threads and native clients
 //!                              │                                       └─ simulated: shoal_sim, virtual time
 //!                              │                                                 │ results of a run
 //!                              ├─ published points ─┐                            │

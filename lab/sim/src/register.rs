@@ -1,4 +1,4 @@
-//! Contended names: whether the clients' results for one name are possible.
+//! Contended names: decides whether the clients' results for one name are possible.
 //!
 //! A name is a register that holds nothing or an object. The history of all operations on it has the moments
 //! of each call and return. It is linearizable if the operations can be put in one order that respects those

@@ -1,11 +1,11 @@
 //! Splits a large directory over several servers (decision 0009).
 //!
 //! ```text
-//!   home (server 1)                          after the split, one shard a metadata server
-//!   a dir    inode                           server 0   a dir  inode   d dir 00… – 3f…   the first range of places
-//!   d dir …  4,096 entries        ──────▶    server 1   a dir  inode   d dir 40… – 7f…   home: also parent, xattrs
-//!                                            server 2   a dir  inode   d dir 80… – bf…
-//!                                            server 3   a dir  inode   d dir c0… – ff…
+//!   home (server 1)                      after the split, one shard on each metadata server
+//!   a dir    inode                       server 0   a dir  inode   d dir 00… – 3f…   first range of places
+//!   d dir …  4,096 entries     ─────▶    server 1   a dir  inode   d dir 40… – 7f…   home; parent, xattrs
+//!                                        server 2   a dir  inode   d dir 80… – bf…
+//!                                        server 3   a dir  inode   d dir c0… – ff…
 //! ```
 //! When the number of a directory's entries reaches the switch `split`, it is split **once**, over all
 //! metadata servers of that moment, in equal ranges of the keyed hash that places its names. The split is

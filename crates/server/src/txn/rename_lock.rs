@@ -2,11 +2,12 @@
 //! move waits for a coordinator that is down.
 //!
 //! ```text
-//!   the lock's server     nothing ── Prepare [lock] ──▶ held ── Prepare [lock, …], its vote ──▶ in doubt, lock passed on
-//!                            ▲                           │ ▲                                        │
-//!                            │    coordinator is silent  │ └── not held: Changed                    │ Finish
-//!                            └───────────────────────────┴──────────────────────────────────────────┘
-//!   the coordinator        takes the lock ─ walks the new ancestors ─ all others prepare ─ the lock's server votes ─ decides
+//!   the lock's server   nothing ── Prepare [lock] ─▶ held ── Prepare [lock, …], its vote ─▶ in doubt; the lock
+//!                          ▲                          │ ▲                                   is passed on
+//!                          │   coordinator is silent  │ └── not held: Changed                  │ Finish
+//!                          └──────────────────────────┴────────────────────────────────────────┘
+//!   the coordinator     takes the lock ─▶ walks the new ancestors ─▶ all other participants prepare
+//!                       ─▶ the lock's server votes ─▶ decides
 //! ```
 //! A move is a transaction that changes the parent of a directory (two parents, where two directories are
 //! exchanged). It takes the lock and walks from the new parent to the root; if it meets the directory that it

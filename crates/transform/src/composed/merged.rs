@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   "shoalmrg" | crc32c u32 | version u16 | id 16 bytes | epoch u64 | applied u64 | newest u128
-//!   extents    count, each: file u16, lane u8, number u64, writer (bool, 16 bytes), done u32, at u32, ended bool
+//!   extents    count, each: file u16, lane u8, number u64, writer (bool, 16 bytes), done u32, at u32,
+//!              ended bool
 //!   objects    count, each: see the code
 //!   entries    count of directories, each: dir u64, count, each: name, stamp u128, object u64
 //! ```

@@ -7,8 +7,8 @@
 //!                                     2  rename the entry to objects/ID: now the new name is valid
 //!   exchange on one backend           one exchange
 //!   exchange over two backends        1  make objects/X, a metalink to Y, and objects/Y, a metalink to X
-//!                                     2  exchange the first entry with X on X's backend: its name still leads
-//!                                        to its object, over Y and X
+//!                                     2  exchange the first entry with X on its backend: its name leads
+//!                                        to its object still, over Y and X
 //!                                     3  exchange the second entry with Y: now both names are exchanged
 //! ```
 //!

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   member 0           listens; writes its address and a secret to g.JOB; accepts the members; removes g.JOB
-//!   every other one    reads g.JOB; connects
+//!   each other member  reads g.JOB; connects
 //!                      -> JOB rank size, 16 random bytes                          at most 256 bytes
 //!                      <- 16 random bytes; a keyed hash: proves that member 0 knows the secret
 //!                      -> a keyed hash: proves that the member knows the secret

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!   first ──► worker   {"begin": {"spec": "dir:/mnt", "workload": …, "place": …}}      ──► "ready"
-//!                      {"run": 0}       everyone has got here: take t1, run, take t2   ──► {"ran": {…}}
-//!                      "leave"          everyone has got here: take the time again     ──► {"left": ns}
+//!                      {"run": 0}       all workers are here: take t1, run, take t2    ──► {"ran": {…}}
+//!                      "leave"          all workers are here: take the time again      ──► {"left": ns}
 //!                      "clean"          another worker failed                          ──► "cleaned"
 //!                      (end of file)    go
 //! ```

@@ -7,8 +7,8 @@
 //! status and retry.
 //!
 //! ```text
-//!   applied ─▶ scheduling queue ─▶ written ─┬─ fewer than `low` operations are scheduled,  ─▶ sync: completes it and
-//!                                           │  or `high` are in the coalescing queue            the coalescing queue
+//!   applied ─▶ scheduling queue ─▶ written ─┬─ fewer than `low` scheduled, or ──────▶ sync: completes it and
+//!                                           │  `high` in the coalescing queue         the coalescing queue
 //!                                           └─ otherwise ──▶ coalescing queue
 //! ```
 //! An operation is tested before it enters the coalescing queue: with `high` 8 one sync completes up to

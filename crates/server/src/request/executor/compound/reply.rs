@@ -5,7 +5,7 @@
 //! ```text
 //!   end of a group ─▶ encoded reply ─┬─▶ collected: [group][group]…, bulk data beside them
 //!                                    │               target of the reply: the latest target of its groups
-//!                                    └─▶ kept, by (session, slot, group), in the batch of the group's own changes
+//!                                    └─▶ kept by (session, slot, group), in the batch of the group's changes
 //! ```
 //! **Invariant: the reply of a group that changed something is never refused for its size**: replies of
 //! groups that only read leave room for it.
