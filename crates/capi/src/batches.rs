@@ -10,8 +10,8 @@
 //! leaves all entries as they were. When the deadline of the call has passed, the entries that are not done
 //! have the result `ETIMEDOUT`.
 //!
-//! A file is read whole or not at all. If an entry failed, the thread's last error is that of the first such
-//! entry.
+//! A file is read whole or not at all. If entries failed, the thread's last error is the error of the first
+//! failed entry.
 
 use crate::call::{Failure, Res, bytes, checked, failure, note, on, slice};
 use crate::connect::FileSystemId;

@@ -16,8 +16,9 @@
 //! sockets and files, which one thread at a time runs. So the calls of one connection take turns, and calls
 //! of different connections do not wait for each other.
 //!
-//! **Deadlines.** Each call has the deadline of its thread ([`connect::shoal_set_thread_timeout`]), otherwise
-//! that of its connection. So no call needs a second form with a timeout. The wait for other threads counts.
+//! **Deadlines.** Each call has the deadline of its thread ([`connect::shoal_set_thread_timeout`]), or, if
+//! the thread has none, the deadline of its connection. So no call needs a second form with a timeout. The
+//! time in which a call waits for other threads counts.
 //!
 //! **A child of `fork`** has none of the parent's connections: their ids are `EBADF`, and the child makes its
 //! own.

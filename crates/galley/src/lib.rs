@@ -18,7 +18,7 @@
 //! the paper says that strides may be negative: here strides are signed and have 64 bits. The batched
 //! vector is passed by reference. The part of a read that lies after the end of the fork is not moved and
 //! not counted. Memory offsets count from a point in the buffer ([`Memory::at`]), so that a negative memory
-//! stride stays inside it. Values of the error codes are those of the host's `errno`.
+//! stride stays inside it. The error codes have the values of the host's `errno`.
 //!
 //! Source: the manual pages and web pages of Galley. The texts of ICS'96 and of Parallel Computing 1997 were
 //! not at hand.

@@ -1,10 +1,10 @@
 //! The shapes of transfers: turns Galley's arguments into a pattern of the fork and a pattern of memory.
 //!
 //! ```text
-//!   plain    offset, size                                  nested   …, list of (f_stride, m_stride, quantity),
-//!   block    block                                                  innermost first
-//!   strided  offset, size, f_stride, m_stride, quantity    batched  vector of trees, root outermost
-//!                                                          listio   list of (file, memory, size)
+//!   plain    offset, size                                nested   …, list of (f_stride, m_stride, quantity),
+//!   block    block                                                innermost first
+//!   strided  offset, size, f_stride, m_stride, quantity  batched  vector of trees, root outermost
+//!                                                        listio   list of (file, memory, size)
 //! ```
 //! Strides are signed. If the memory stride is equal to the record's size, a transfer gathers into packed
 //! memory. If the file stride is equal to the record's size, it scatters from a contiguous part of the

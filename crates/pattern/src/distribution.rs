@@ -12,7 +12,7 @@
 //!   physical   0123012301234567456745678901…      logical(1, 5) = 17
 //! ```
 //!
-//! Laws, which implementations test with [`broken_law`](crate::broken_law), beside those of a placement:
+//! Implementations test these laws, and the laws of a placement, with [`broken_law`](crate::broken_law):
 //! - no byte is in a hole, and `logical(object, physical)` of `locate(l)` is `l` again;
 //! - `next_on(s, l) = Some(m)` means: `m >= l`, `locate(m)` names `s`, and nothing in `l .. m` does;
 //! - `cycle(s) = Some(c)` means: `s` holds exactly the bytes that `c` says;

@@ -12,8 +12,8 @@
 //!   strided(rec 25, { 10 × 100 })               records overlap: three streams, of every third record
 //! ```
 //!
-//! Invariants: the records are those of the walk in packed order, each once; offsets never fall, and of equal
-//! offsets the smaller packed position comes first.
+//! Invariants: the walk gives the same records as the walk in packed order, each once. Offsets never fall.
+//! Of records with equal offsets, the record with the smaller packed position comes first.
 //!
 //! Cost: O(depth) memory for a nest whose levels do not interleave, whatever their order and signs. Otherwise
 //! one stream (320 bytes) for each run of a list, for each leaf of a tree, and for each of the *n* streams of

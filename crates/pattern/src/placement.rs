@@ -16,7 +16,7 @@
 //! **`locate` is a pure, synchronous function**: all that it needs is in memory before a walk begins.
 //! `locate` has no inverse: a byte of a log that was overwritten later has no place in the file.
 //!
-//! Laws, which implementations test with [`broken_placement_law`](crate::broken_placement_law):
+//! Implementations test these laws with [`broken_placement_law`](crate::broken_placement_law):
 //! - the object of an answer is below `objects()`, and its run is at least 1;
 //! - for each `i < run`, `locate(l + i)` is the same object at `physical + i` (or a hole again), with a run
 //!   of `run - i` or more.

@@ -2,11 +2,11 @@
 //! one thread at a time, and owns one shard of a file system.
 //!
 //! ```text
-//!   connection ─▶ session ─▶ executor ─▶ handler (ops/*, a plain function over Ctx) ─▶ changes ─▶ store ─▶ journal
-//!                               │  ▲                                                                  │
-//!                               │  └── loads, facts of other servers, locks: the handler runs again   │
-//!                               └──── transactions over servers (txn) ◀── actions                     ▼
-//!   reply ◀──────────────────────────── gate: waits until the records it depends on are durable ◀─────┘
+//!   connection ─▶ session ─▶ executor ─▶ handler (ops/*, a function over Ctx) ─▶ changes ─▶ store ─▶ journal
+//!                               │  ▲                                                            │
+//!                               │  └── loads, facts of other servers, locks: it runs again      │
+//!                               └──── transactions over servers (txn) ◀── actions               ▼
+//!   reply ◀─────────────────────── gate: waits until the records it depends on are durable ◀────┘
 //! ```
 //!
 //! **Invariant: a handler is a synchronous function; its only effect is through its [`ctx::Ctx`].**

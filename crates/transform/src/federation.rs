@@ -13,7 +13,7 @@
 //!   DIR/x/name                        containers whose place is here
 //! ```
 //!
-//! - **Directories** are those of the first backend. If a directory has entries on other backends, it has an
+//! - **Directories** exist on the first backend. If a directory has entries on other backends, it has an
 //!   ID, and each of those backends has a folder named by the ID. A renamed directory keeps its ID, so its
 //!   rename is one rename of the first backend. On the backend of its name's hash a directory has an empty
 //!   folder that reserves the name.

@@ -24,8 +24,8 @@
 //! systems mounted below are entered.
 //!
 //! **Calls** of the host block. So a thread of a pool makes them, with a deadline for each call
-//! ([`calls`]). A host that does not answer occupies that thread. Permissions are those of this process at
-//! the host; the kernel that a mount serves checks those of its users.
+//! ([`calls`]). A host that does not answer occupies that thread. The host checks the permissions of this
+//! process; the kernel of a mount checks the permissions of its users.
 
 mod attributes;
 mod calls;

@@ -7,7 +7,7 @@
 //!
 //! It works as libfuse's `passthrough_hp` does. It has an `O_PATH` descriptor for every object that the
 //! kernel knows (`inodes`). Every call is relative to such a descriptor, so that renames by others cannot
-//! lead it astray. Open files are descriptors of their own. Inode numbers are those of the source.
+//! lead it astray. Open files are descriptors of their own. Objects have the inode numbers of the source.
 //!
 //! Two choices matter for speed. The kernel would request the `security.capability` attribute before *each*
 //! cached write. If the file system declares that it clears privileges itself (`FUSE_HANDLE_KILLPRIV_V2`), as

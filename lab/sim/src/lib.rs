@@ -6,7 +6,7 @@
 //!                       ├─ machine of client 0 … m: workload ─▶ ledger (own names; bytes, attributes)
 //!                       │                                    └▶ registers (contended names and attributes)
 //!                       ├─ faults at seeded moments: crash, power cut, partition … ([`Faults`]), all drawn
-//!                       └─ afterwards, a fresh client: the tree, all contents, the servers' rows ─▶ violations
+//!                       └─ afterwards a fresh client: the tree, all bytes, the servers' rows ─▶ violations
 //! ```
 //!
 //! **One seed, one run**: everything that can differ comes from the [`World`](shoal_env::sim::World)'s seed,

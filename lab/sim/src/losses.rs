@@ -9,8 +9,8 @@
 //! (SEMANTICS §1):
 //!
 //! ```text
-//!   metadata     at reply   at fsync   never         data        at reply   at fsync   at fsync, metadata never
-//!   is held on   the disk   kernel     memory        is held on  the disk   kernel     memory
+//!   metadata    at reply   at fsync   never       data        at reply   at fsync   at fsync, metadata never
+//!   is held on  the disk   kernel     memory      is held on  the disk   kernel     memory
 //! ```
 //! A change of attributes alone is held by the kernel even if metadata is durable at reply, until a client
 //! reads it or makes a later change.

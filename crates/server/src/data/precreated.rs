@@ -16,8 +16,8 @@
 //!
 //! A datafile made ahead has no owner and no generation. It takes both from the **first touch**, which is a
 //! write or an action of a transaction. The owner is the file that the write's capability or the action
-//! names; it must be a file of the pool's server. The generation is the one that the write or the action
-//! carries. A read touches nothing: an unwritten datafile is empty, whatever the generation.
+//! names; it must be a file of the pool's server. The generation is the generation that the write or the
+//! action carries. A read touches nothing: an unwritten datafile is empty, whatever the generation.
 //!
 //! **Because of this rule no late write is lost, and no bytes that a truncation removed come back.** Let a
 //! file take the datafile when its layout begins generation *g*. No request for this datafile carries an

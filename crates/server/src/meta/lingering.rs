@@ -1,5 +1,4 @@
-//! Objects that linger: files without a name that may be open at clients other than the one that removed
-//! them.
+//! Lingering objects: files without a name that clients other than the remover may have open.
 //!
 //! ```text
 //!   event                                                                 rows that are added or removed

@@ -2,8 +2,8 @@
 //! move waits for a coordinator that is down.
 //!
 //! ```text
-//!   the lock's server   nothing ── Prepare [lock] ─▶ held ── Prepare [lock, …], its vote ─▶ in doubt; the lock
-//!                          ▲                          │ ▲                                   is passed on
+//!   the lock's server   nothing ── Prepare [lock] ─▶ held ── Prepare [lock, …], its vote ─▶ in doubt,
+//!                          ▲                          │ ▲                                   lock passed on
 //!                          │   coordinator is silent  │ └── not held: Changed                  │ Finish
 //!                          └──────────────────────────┴────────────────────────────────────────┘
 //!   the coordinator     takes the lock ─▶ walks the new ancestors ─▶ all other participants prepare

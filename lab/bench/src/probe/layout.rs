@@ -1,5 +1,5 @@
-//! Measures round trips of plain echo, without a file system. The *layout* is that of a real run: its
-//! clients, servers, processes and connections.
+//! Measures round trips of plain echo, without a file system. The *layout* is taken from a real run: the
+//! number of its clients and servers, their processes, and their connections.
 //!
 //! The cost of a file system's operation is compared with an echo of the same shape:
 //!

@@ -11,7 +11,7 @@
 //!                      (end of file)    go
 //! ```
 //!
-//! A failed worker answers `{"failed": "…"}`. A worker's standard error is that of the first process.
+//! A failed worker answers `{"failed": "…"}`. Workers and the first process share standard error.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;

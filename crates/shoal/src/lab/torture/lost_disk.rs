@@ -11,6 +11,7 @@
 //!    started with `--new-store`, and `fsck --repair --lost-stores` runs until it finds nothing.
 //! 5. The data of the other servers must be there byte for byte. Lost data must be missing or zeros, never
 //!    other bytes. New files can be made everywhere.
+//!
 //! The check has a file system of its own, in the folder of the torture: three servers with a short lease,
 //! and one mount.
 

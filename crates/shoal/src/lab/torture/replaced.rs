@@ -7,6 +7,7 @@
 //! 2. Then mount 0 opens the file and mount 1 replaces it. The file's server is killed and starts again,
 //!    and all clients are idle for some leases. After that mount 0 must be able to read, write and sync the
 //!    file.
+//!
 //! The check has a file system of its own, in the folder of the torture: one server with a short lease, and
 //! two mounts.
 

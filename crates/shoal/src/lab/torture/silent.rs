@@ -9,6 +9,7 @@
 //!    nothing.
 //! 4. SIGSTOP of the root's server: every call must end within the limit. After SIGCONT all calls succeed
 //!    again.
+//!
 //! The check has a file system of its own, in the folder of the torture: four servers, and one mount with a
 //! short time limit.
 
