@@ -2,9 +2,9 @@
 //! of memory) and one call of the file system.
 //!
 //! A read moves only bytes that the fork has: it returns their number, and leaves other memory as it is.
-//! The extent of the fork comes with the data itself, so each byte counted was in the fork, whatever other
-//! clients write and cut meanwhile. If records of a write overlap, the byte that is later in the order of
-//! the shape stays.
+//! The extent of the fork comes with the data itself, so each counted byte was in the fork, whatever other
+//! clients write and truncate meanwhile. If records of a write overlap, the byte that is later in the order
+//! of the shape stays.
 
 use crate::init::OpenedFork;
 use crate::shape::{self, Shape, Shaped};

@@ -6,7 +6,7 @@
 //! ```text
 //!   pattern     ..######..######..######..        strided(2, 6, 8, 3)
 //!   objects     00001111....00001111....00        strips of 4; every third strip is a hole
-//!   dealt       0 at 2: 2 bytes   1 at 0: 4   hole at 10: 2   0 at 4: 4   1 at 6: 2   hole at 20: 2 …
+//!   runs        object 0 at 2: 2 bytes   object 1 at 0: 4   hole at 10: 2   object 0 at 4: 4   …
 //! ```
 //!
 //! Invariants: the runs partition the window's packed bytes and come in packed order; each is maximal (the

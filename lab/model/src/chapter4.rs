@@ -1,5 +1,5 @@
-//! Chapter 4 of the thesis, as instances of [`bound`](crate::bound): its operations are counts, its cluster a
-//! machine.
+//! Chapter 4 of the thesis, as instances of [`bound`](crate::bound). Its operations are counts, and its
+//! cluster is a machine.
 //!
 //! * *Metadata operations* (4.2.2): messages and disk accesses one after the other. A create has 4 round
 //!   trips (metafile, datafiles at once, attributes, entry) and in the worst case 9 accesses and one for each

@@ -1,5 +1,5 @@
-//! The story of changes of attributes that are answered before they are durable, and a power cut of their
-//! server.
+//! A run in which changes of attributes are answered before they are durable, and the power of their server
+//! is cut.
 //!
 //! ```text
 //!   maker      chown f3 to 1, chown f0 to 2, …            each is answered when it is written

@@ -1,4 +1,4 @@
-//! Making a file durable, and reporting losses.
+//! Makes a file durable, and reports losses.
 //!
 //! Every reply carries a loss id, which names everything that its server would lose together. When the id
 //! that came with a write differs from the id that comes with the sync after it, the server lost its memory

@@ -1,4 +1,4 @@
-//! Streams.
+//! The streams of the C library (`FILE`).
 //!
 //! The C library's streams read and write by calls that do not pass through this library. So a stream on a
 //! virtual descriptor is made of functions that call this library (`fopencookie`); the number of its

@@ -1,4 +1,5 @@
-//! Room on the disk of a store: how much is free, how much is needed, and when an operator must act.
+//! Room on the disk of a store: the free space, the needed space, and the warning that an operator must
+//! act.
 //!
 //! ```text
 //!   the disk  ├─ rows, bytes ─┼─ journal ─┼──────────────── free ─────────────────┤

@@ -7,9 +7,9 @@
 //!
 //! * When a server opens its store, it enters the store into its map.
 //! * A server learns the store of a peer from the peer's first handshake, durably. From then on it refuses
-//!   any other one.
-//! * An operator gives a store up for good. Then the map names its successor, and lists the old store among
-//!   those that are refused.
+//!   the peer with any other store.
+//! * An operator *gives up* a store that is lost for good. Then the map names a new store, the successor,
+//!   and lists the old store among the stores that are refused.
 //!
 //! # Older copies
 //!

@@ -7,7 +7,7 @@
 //! ```text
 //!   metadata mode      strong changes seen or made     data mode     weak changes made (small data writes)
 //!   at reply           durable                         at reply      durable
-//!   at fsync           written (write(2) of the group) at fsync      written
+//!   at fsync           written (write(2) has ended)    at fsync      written
 //!   never              nothing                         at fsync      nothing, with metadata never
 //! ```
 //! A change of attributes alone is *deferred* ([`Strength::Deferred`]): its own reply waits only until the

@@ -7,10 +7,10 @@
 //!
 //! * **Its coordinator has forgotten it**, because all participants have finished, durably. A coordinator
 //!   that answers *aborted* for a committed transaction has forgotten it.
-//! * **Its coordinator's store was given up, and no other server has it prepared.** No server will prepare
-//!   it later: it was committed, so all had prepared it before, and the coordinator is refused. When a
-//!   server answers that it does not have the transaction prepared, this fact is durable. Until a repair
-//!   has ended the transaction everywhere, the row stays.
+//! * **Its coordinator's store was given up (declared lost), and no other server has it prepared.** No
+//!   server will prepare it later: it was committed, so all had prepared it before, and the coordinator is
+//!   refused. When a server answers that it does not have the transaction prepared, this fact is durable.
+//!   Until a repair has ended the transaction everywhere, the row stays.
 //!
 //! No message is sent for a single transaction: once a lease a participant asks about all that are older than
 //! a lease, many in one message. When it remembers [`SOON`] transactions, it asks at once, and about the

@@ -10,10 +10,10 @@
 //!                       ─▶ the lock's server votes ─▶ decides
 //! ```
 //! A move is a transaction that changes the parent of a directory (two parents, where two directories are
-//! exchanged). It takes the lock and walks from the new parent to the root; if it meets the directory that it
-//! moves, it is given up. The lock is held for the walk and until all other participants have prepared, and
-//! no longer. So if a move's coordinator fails, or loses its disk, only moves that meet the same directories
-//! wait:
+//! exchanged). It takes the lock and walks from the new parent to the root; if it meets the directory that
+//! it moves, the move fails. The lock is held for the walk and until all other participants have prepared,
+//! and no longer. So if a move's coordinator fails, or loses its disk, only moves that meet the same
+//! directories wait:
 //!
 //! * **The lock's server votes last, and passes the lock on with its vote.** By then each directory that gets
 //!   a new parent is locked on its server, exclusively. If that server is a participant, the lock is durable.
@@ -43,9 +43,9 @@
 //! *i* is aborted, *G(i)* is *G(i-1)*. ∎
 //!
 //! If a move needs only the lock's server and the lock is free, the move is done at once, without a
-//! transaction: it takes the lock, walks and votes in one turn. A prepare message that is delivered late does
-//! no harm: a server ends the requests of a peer's earlier connection before it accepts the next one, so no
-//! lock is taken for a walk that is over.
+//! transaction: it takes the lock, walks and votes, and no other work of the server runs in between. A
+//! prepare message that is delivered late does no harm: a server ends the requests of a peer's earlier
+//! connection before it accepts the next one, so no lock is taken for a walk that is over.
 
 use super::Undecided;
 use super::coordinator::PREPARE_TIMEOUT;

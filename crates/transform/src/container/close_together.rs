@@ -1,4 +1,5 @@
-//! Closes by all members of a group: one member makes a flattened index of all logs that the group wrote.
+//! Closes of a file by all members of a group (processes that open files together). One member makes a
+//! flattened index of all logs that the group wrote.
 //!
 //! ```text
 //!   step of the members                                    messages

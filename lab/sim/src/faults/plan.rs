@@ -1,5 +1,5 @@
 //! The actions, targets and times of all faults of a run, drawn before the run and entered as events of the
-//! simulated world.
+//! simulation.
 //!
 //! ```text
 //!   a fault:  its time ──▶ report possible losses to the checks ──▶ begin the fault ── wait

@@ -1,4 +1,5 @@
-//! Forked files: one more lane of each client works on forks alone.
+//! Forked files. Each client has several *lanes* (tasks that work at the same time); one further lane works
+//! on forks alone.
 //!
 //! ```text
 //!   shared files:  /dir0/forked0 ── subfiles 0, 1, …   stay; all clients make, use and delete forks in them

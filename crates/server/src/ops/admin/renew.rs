@@ -1,4 +1,5 @@
-//! renew: accept a map in which stores of other servers are given up and replaced.
+//! renew: accept a map in which stores of other servers are *given up* (declared lost) and replaced by new
+//! stores.
 //!
 //! The server takes the map that names the new stores, with all its changes ([`crate::membership::maps`]).
 //! From then on a server with an old store is refused. **A store has one successor** (the new store that

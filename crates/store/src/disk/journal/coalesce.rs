@@ -1,10 +1,10 @@
 //! Decides which changes share a sync (Carns et al., *Small-File Access in Parallel File Systems*, III.C;
 //! OrangeFS `dbpf-sync.c`).
 //!
-//! Here an *operation* is a strong batch: the changes of one group of a request, atomic, with one place in
-//! the journal. Such a group is one operation, however many operations of the protocol are in it, because no
-//! sync can make a part of it durable. Each group of a compound counts, because each has its own record,
-//! status and retry.
+//! Here an *operation* is a strong batch: the changes of one group of a request (operations that succeed or
+//! fail together), with one place in the journal. Such a group is one operation, however many operations of
+//! the protocol are in it, because no sync can make a part of it durable. Each group of a compound counts,
+//! because each has its own record, status and retry.
 //!
 //! ```text
 //!   applied ─▶ scheduling queue ─▶ written ─┬─ fewer than `low` scheduled, or ──────▶ sync: completes it and

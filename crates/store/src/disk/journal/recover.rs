@@ -1,4 +1,4 @@
-//! Reading the journal back.
+//! Reads the journal back. A *group* is one write of the journal.
 //!
 //! Replay walks the groups after the checkpoint's LSN, from segment to segment. The next segment is the one
 //! with a greater generation whose first group continues the LSNs. Where the walk ends, later groups

@@ -1,6 +1,6 @@
 //! The segments of the journal: their states, their live bytes, and the free ones.
 //!
-//! A segment is a prewritten file. It is *free*, then *taken* (groups are written to it), then *sealed*,
+//! A segment is a prewritten file. It is *free*, then *taken* (records are written to it), then *sealed*,
 //! and free again when three things hold: the rows of its records are checkpointed, none of its contents
 //! belongs to a stream any more (the records that replaced these contents are durable), and no operation
 //! reads from it.

@@ -7,9 +7,9 @@
 //! ```
 //! Two short turns, one right after the other, see the same machine: a shared machine becomes faster and
 //! slower by a third from one tenth of a second to the next. So if file systems stay up for several rounds,
-//! clients do too ([`client`]), and a turn may take only some milliseconds. A first turn warms both sides up
-//! and does not count. File systems are made anew now and then, so that they lie elsewhere in memory each
-//! time.
+//! their clients stay up too ([`client`]), and a turn may take only some milliseconds. A first turn warms
+//! both sides up and does not count. File systems are made anew now and then, so that they lie elsewhere in
+//! memory each time.
 //!
 //! Each side runs its own servers and its own client, as one program: the comparison covers all of it.
 //! Revisions are built in worktrees of their own, one after the other into one target folder, so that common
