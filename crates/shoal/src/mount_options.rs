@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!   ln -s "$(command -v shoal)" /sbin/mount.fuse.shoal
-//!   shoal://10.0.0.1:7441/demo  /mnt/demo  fuse.shoal  key=/etc/shoal/key,_netdev,nofail  0 0        (/etc/fstab)
+//!   shoal://10.0.0.1:7441/demo  /mnt/demo  fuse.shoal  key=/etc/shoal/key,_netdev,nofail  0 0   (/etc/fstab)
 //! ```
 
 use anyhow::{Context as _, Result, bail};

@@ -1,4 +1,5 @@
-//! A client in a process of its own, driven by lines over pipes: through a mount, or by the native client.
+//! A *hand*: a client in a process of its own, which uses a mount or the native client. Its controller
+//! drives it by lines over pipes.
 //!
 //! ```text
 //!   first ──► hand    {"mount": "/folder/mnt-0"}                         ──► "ready"

@@ -8,8 +8,8 @@
 //!   durable LSN at or above the first missing one: then **that record was durable and is missing**: this
 //!   is damage, which is reported and never skipped;
 //! * otherwise the end is a torn tail, which is cut off. No reply has promised any record after it.
-//!   **Invariant: nothing is ever written after a cut**: the journal continues in another segment with a
-//!   greater generation, and the next replay finds it by the LSNs.
+//!   **Invariant: in that segment nothing is ever written after the cut**: the journal continues in another
+//!   segment with a greater generation, and the next replay finds it by the LSNs.
 
 use super::super::table::live::{Live, Place};
 use super::group::{BLOCK, Found, HEADER, Header, next_record};
