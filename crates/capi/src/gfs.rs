@@ -9,8 +9,9 @@
 //! `gfs_errno` is the number of the thread's last error, as `shoal_error_number` returns it; the words of
 //! that error are kept too.
 //!
-//! **Memory.** Places in memory count from `buf`, and may be negative; the runs that the arguments name must
-//! be the caller's. No other byte is touched, so lists may name places that lie far apart.
+//! **Memory.** Places in memory count from `buf`, and may be negative. The ranges that the arguments name
+//! must be memory of the caller. No other byte is read or written, so lists may name places that lie far
+//! apart.
 //!
 //! **Non-blocking calls.** An operation makes progress while any thread is in a call of Galley, and
 //! `gfs_wait` completes it. A write copies its bytes when it begins; a read's buffer must stay until

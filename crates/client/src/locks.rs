@@ -9,9 +9,9 @@
 //! of the last request that was answered. Reads and writes through an open file that took a lock wait when
 //! that time is over, and while locks are claimed on a new connection.
 //!
-//! **A lost lock protects nothing**: all reads and writes through the open files that took it fail with `Io`,
-//! until it is unlocked or they are closed. A lock is lost when the session is lost, and when a restarted
-//! server refuses the claim.
+//! **A lost lock protects nothing**: all reads and writes through the open files that took it fail with
+//! `Io`, until the lock is unlocked or these files are closed. A lock is lost when the session is lost, and
+//! when a restarted server refuses the claim.
 
 use shoal_env::local::Notify;
 use shoal_proto::{Handle, LockClaim, LockKind, LockOwner, LockRange, LockRanges, Op, ServerId, SessionId};

@@ -8,9 +8,9 @@
 //!
 //! A request (an `rm -r` that was interrupted) removes a subfile only while it is empty, so a new empty
 //! subfile in its place loses nothing. **A subfile is made anew only if nothing but a request can have
-//! removed the old one**: each server has the store with which it began (no store was declared lost, and no
-//! older copy was accepted; the map remembers both), no row is damaged, no directory that has entries is
-//! missing, and no nameless subfile of the file is left.
+//! removed the old subfile**: each server has the store with which it began (no store was declared lost,
+//! and no older copy was accepted; the map remembers both), no row is damaged, no directory that has
+//! entries is missing, and no nameless subfile of the file is left.
 
 use super::mend::{Offer, Site, Step};
 use super::tables::{Entry, Tables};

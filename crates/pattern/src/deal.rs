@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants: the runs partition the window's packed bytes and come in packed order; each is maximal (the
-//! next one does not continue it in the same object or hole).
+//! next run does not continue it in the same object or hole).
 //!
 //! Cost: a deal takes O(depth) memory and allocates nothing (`tests/all/memory.rs` counts). Its construction
 //! and each step take constant time and one `locate`, whatever the number of records.

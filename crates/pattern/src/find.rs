@@ -2,8 +2,8 @@
 //!
 //! The pattern is divided into a few [lattices](crate::lattice). If the steps of a lattice do not
 //! interleave (each stride is at least the reach of the smaller steps), an offset is a number in a mixed
-//! radix, and each step costs one division. Where two steps interleave, Euclid's algorithm finds the best
-//! index of the larger one ([congruence]) in O(log stride). If further steps interleave, their indices are
+//! radix, and each step costs one division. If two steps interleave, Euclid's algorithm finds the best
+//! index of the larger step ([congruence]) in O(log stride). If further steps interleave, their indices are
 //! tried one by one.
 //!
 //! ```text

@@ -12,10 +12,10 @@
 //!
 //! **After a restart only a client that had locks claims them** ([RFC 8881 §8.4.2]'s rule): a durable row
 //! says that a client has locks here. The row is written before the client's first lock is granted, and
-//! removed some time after the last one ends. To *claim* its locks, a client states on a new connection
-//! that it has them. Until all clients with such rows have claimed their locks, or a lease has passed, no
-//! other client is granted a lock. A client that has not claimed its locks by then loses its sessions and
-//! its locks.
+//! removed some time after the client's last lock has ended. To *claim* its locks, a client states on a new
+//! connection that it has them. Until all clients with such rows have claimed their locks, or a lease has
+//! passed, no other client is granted a lock. A client that has not claimed its locks by then loses its
+//! sessions and its locks.
 //!
 //! **Before a lost exclusive lock goes to another owner, the file begins a new generation** on all servers
 //! of its data ([`crate::ops`]' `fence`), so that no write that was sent under the lost lock arrives later.

@@ -10,7 +10,7 @@
 //! * [`stop`]: signals.
 //! * [`out`]: standard output.
 //!
-//! **Invariant: every error says what could not be done, why, and where there is one, the remedy.**
+//! **Invariant: every error names the action that failed, the reason, and, if there is one, the remedy.**
 
 mod cli;
 mod commands;

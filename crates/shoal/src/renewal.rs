@@ -1,5 +1,6 @@
-//! Renewal of stores. A server whose folder is lost for good begins anew in an empty one (`--new-store`). A
-//! server with an older copy of its folder continues with the copy, as a new store (`--accept-older`).
+//! Renewal of stores. A server whose folder is lost for good begins anew in an empty folder
+//! (`--new-store`). A server with an older copy of its folder continues with the copy, as a new store
+//! (`--accept-older`).
 //!
 //! The steps have this order, so that the same command completes an interrupted renewal:
 //!

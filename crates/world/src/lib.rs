@@ -17,8 +17,8 @@
 //! - [`Over`]: which file system lies over a directory of the host;
 //! - [`Walk`]: a path, walked as a kernel does it, which may leave the file system by a link or by `..`.
 //!
-//! **The tasks of a world run only while some thread is in a call.** A server's session may therefore end by
-//! its lease while a program computes; the next call begins a new one.
+//! **The tasks of a world run only while some thread is in a call.** A server's session may therefore end
+//! by its lease while a program computes; the next call begins a new session.
 //!
 //! **A fork.** The caller holds the turn during `fork`. The child forgets the state without dropping it: no
 //! message is sent on connections that are the parent's, and the child's first call makes a state of its own.

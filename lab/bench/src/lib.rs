@@ -29,7 +29,7 @@
 //! * [`plot`]: figures as SVG.
 //!
 //! This crate measures real machines, so it reads the real clock and opens real files. Apart from `env` no
-//! other crate does so (`model` only reads a machine's file).
+//! other crate has this access (`model` only reads a machine's file).
 
 pub mod awake;
 pub mod beside;

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!   structured   one call for the whole part
-//!   single       one call a record, of at most so many records
-//!   contiguous   as many bytes, side by side in the file, by one call
+//!   single       one call for each record, up to a maximum number of records
+//!   contiguous   one call for as many bytes, side by side in the file
 //! ```
 //! The structured rate as a share of the contiguous rate shows the price of small records. As a multiple of
 //! the single rate it shows the gain of the interface. Two measures explain both: the processor time for a

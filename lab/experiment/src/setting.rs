@@ -2,7 +2,7 @@
 //!
 //! A setting is put together from tables: the experiment's `[parameters]`, the parameters of the mode
 //! (`[real]`, `[simulated]`), of `[quick]` and of the series, and the place on the axis. A later table
-//! overrides an earlier one. So anything here can vary along an axis.
+//! overrides an earlier table. So anything here can vary along an axis.
 
 use serde::{Deserialize, Serialize};
 use shoal_proto::Switches;

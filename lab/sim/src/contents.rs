@@ -2,8 +2,9 @@
 //!
 //! Each byte of a file is two registers: *whether it exists* and *its value*. A write makes all bytes up to
 //! its end exist and gives its own bytes their values. A truncation to `s` makes the bytes below `s` exist
-//! and removes those from `s` on; if these exist again later, they are zeros. Punching and zeroing give
-//! zeros. Every write fills its bytes with words of its own, so each byte read identifies its write.
+//! and removes the bytes from `s` on. If removed bytes exist again later, they are zeros. Punching and
+//! zeroing give zeros. Every write fills its bytes with words of its own, so each byte read identifies its
+//! write.
 //!
 //! The promise (SEMANTICS §1–§4) is that each such register is *regular* (Lamport 1986): for each byte, a
 //! read sees the last act that ended before it began, or one that ran at the same time. So an act is no

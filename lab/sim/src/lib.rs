@@ -15,8 +15,8 @@
 //!
 //! The checks of the run:
 //!
-//! * [`ledger`]: acknowledged changes are there, and refused ones did not happen; an operation without an
-//!   answer happened wholly or not at all; removed names do not return;
+//! * [`ledger`]: acknowledged changes are there, and refused changes did not happen; an operation without
+//!   an answer happened wholly or not at all; removed names do not return;
 //! * [`contents`]: each byte that is read has a possible value; synced writes survive power cuts, and
 //!   acknowledged writes survive crashes; an append is there once, at the returned place;
 //! * [`facts`]: attributes and extended attributes are as they were set;

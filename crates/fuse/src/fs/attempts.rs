@@ -2,9 +2,9 @@
 //!
 //! The kernel walks a path by its cached entries, and opens (or requests the attributes of) the object that
 //! they lead to. If that object is gone, the reply `ESTALE` makes the kernel walk once more: it looks up
-//! every name, and opens the object that it then finds. Between that second lookup and that open the file can
-//! be replaced again. So programs that replace a file again and again (write a temporary one, rename it over)
-//! would make opens of others fail.
+//! every name, and opens the object that it then finds. Between that second lookup and that open the file
+//! can be replaced again. So a program that replaces a file again and again (it writes a temporary file and
+//! renames it to the name) would make opens of other programs fail.
 //!
 //! ```text
 //!   thread 7:  OPEN 51 ─▶ ESTALE        refused: file 51 is gone

@@ -12,7 +12,8 @@
 //! ```
 //! **No request starves.** A round consists of the extents that were waiting when it began, and ends when
 //! all of these were served. So a transfer that always adds the next extent ahead of the sweep cannot keep
-//! the sweep there. A writer that a lock stops claims its extent: readers that come later do not enter it.
+//! the sweep there. A writer that must wait for a lock *claims* its extent: readers that come later do not
+//! lock the extent before it.
 //!
 //! **Invariant: while bytes of a stream are written, no other step reads or writes them.** So when a block is
 //! read, changed and written, no other write to it is lost. Changes whose place is not known beforehand

@@ -29,13 +29,13 @@
 //!
 //! # Which objects have pools
 //!
-//! Datafiles only. Directories have none, although the paper's pools have object types: a directory must have
-//! its attributes on its server before its name becomes visible, and a handle made ahead saves none of the
-//! messages that bring them. Handles for new directories are drawn, 64 by one message. A drawn handle has no
-//! object, so a lost one leaks nothing.
+//! Datafiles only. Directories have none, although the paper's pools have object types: a directory must
+//! have its attributes on its server before its name becomes visible, and a handle made ahead saves none of
+//! the messages that bring them. Handles for new directories are drawn, 64 by one message. A drawn handle
+//! has no object, so nothing leaks if a handle is lost.
 //!
-//! Batches are large from the first one on. A large batch costs as much as a small one (a message, a record
-//! on each side), because it is one row on each server.
+//! All batches are large, also the first. A large batch costs as much as a small batch (a message, and a
+//! record on each side), because it is one row on each server.
 
 use crate::counters::{Counters, add};
 use crate::data::status_of;

@@ -23,10 +23,10 @@
 //! file take the datafile when its layout begins generation *g*. No request for this datafile carries an
 //! older generation: before that the file did not have the datafile, and no handle is in a pool twice. A
 //! later generation (truncate, explicit times) begins by a transaction that names *all* datafiles of the
-//! layout, also those never touched. It touches them, durably, before it is answered; while it is undecided
-//! their keys are locked and every access waits. So as long as a datafile is untouched, its file's
-//! generation is *g*, and the first touch of a client can only bring *g*. After the touch it is a datafile
-//! like any other: an older generation is answered `StaleLayout`.
+//! layout, also the untouched datafiles. It touches them, durably, before it is answered; while it is
+//! undecided their keys are locked and every access waits. So as long as a datafile is untouched, its
+//! file's generation is *g*, and the first touch of a client can only bring *g*. After the touch it is a
+//! datafile like any other: an older generation is answered `StaleLayout`.
 //!
 //! The touch by a write is as durable as the write: it is in the same record of the journal or in an
 //! earlier record. So if the data survives, the datafile survives. If a power cut loses both, the datafile

@@ -12,8 +12,8 @@
 //! one transaction ([`crate::ops`]' split plans it), which the directory's own server, its *home*,
 //! coordinates. The inode is locked exclusively. The entries of other ranges are sent with the prepare
 //! messages, and are removed from home in the batch of the decision. The entries for each server fit into
-//! one prepare message ([`shoal_proto::limits::SHARD_BYTES_MAX`]: 2,900 of the longest names, 16,384 of
-//! usual ones); a directory that exceeds this before it could be split stays whole.
+//! one prepare message ([`shoal_proto::limits::SHARD_BYTES_MAX`]: 2,900 entries with the longest names, or
+//! 16,384 entries with usual names); a directory that exceeds this before it could be split stays whole.
 //!
 //! **Each shard has the directory's inode row under the directory's own handle**, so a handler runs on a
 //! shard as it runs on a whole directory. **Objects stay where they are**: an entry older than the split

@@ -23,8 +23,8 @@
 //! the table for that durability holds for its reply, and for no other reply.
 //!
 //! Waiting replies are kept in order of the LSN they wait for; at each step of the journal one task of the
-//! shard releases all whose LSN is reached. When the store is poisoned, all waiting requests are answered
-//! `Poisoned`, because it is not known whether their changes are kept.
+//! shard releases all replies whose LSN is reached. When the store is poisoned, all waiting requests are
+//! answered `Poisoned`, because it is not known whether their changes are kept.
 
 use shoal_proto::Durability;
 use shoal_store::{Collection, DataSync, Lsn, MetadataSync, Strength, SyncModes};

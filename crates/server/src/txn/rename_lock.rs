@@ -45,7 +45,7 @@
 //! If a move needs only the lock's server and the lock is free, the move is done at once, without a
 //! transaction: it takes the lock, walks and votes, and no other work of the server runs in between. A
 //! prepare message that is delivered late does no harm: a server ends the requests of a peer's earlier
-//! connection before it accepts the next one, so no lock is taken for a walk that is over.
+//! connection before it accepts the peer's next connection. So no lock is taken for a walk that is over.
 
 use super::Undecided;
 use super::coordinator::PREPARE_TIMEOUT;

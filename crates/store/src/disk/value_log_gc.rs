@@ -4,8 +4,8 @@
 //! A sealed, checkpointed segment with less than half of its bytes alive is read from its beginning to its
 //! end. Each row in it that names a content in this segment is compared with the current row. If both name
 //! the same place, one record copies the content and changes the row. The old place is free when that
-//! record is durable; then the segment is recycled like any other. Collection is slow, and pauses while
-//! changes wait for room.
+//! record is durable; then the segment is reused like any other segment. Collection is slow, and pauses
+//! while changes wait for room.
 
 use super::CollectionState;
 use super::apply::Manner;

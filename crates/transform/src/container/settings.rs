@@ -5,9 +5,9 @@
 //!
 //! | design | N readers of N writers open | a close |
 //! |---|---|---|
-//! | original | N² index logs | |
-//! | flatten | N flattened indexes, where there is one | the last of many writers makes one |
-//! | parallel | N index logs together, or one flattened index | as flatten |
+//! | original | N² index logs | makes no index |
+//! | flatten | one flattened index each, if it exists | the last of many writers makes it |
+//! | parallel | N index logs together, or one flattened index | as with `flatten` |
 
 use crate::group::{Meeting, Named};
 use std::path::PathBuf;

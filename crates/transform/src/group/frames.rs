@@ -1,4 +1,4 @@
-//! Messages between members.
+//! Messages between the members of a group (processes that open files together).
 //!
 //! ```text
 //!   kind u8 | len u64 | crc32c u32 of the bytes | bytes        kind 0: bytes; 1: the call failed, with words

@@ -12,8 +12,8 @@
 //! * If all processes share one computer there is no network: a message costs its calls to sockets, and the
 //!   wake-up of an idle core. If the file has no value for the wake-up (`nodes.idle_us`), the rest of its
 //!   round trip is latency.
-//! * A measured sync takes the file's time; an unmeasured one is an access of the disk's arm. If several
-//!   writers were measured, their total rate gives the interval between the starts of syncs.
+//! * A sync whose time is in the file takes that time; any other sync is an access of the disk's arm. If
+//!   several writers were measured, their total rate gives the interval between the starts of syncs.
 //! * Values missing in the file cost nothing, as in the bounds.
 
 use crate::machine::{Simulated, SimulatedError};

@@ -1,5 +1,6 @@
-//! The local files of large streams: `streams/xx/hhhhhhhhhhhhhhhh`, named by the handle, in the folder of
-//! its last byte; or the same in a [folder](super::folders) on another disk, if the stream's row names one.
+//! The local files of large streams: `streams/xx/hhhhhhhhhhhhhhhh`, named by the handle, in the folder that
+//! is named by the handle's last byte. If the stream's row names a [folder](super::folders) on another
+//! disk, the file is there, under the same name.
 //!
 //! A bounded number of these files is kept open. **Invariant: a changed file is synced before it is
 //! closed.** The kernel reports a failed write to the descriptors that are open. A descriptor that is
