@@ -1,7 +1,8 @@
 //! The deal: one walk of a pattern over a placement, to all objects at once.
 //!
 //! A [`View`](crate::View) is one server's part of a walk, so a client that used views would walk once for
-//! each server. With a deal it walks once: each run comes with its object, or as a hole, in packed order.
+//! each server. With a deal it walks once: each run comes with its object, or as a hole, in *packed* order
+//! (the order of the pattern's bytes in a message).
 //!
 //! ```text
 //!   pattern     ..######..######..######..        strided(2, 6, 8, 3)

@@ -11,8 +11,8 @@
 //!   strided(0, 100, 10, 500)          offset 142 is in records 5 … 14   packed 14 × 100 + 2
 //! ```
 //!
-//! **For a byte that the pattern visits more than once, the answer is the last visit**, the largest packed
-//! position: a write leaves that byte there.
+//! **For a byte that the pattern visits more than once, the answer is the last visit**: the largest packed
+//! position (the place in the order of a message). A write of the pattern leaves that byte in the file.
 
 use crate::congruence::first_below;
 use crate::lattice::{self, Ascent, Step};

@@ -1,8 +1,9 @@
-//! The ranges of packed bytes that one server holds, whatever their places in its datafile.
+//! The ranges of packed bytes that one server holds, whatever their places in its datafile. *Packed* bytes
+//! are counted in the order in which a message carries the bytes of the pattern.
 //!
-//! On the wire a server's bytes lie in packed order. To put them in their places a client needs only the
-//! packed ranges. There are fewer ranges than runs of small records: records that are apart in the datafile
-//! may be side by side in packed order:
+//! A client that receives a server's bytes needs only the packed ranges to put the bytes in their places.
+//! There are fewer ranges than runs of small records: records that are apart in the datafile may be side by
+//! side in packed order:
 //!
 //! ```text
 //!   pattern   #...#...#...#...#...#...    strided(0, 1, 4, 6), strips of 12, two servers

@@ -1,8 +1,9 @@
 //! A pairing: a pattern of a file and a pattern of memory of equal length.
 //!
 //! From Galley (Nieuwejaar and Kotz, IOPADS'96): every transfer has a stride in the file and one in memory,
-//! so a gather or scatter needs no buffer in between. Byte *p* of one pattern, in packed order, goes to byte
-//! *p* of the other. A **run** is contiguous on both sides.
+//! so a gather or scatter needs no buffer in between. Byte *p* of one pattern goes to byte *p* of the other
+//! pattern. Both are counted in *packed* order: the order of the pattern's regions. A **run** is contiguous
+//! on both sides.
 //!
 //! ```text
 //!   file      ##########......##########          strided(0, 10, 16, 2)

@@ -1,9 +1,10 @@
 //! The pattern: a finite ordered sequence of regions in closed form, and the operations that keep it
 //! closed.
 //!
-//! A pattern is a **body** (a [nest], [runs], or a [batched](crate::batched) tree) and a **window** of its
-//! packed bytes. The window makes slicing closed: the bytes 5 .. 900 of a strided pattern are the same
-//! strided pattern with a window, wherever the cut falls in its records. A slice of a slice is a smaller
+//! A pattern is a **body** (a [nest], [runs], or a [batched](crate::batched) tree) and a **window**: a
+//! range of the body's *packed* bytes, which are counted in the order of the pattern. With windows a slice
+//! of a pattern is a pattern again: the bytes 5 .. 900 of a strided pattern are the same strided pattern
+//! with a window, even if the window begins in the middle of a record. A slice of a slice is a smaller
 //! window; outer levels and repetitions outside it are dropped, so a pattern cut to one record *is*
 //! contiguous.
 //!

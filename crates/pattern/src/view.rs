@@ -1,9 +1,10 @@
 //! The view: a pattern as one server sees it.
 //!
-//! One server's part of a pattern has in general no short closed form: 47,008 bytes at stride 376,064 over 4
-//! x 64 KiB repeat only after 1,024 records. So no per-server pattern is computed or sent: the wire carries
-//! (pattern, packed window, distribution, server), and client and server walk the same view of it, lazily.
-//! PVFS does the same with MPI datatypes on both sides of its flows.
+//! One server's part of a pattern has in general no short closed form: 47,008 bytes at stride 376,064 over
+//! 4 x 64 KiB repeat only after 1,024 records. So no per-server pattern is computed or sent. A message
+//! carries the pattern, a window (a range of its *packed* bytes, which are counted in the order of a
+//! message), the distribution and the server. Client and server then walk the same view, lazily. PVFS does
+//! the same with MPI datatypes on both sides of its flows.
 //!
 //! ```text
 //!   logical     0       8       16      24          two servers, strips of 4
@@ -23,8 +24,8 @@
 //! **A pattern of a few bytes may have 2^60 records of which a server holds none.** Code that walks a
 //! pattern from the wire must bound the walk ([`View::at_most`]).
 //!
-//! [`Split`] cuts a server's share of a transfer into messages, at packed positions: only such a part of a
-//! pattern is a pattern again.
+//! [`Split`] divides a server's share of a transfer into messages, at packed positions: only the part of a
+//! pattern between two packed positions is a pattern again.
 
 use crate::congruence::first_below;
 use crate::distribution::{Cycle, Distribution};

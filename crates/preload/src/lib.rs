@@ -8,9 +8,9 @@
 //!
 //! ```text
 //!   program ── open("/data/ckpt/x") ── route ─┬─ kernel's ──▶ the C library
-//!                                            └─ ours ──▶ guard ─▶ World ─▶ Session ─▶ Tree ─▶ Vfs
+//!                                             └─ ours ──▶ guard ─▶ World ─▶ Session ─▶ Tree ─▶ Vfs
 //!   program ── write(7, …) ── table ──────────┬─ kernel's ──▶ the C library
-//!                                            └─ virtual ─▶ guard ─▶ World ─▶ …
+//!                                             └─ virtual ─▶ guard ─▶ World ─▶ …
 //! ```
 //!
 //! - [`real`]: the C library's own functions.

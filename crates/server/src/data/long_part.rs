@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   window   ....####....####....####....####....####....
-//!   pieces   ├────────────────┤├───────────────┤├───────┤   each a part of at most 256 KiB
+//!   pieces   ├────────────────┤├───────────────┤├───────┤   each piece has at most 256 KiB
 //! ```
 //! Pieces lie side by side in packed bytes (the bytes of the whole pattern in the order of a message). Each
 //! piece begins where the previous piece ended; bytes of other servers may lie between them. A piece is

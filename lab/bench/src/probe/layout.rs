@@ -6,8 +6,10 @@
 //! * as many clients, each a thread that waits for its answer;
 //! * as many servers, as threads of one other process, or each in a process of its own;
 //! * the same kind of connection;
-//! * requests and replies of the same sizes, each sent by one write. A server is one thread that waits for
-//!   all its connections at once. The clients are distributed over the servers in turn.
+//! * requests and replies of the same sizes, each sent by one write.
+//!
+//! A server is one thread that waits for all its connections at once. The clients are distributed over the
+//! servers in turn.
 //!
 //! ```text
 //!   request   len u32 | reply_len u32 | zeros up to len          reply   zeros, reply_len
