@@ -10,8 +10,8 @@
 //! ```text
 //!   open file ─┐                 ┌─ shape: generation, layout
 //!   open file ─┼─▶ Inode ────────┤
-//!   open file ─┘                 └─ losses: by server, the loss id of the oldest write that no fsync covered;
-//!                                           how many losses were found, how many of them were reported
+//!   open file ─┘                 └─ losses: by server, the loss id of the oldest write without an fsync;
+//!                                           the number of losses found, and the number reported
 //! ```
 //! **An error is reported once to each open file** (as Linux's `errseq_t` does): each loss that is found gets
 //! the next number, and each open file remembers the newest number that it has reported. An open file made

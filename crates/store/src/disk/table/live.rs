@@ -8,7 +8,7 @@
 //! counts it moves: at 1 TB of small files all rows together are 1 MiB.
 //!
 //! ```text
-//! key    "\0live", segment u64, generation u64, big-endian    value    live bytes u64, little-endian, never 0
+//! key    "\0live", segment u64, generation u64, big-endian    value   live bytes u64, little-endian, never 0
 //! ```
 
 use super::LIVE_PREFIX;
