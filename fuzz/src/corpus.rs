@@ -1,4 +1,4 @@
-//! Inputs on disk: seeds, and inputs that broke something.
+//! Inputs on disk: seeds, and inputs that made a decoder fail.
 
 use crate::Target;
 use std::io;

@@ -1,16 +1,17 @@
-//! Batches: many files read whole, or made with their contents, by one call.
+//! Batches: one call reads many whole files, or makes many files with their contents.
 //!
 //! ```text
-//!   entries ── rounds of at most 4,096 entries and 256 MiB ── their directories walked, each once
+//!   entries ── rounds of at most 4,096 entries and 256 MiB ── the walk of each directory of a round, once
 //!           ── Tree::read_many, Tree::create_many ── a result for each entry, in its place
 //! ```
 //! A ShoalFS sends one message to each server for a round's files (at most 128 files, 1 MiB, a message);
-//! other file systems do one file after the other. **Each entry has a result of its own**: one that fails
-//! does not affect the others. The call itself fails only if no entry was tried, and then leaves all entries
-//! as they were. At its deadline the entries that are not done have `ETIMEDOUT`.
+//! other file systems handle one file after the other. **Each entry has a result of its own**: an entry
+//! that fails does not affect the other entries. The call itself fails only if no entry was tried, and then
+//! leaves all entries as they were. When the deadline of the call has passed, the entries that are not done
+//! have the result `ETIMEDOUT`.
 //!
-//! A file is read whole or not at all. If an entry failed, the thread's last error is that of the first such
-//! entry.
+//! A file is read whole or not at all. If entries failed, the thread's last error is the error of the first
+//! failed entry.
 
 use crate::call::{Failure, Res, bytes, checked, failure, note, on, slice};
 use crate::connect::FileSystemId;

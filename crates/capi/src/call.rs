@@ -1,9 +1,10 @@
 //! The beginning and end of a call: its error, its deadline, its signals.
 //!
-//! A call that fails returns `-1`, sets `errno`, and keeps number and words for its thread: the function, the
-//! objects by the names that the caller gave, and the server if a server is the reason. A panic becomes
-//! `EIO`. If a signal handler calls the library while its own thread is inside it, the handler's call fails
-//! with `EDEADLK`. The `SIGPIPE` of a lost connection never reaches the program.
+//! A call that fails returns `-1`, sets `errno`, and keeps the number and the text of the error for its
+//! thread. The text names the function, the objects by the names that the caller gave, and the server if a
+//! server is the reason. A panic becomes `EIO`. If a signal handler calls the library while its own thread
+//! is inside it, the handler's call fails with `EDEADLK`. The `SIGPIPE` of a lost connection never reaches
+//! the program.
 
 use crate::session::Session;
 use crate::table::{self, Connection};

@@ -1,4 +1,5 @@
-//! `shoal_connect`, `shoal_close`, timeouts, and the thread's last error.
+//! The calls `shoal_connect` and `shoal_close`, the calls that set timeouts, and the calls that return the
+//! thread's last error.
 
 use crate::call::{self, Res, call, failure, there, within};
 use crate::table::{self, Connection, Kind};

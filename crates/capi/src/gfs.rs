@@ -3,13 +3,15 @@
 //! ```text
 //!   gfs_read_strided(fork, buf, …) ── shape ── Galley::read_runs ── each run ─▶ buf + its place
 //! ```
-//! A process has one Galley, which `gfs_init` begins, in a world of its own. Its calls take turns. No id is
-//! given twice in a process, not even after a second `gfs_init`. Ids from before a `fork` are invalid in the
-//! child. `gfs_errno` is the number of the thread's last error, as `shoal_error_number` returns it; the words
-//! of that error are kept too.
+//! A process has one Galley, which `gfs_init` begins. It has a *world* of its own: an event loop with its
+//! clock, sockets and files, which one thread at a time runs. So its calls take turns. No id is given twice
+//! in a process, not even after a second `gfs_init`. Ids from before a `fork` are invalid in the child.
+//! `gfs_errno` is the number of the thread's last error, as `shoal_error_number` returns it; the words of
+//! that error are kept too.
 //!
-//! **Memory.** Places in memory count from `buf`, and may be negative; the runs that the arguments name must
-//! be the caller's. No other byte is touched, so lists may name places that lie far apart.
+//! **Memory.** Places in memory count from `buf`, and may be negative. The ranges that the arguments name
+//! must be memory of the caller. No other byte is read or written, so lists may name places that lie far
+//! apart.
 //!
 //! **Non-blocking calls.** An operation makes progress while any thread is in a call of Galley, and
 //! `gfs_wait` completes it. A write copies its bytes when it begins; a read's buffer must stay until

@@ -4,18 +4,21 @@
 //!   C program ── shoal_pread(file, …) ── call ── table: id ─▶ connection ── World ─▶ Session ─▶ TreeFile
 //! ```
 //!
-//! - [`call`]: in and out of a call: errors as number and words, deadlines, panics, signals;
-//! - [`table`]: the connection of each id; [`session`]: the state of a connection;
+//! - [`call`]: the beginning and the end of a call: errors as number and text, deadlines, panics, signals.
+//! - [`table`]: the connection of each id.
+//! - [`session`]: the state of a connection.
 //! - [`connect`], [`names`], [`files`], [`listings`], [`patterns`], [`batches`]: the calls, declared in
-//!   `include/shoal.h`;
-//! - [`gfs`]: Galley's calls, declared in `include/gfs.h`, in a world of their own.
+//!   `include/shoal.h`.
+//! - [`gfs`]: Galley's calls, declared in `include/gfs.h`.
 //!
-//! **Handles are ids, never pointers.** No id is given twice in a process. An id that is closed, invented, or
-//! of another kind is `EBADF`. A connection has a world of its own: its calls take turns, and those of
-//! different connections do not wait for each other.
+//! **Handles are ids, never pointers.** No id is given twice in a process. An id that is closed, invented,
+//! or of another kind is `EBADF`. A connection has a *world* of its own: an event loop with its clock,
+//! sockets and files, which one thread at a time runs. So the calls of one connection take turns, and calls
+//! of different connections do not wait for each other.
 //!
-//! **Deadlines.** Each call has the deadline of its thread ([`connect::shoal_set_thread_timeout`]), otherwise
-//! that of its connection. So no call needs a second form with a timeout. The wait for other threads counts.
+//! **Deadlines.** Each call has the deadline of its thread ([`connect::shoal_set_thread_timeout`]), or, if
+//! the thread has none, the deadline of its connection. So no call needs a second form with a timeout. The
+//! time in which a call waits for other threads counts.
 //!
 //! **A child of `fork`** has none of the parent's connections: their ids are `EBADF`, and the child makes its
 //! own.

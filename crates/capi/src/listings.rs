@@ -1,4 +1,4 @@
-//! `shoal_opendir`, `shoal_readdir`, `shoal_closedir`.
+//! The calls that list directories: `shoal_opendir`, `shoal_readdir`, `shoal_closedir`.
 
 use crate::call::{bytes, failure, on, there};
 use crate::connect::FileSystemId;

@@ -1,4 +1,5 @@
-//! Patterns, and transfers by them: one call moves all the regions of a file's pattern to those of memory's.
+//! Patterns, and transfers by patterns: one call moves all regions of a pattern of a file to or from the
+//! regions of a pattern of memory.
 //!
 //! A pattern is plain data and belongs to no connection, so patterns have a table of their own. A memory
 //! pattern counts from the buffer's start and must lie in the buffer; without one (id 0) memory is packed.

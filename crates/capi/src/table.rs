@@ -1,7 +1,7 @@
-//! The table of ids: whether an id is open, its kind, and its connection.
+//! The table of ids. For each open id it has the kind and the connection.
 //!
-//! Ids count up and are never used again, so a closed one stays unknown. The table's lock is held only for a
-//! lookup or a change of the table.
+//! Ids count up and are never used again, so an id that was closed stays unknown. The table's lock is held
+//! only for a lookup or a change of the table.
 
 use crate::call::{Res, failure};
 use crate::session::Session;

@@ -1,4 +1,4 @@
-//! The versions of the exported functions, `SHOAL_1.0` of all so far.
+//! The versions of the exported functions. So far all functions have the version `SHOAL_1.0`.
 //!
 //! The assembler gives a symbol its version in the module that defines it; `build.rs` has the versions, and
 //! sets `symbol_versions` where the linker takes them. `@@@` leaves no second symbol without a version, which

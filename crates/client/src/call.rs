@@ -1,9 +1,11 @@
-//! A call of a program: all that a mount requests for it ends by one deadline, and it may be interrupted.
+//! A call of a program. All requests that a mount sends for one call share one deadline, and the program
+//! may interrupt the call.
 //!
-//! A call may consist of several operations in sequence (a lookup, then a change). Alone, each has a time
-//! limit of its own. Within [`Client::call`] they share one, counted from the start of the call. The core
-//! knows the call of the task that is being polled, and notes it in each request. A verb of several
-//! operations is a call inside the program's call, so its operations share one limit too.
+//! A call may consist of several operations in sequence (a lookup, then a change). Outside of a call, each
+//! operation has a time limit of its own. Within [`Client::call`] they share one time limit, counted from
+//! the start of the call. The core knows the call of the task that is being polled, and notes it in each
+//! request. A client method that needs several operations is a call inside the program's call, so its
+//! operations share one time limit too.
 //!
 //! **An interrupt ends a call only while it waits for a server that has not answered for a second**
 //! ([`QUIET`]). The kernel passes on every signal, also those of timers and of language runtimes, and few

@@ -1,5 +1,5 @@
-//! An open file and its capability. It shares the location of its data, and the loss ids of its writes, with
-//! all open files of its [`Inode`].
+//! An open file and its capability. All open files of one [`Inode`] share the location of the file's data
+//! and the loss ids of its writes.
 
 use crate::core::Operation;
 use crate::inodes::Inode;

@@ -1,4 +1,4 @@
-//! Which files this client holds open, and which of them have lost their last name.
+//! The files that this client holds open, and those among them that have lost their last name.
 //!
 //! An unlink reports the handles that this client holds open; the server then keeps the object as an orphan
 //! of the session instead of removing it. The last close here releases it.

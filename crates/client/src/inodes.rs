@@ -10,17 +10,17 @@
 //! ```text
 //!   open file ─┐                 ┌─ shape: generation, layout
 //!   open file ─┼─▶ Inode ────────┤
-//!   open file ─┘                 └─ losses: by server, the loss id of the oldest write that no fsync covered;
-//!                                           how many losses were found, how many of them were reported
+//!   open file ─┘                 └─ losses: by server, the loss id of the oldest write without an fsync;
+//!                                           the number of losses found, and the number reported
 //! ```
 //! **An error is reported once to each open file** (as Linux's `errseq_t` does): each loss that is found gets
 //! the next number, and each open file remembers the newest number that it has reported. An open file made
 //! after the first report of a loss does not report it; one made before does.
 //!
-//! **The losses of an inode outlive its last close** until an fsync has covered its writes and every loss was
-//! reported. At most [`CLOSED_MAX`] closed inodes are remembered for this. Of older ones only the servers'
-//! loss ids are kept: a sync of the whole file system ([`Inodes::compare_all`]) still finds that some of
-//! their changes may be lost.
+//! **The losses of an inode outlive its last close** until an fsync has covered its writes and every loss
+//! was reported. At most [`CLOSED_MAX`] closed inodes are remembered for this. For inodes that were closed
+//! earlier, only the servers' loss ids are kept (a server's loss id changes when it has lost its memory). A
+//! sync of the whole file system ([`Inodes::compare_all`]) then still finds that changes may be lost.
 
 use crate::file::Shape;
 use lru::LruCache;

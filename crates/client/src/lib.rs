@@ -1,8 +1,9 @@
-//! The system interface: path walk, caches, distribution, transfers. A core without I/O, and its drivers.
+//! The client: it walks paths, caches names and attributes, distributes data over servers, and transfers
+//! it. It consists of a core without I/O and of drivers for the core.
 //!
-//! Read it in this order: [`Options`] and [`Client`] (the interface), `core` (requests, deadlines, retries),
-//! `session` (slots, exactly-once execution), `driver` (sockets), `ops/` (one verb, one file), `transfer/`
-//! (data), `cache`.
+//! Read it in this order: [`Options`] and [`Client`] (the interface), `core` (requests, deadlines,
+//! retries), `session` (slots, exactly-once execution), `driver` (sockets), `ops/` (each operation in a
+//! file), `transfer/` (data), `cache`.
 //!
 //! **Invariants.** Every wait has a deadline, every retry a bound ([`Options::timeout`]). Every error names
 //! server, operation and object ([`Error`]). A change is executed exactly once, whatever happens to the

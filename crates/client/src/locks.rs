@@ -1,17 +1,17 @@
-//! The locks that this client has: which owner holds which bytes of which file, and through which open files
-//! it took them.
+//! The locks that this client has. For each lock it notes the owner, the file, the range of bytes, and the
+//! open files through which it was taken.
 //!
 //! ```text
-//!   server ── session, claiming
-//!     file ── owner ── ranges, the open files, lost?
+//!   server ── its session; whether locks are being claimed on a new connection
+//!     file ── owner ── ranges; the open files; whether the locks are lost
 //! ```
 //! **A lock is used only as long as its server is sure to keep it**: for one lease, counted from the sending
 //! of the last request that was answered. Reads and writes through an open file that took a lock wait when
 //! that time is over, and while locks are claimed on a new connection.
 //!
-//! **A lost lock protects nothing**: all reads and writes through the open files that took it fail with `Io`,
-//! until it is unlocked or they are closed. A lock is lost when the session is lost, and when a restarted
-//! server refuses the claim.
+//! **A lost lock protects nothing**: all reads and writes through the open files that took it fail with
+//! `Io`, until the lock is unlocked or these files are closed. A lock is lost when the session is lost, and
+//! when a restarted server refuses the claim.
 
 use shoal_env::local::Notify;
 use shoal_proto::{Handle, LockClaim, LockKind, LockOwner, LockRange, LockRanges, Op, ServerId, SessionId};

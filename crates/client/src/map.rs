@@ -1,12 +1,18 @@
 //! The cluster's map as this client knows it, and how it is replaced by a newer one.
 //!
-//! Four events lead to a newer map. The first connection fetches one. A reply with a greater epoch starts a
-//! fetch in the background. A caller that meets a server that is not in the map first fetches a newer map.
-//! When a server cannot be reached, it may have moved, so the other servers are asked in turn. **A map of
-//! another file system is never accepted, and no known part is replaced by an older one.**
+//! The client fetches the map in four cases:
 //!
-//! **A server that is in no known map is `Stale` only if no reply had a greater epoch.** Otherwise its
-//! objects may exist, and a caller waits for the newer map until its deadline.
+//! * at its first connection;
+//! * when a reply carries a greater epoch than the known map: in the background;
+//! * when an operation needs a server that is not in the known map: before the operation continues;
+//! * when a server cannot be reached, because it may have moved: from the other servers in turn.
+//!
+//! **A map of another file system is never accepted, and a known part of the map is never replaced by an
+//! older version of that part.**
+//!
+//! **If an operation names a server that is not in the map, it fails with `Stale` only if no reply carried
+//! a greater epoch.** Otherwise the server may exist, and the operation waits for the newer map until its
+//! deadline.
 
 use crate::Error;
 use crate::core::{Core, Operation};

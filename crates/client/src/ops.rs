@@ -1,4 +1,4 @@
-//! The operations, one a file, named by their verb.
+//! The operations. Each file has one operation and its name.
 
 mod admin;
 mod at;

@@ -1,25 +1,31 @@
-//! Pages that a kernel keeps of files, for a mount: at which change counts of the files' streams they were
-//! filled.
+//! For a mount: decides which of the file pages in the kernel's cache are still current, and which the
+//! kernel must drop.
+//!
+//! A file's bytes lie in one or more streams. A server gives each stream a *change count*, and each change
+//! of the stream's bytes moves the count to a new number. The client notes for each stream the count at
+//! which the kernel's pages were filled. A *move* is one such transition, with the count before and the
+//! count after. An answer to a write contains the moves that the write made.
 //!
 //! ```text
-//!   open   ─▶ are all streams still at the counts of the pages?   yes: they stay    no: the kernel forgets them
-//!   read   ─▶ its count is the pages' count, or becomes it where there were none; another one spoils them
-//!   write  ─▶ its moves lead from the pages' count to the next one; a gap is another client's
+//!   open   ─▶ every stream still has its pages' count: the pages stay;   else: the kernel drops them
+//!   read   ─▶ the stream had no pages: the answer's count is noted;      the counts differ: pages spoiled
+//!   write  ─▶ a move from the pages' count: the noted count follows it;  a gap: another client wrote
 //! ```
-//! **The counts compared at an open are requested after the open began**, so an open sees every write that
-//! returned before it. Streams of which no page is filled need not be asked.
+//! **The counts that an open compares are requested after the open began**, so an open sees every write
+//! that returned before it. For a stream without filled pages no count is requested.
 //!
-//! **Own writes through the pages keep them**: the server gives each write's moves with the count that each
-//! replaced, so a chain of own moves contains no change by others. Messages of one write are under way at
-//! once, and their answers come in any order: moves that do not fit yet are kept until the last write has
-//! ended. A move that does not fit then is another client's.
+//! **The client's own writes do not spoil pages.** Each move names the count that it replaced. So a chain
+//! of own moves without a gap contains no change by another client. A write may send several messages at
+//! once, and the answers come in any order. So a move that does not continue the chain yet is kept until
+//! the last write has ended. If it does not continue the chain then either, another client has changed the
+//! stream.
 //!
-//! **Spoiled pages are forgotten at the next open** by the kernel. The client knows that when the kernel uses
-//! the file that was opened, or closes it; until then no other open keeps any pages. An open whose file the
-//! kernel never received leaves them spoiled.
+//! **The kernel drops spoiled pages at the next open.** The client knows that they are dropped when the
+//! kernel uses or closes the file that was opened. Until then every other open drops the pages too. If the
+//! kernel never received the opened file, the pages stay spoiled.
 //!
-//! A change by others is reported to the listener if the pages are read through a file that is open: nothing
-//! else would drop them before the next open.
+//! If a file is open and another client changes it, the change is reported to the mount's listener.
+//! Otherwise the kernel would keep the old pages until the next open.
 
 use crate::Client;
 use crate::core::Core;

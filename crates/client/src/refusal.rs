@@ -1,4 +1,4 @@
-//! Which statuses are final.
+//! Decides for each status whether it is final or the request may be tried again.
 
 use shoal_proto::Status;
 

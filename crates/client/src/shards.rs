@@ -1,4 +1,4 @@
-//! Split directories: which server has a name.
+//! Split directories: finds the server whose shard has a name.
 //!
 //! A client learns of a split by a redirection ([`Status::Split`](shoal_proto::Status::Split)) or by the
 //! directory's attributes. A directory splits once and stays split, so a known split is valid as long as the

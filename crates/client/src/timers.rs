@@ -1,8 +1,9 @@
 //! The core's timers: the waiting tasks and their times.
 //!
-//! Almost every wait here is a deadline that never comes: thousands begin and end between two that fire. So a
-//! timer is an entry of one ordered map, and the driver holds one alarm for the earliest. Removal of an entry
-//! does not change the alarm: when it fires early, it finds nothing to do and is set anew.
+//! Almost every wait here is a deadline that never comes: thousands of timers begin and end between two
+//! that fire. So a timer is an entry of one ordered map, and the driver holds one alarm for the earliest.
+//! Removal of an entry does not change the alarm: when it fires early, it finds nothing to do and is set
+//! anew.
 
 use shoal_env::Instant;
 use std::cell::{Cell, RefCell};

@@ -1,5 +1,5 @@
-//! The core's interface to its driver: clocks, random numbers, accounting of work, and three signals
-//! (`outgoing`, `silent`, `wake_at`). The core itself does no I/O.
+//! The core's interface to its driver (the trait [`World`]): clocks, random numbers, accounting of work,
+//! and three signals (`outgoing`, `silent`, `wake_at`). The core itself does no I/O.
 //!
 //! Each driver implements the signals in its own way: [`crate::driver`] by tasks over `env`, the tests by
 //! direct calls.

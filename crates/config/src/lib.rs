@@ -5,7 +5,7 @@
 //!   shoal-data/key          ─▶ secret ───────┘
 //!   shoal-data/key.server   ─▶ server_key: what only servers have
 //!   shoal-data/key.admin    ─▶ admin_key: what administrators have
-//!   shoal-data/store-N.toml ─▶ store_record: which store the folder of server N held
+//!   shoal-data/store-N.toml ─▶ store_record: the store that was in the folder of server N
 //! ```
 //! **Invariant: a reader returns a value that has been checked, or an error that names the file, the place
 //! and the remedy.** `fuzz/` feeds the readers arbitrary text.

@@ -1,9 +1,9 @@
-//! The user's runtime folder: what commands know of the mounts of this machine.
+//! The user's runtime folder: notes for commands about the mounts of this machine.
 //!
-//! `$XDG_RUNTIME_DIR/shoal`; without that variable `/run/shoal` for root, else `shoal-UID` in the folder for
-//! temporary files. In the folder for temporary files another user may already have made a link or a folder
-//! of that name, so that notes are written or read elsewhere. **So the folder is used only if it belongs to
-//! this user and others cannot write to it.**
+//! The folder is `$XDG_RUNTIME_DIR/shoal`. Without that variable it is `/run/shoal` for root, and
+//! `shoal-UID` in the folder for temporary files for other users. In the folder for temporary files another
+//! user may already have made a link or a folder of that name, so that notes are written or read elsewhere.
+//! **So the folder is used only if it belongs to this user and others cannot write to it.**
 
 use anyhow::{Context as _, Result, bail};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};

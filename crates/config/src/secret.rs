@@ -2,8 +2,8 @@
 //!
 //! ```toml
 //! key = "64 hexadecimal digits"
-//! id = "16 hexadecimal digits"   # of a key that `shoal key add` made; its limits are the servers' to keep,
-//! name = "lab"                   # and stand here so that clients and people know them
+//! id = "16 hexadecimal digits"   # from here on: only in a key that `shoal key add` made. Servers enforce
+//! name = "lab"                   # the limits; the file repeats them for clients and people
 //! read_only = true
 //! squash_root = true
 //! [[file_system]]

@@ -1,4 +1,5 @@
-//! Two clocks, never mixed: a monotonic one for deadlines and costs, a wall clock for file times.
+//! Two clocks, which are never mixed: a monotonic clock for deadlines and costs, and a wall clock for file
+//! times.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -1,5 +1,5 @@
-//! Counts of the calls through `Env`: the hot path's costs, asserted by tests and printed by `shoal status
-//! --counters`. Each call is counted where it is made, so the counts are exact.
+//! Counts of the calls through `Env`. They show the costs of the hot path: tests assert them, and `shoal
+//! status --counters` prints them. Each call is counted where it is made, so the counts are exact.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

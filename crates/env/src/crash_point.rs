@@ -1,10 +1,11 @@
 //! Crash points: the steps of activities that must survive a stop at any moment.
 //!
-//! Code reports each step by [`Env::crash_point`](crate::Env::crash_point), with its activity (a transaction
-//! by its id, a checkpoint, a start …). The real world ignores it. The simulator counts how often each step
-//! was reached, and how often a process was stopped *after it and before the next one*; it can stop a process
-//! just there. So a long random test reports the gaps between two steps in which no process was ever stopped,
-//! and a test can assert that there is no such gap.
+//! Code reports each step by [`Env::crash_point`](crate::Env::crash_point), with its activity (a
+//! transaction by its id, a checkpoint, a start …). On real machines the report has no effect. The
+//! simulator counts how often each step was reached, and how often a process was stopped *after this step
+//! and before the next step*. It can also stop a process exactly there. So a long random test reports each
+//! gap between two steps in which no process was ever stopped, and a test can assert that there is no such
+//! gap.
 
 /// A step of an activity. The activity waits between it and the next one: a stop can fall there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,5 @@
-//! `Env`: the handle through which all code above reaches the world.
+//! [`Env`](crate::Env): the handle through which all code above this crate reaches clocks, random numbers,
+//! tasks, sockets and files.
 
 use crate::crash_point::CrashPoint;
 use crate::{

@@ -1,19 +1,20 @@
-//! The only access to the world.
+//! The environment: the only access of ShoalFS to the machine and the network.
 //!
 //! All that can differ between two runs of ShoalFS enters here: time, randomness, tasks, sockets, files,
-//! and the polling before sleep. There are two worlds. [`real`] is tokio's current-thread runtime (one
-//! shard, one thread at a time) with a small pool of threads for blocking file work. [`sim`] is an executor
-//! of our own under virtual time, with links that have latency and bandwidth and disks that lose and tear
-//! unsynced writes at a power cut; one seed gives exactly one run.
+//! and the polling before sleep. A *world* is an event loop with its tasks, its clock, its sockets and its
+//! files. There are two kinds of worlds. [`real`] is tokio's current-thread runtime (one shard, one thread
+//! at a time) with a small pool of threads for blocking file work. [`sim`] is an executor of our own under
+//! virtual time. Its links have latency and bandwidth; its disks lose and tear unsynced writes at a power
+//! cut. One seed gives exactly one run.
 //!
 //! **Invariant: no runtime's type appears above this crate.** Code above holds an [`Env`] and awaits plain
 //! futures. **Invariant: above this crate nothing reads a clock, draws a random number, or opens a file or
-//! socket by itself.** Two hidden ways to break that: iterating over a `HashMap` (its order differs from
-//! run to run: use a `BTreeMap`), and `futures_util::select!` (it draws its order from a generator of its
-//! own: use `select_biased!`).
+//! socket by itself.** Two constructs break this invariant without being seen. The order of a `HashMap`
+//! differs from run to run: iterate over a `BTreeMap`. `futures_util::select!` draws its order from a
+//! random generator of its own: use `select_biased!`.
 //!
-//! An [`Env`] belongs to its world (it is neither `Send` nor `Sync`), and a world is on one thread at a
-//! time: a server is one world that owns one shard.
+//! An [`Env`] is the handle to a world, and stays in it (it is neither `Send` nor `Sync`). One thread at a
+//! time runs a world. A server is one world that owns one shard.
 
 mod address;
 mod clock;

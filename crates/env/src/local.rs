@@ -1,7 +1,7 @@
-//! Synchronization between tasks of one world, without locks and without a runtime.
+//! Synchronization between tasks of one event loop, without locks and without a runtime.
 //!
 //! **Invariant: a cancelled wait has no effect on others.** A dropped wait removes its waker, and a permit
-//! that was sent to a dropped waiter goes to the next one.
+//! that was sent to a dropped waiter goes to the next waiter.
 
 use futures_channel::oneshot as channel;
 use std::cell::{Cell, RefCell};

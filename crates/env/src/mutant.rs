@@ -1,9 +1,10 @@
 //! Mutants: bugs planted on purpose, to see that the simulator's checks catch them (`docs/lab/MUTANTS.md`).
 //!
-//! Each stands where that bug would really live, guarded by `if mutant::is(…)`. **Without the feature
-//! `mutants` that is the constant `false`**, so no mutant is compiled; the feature is in no default, and no
-//! manifest of the workspace enables it (`tests/house.rs` of the `shoal` crate holds that). With it, a
-//! thread chooses at most one for the runs it does, and begins with the one that `SHOAL_MUTANT` names.
+//! Each mutant stands in the code where such a bug could really occur, in a branch `if mutant::is(…)`.
+//! **Without the feature `mutants`, `mutant::is` is the constant `false`**, so no mutant is compiled. No
+//! default feature includes `mutants`, and no manifest of the workspace enables it (a test in
+//! `tests/house.rs` of the `shoal` crate checks this). With the feature, each thread has at most one active
+//! mutant at a time. At first this is the mutant that the environment variable `SHOAL_MUTANT` names.
 
 macro_rules! mutants {
     ($($(#[doc = $doc:literal])* $name:ident $word:literal,)*) => {

@@ -1,4 +1,4 @@
-//! How many files this process may hold open.
+//! The limit of files that this process may hold open.
 //!
 //! A server holds a file for each stream that it has written lately, and a socket for each client. A
 //! benchmark of the small-file paper keeps every file of a worker open from create to close: four workers of

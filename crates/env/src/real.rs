@@ -1,10 +1,11 @@
-//! The real world: one thread (or, for a migratable world, one at a time), one tokio current-thread
-//! runtime, the kernel.
+//! The real environment: a tokio current-thread runtime on the kernel's clocks, sockets and files. Such a
+//! runtime with its tasks is a *world*. One thread drives it; a migratable world may change its thread, but
+//! only one thread at a time drives it.
 //!
 //! [`run`] makes a runtime on the calling thread and drives one future and the tasks it spawns ([`tasks`]).
 //! It shares with other threads only in-process streams ([`Address::Local`]) and the few threads of two
-//! small pools, one for file calls that may block, one for [`Env::offload`]. There are two pools so that a
-//! long computation never delays a journal's write.
+//! small pools: a pool for file calls that may block, and a pool for [`Env::offload`]. There are two pools
+//! so that a long computation never delays a journal's write.
 //!
 //! **Invariant: a panic in a task ends the run.** It unwinds to the caller of [`run`]; a server with a dead
 //! task inside would be worse than none.

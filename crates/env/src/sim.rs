@@ -1,4 +1,5 @@
-//! The simulated world: machines, processes, links and disks in one thread under virtual time.
+//! The simulated environment (a [`World`]): machines, processes, links and disks in one thread under
+//! virtual time.
 //!
 //! All that can differ between two runs enters through [`Env`](crate::Env); here it comes from a seed. A
 //! [`World`] has an event heap ordered by (nanosecond, sequence), a set of processes each with its ready

@@ -1,4 +1,4 @@
-//! Ordered byte streams: TCP, Unix, in-process; and simulated ones with the same interface.
+//! Ordered byte streams with one interface: TCP, Unix, in-process, and simulated.
 //!
 //! The loop of a connection reads a whole buffer, runs every complete request in it, and writes all replies
 //! by one vectored write (more messages per system call are worth a factor of ten). So the interface is

@@ -1,6 +1,6 @@
 //! Work that code reports, so that a simulated processor is charged for it.
 //!
-//! In the real world computing takes its own time, and [`Env::work`](crate::Env::work) does nothing. A
+//! On a real machine computing takes its own time, and [`Env::work`](crate::Env::work) does nothing. A
 //! simulated processor knows only the costs of task turns, socket calls and file calls. Code reports its
 //! other work here, in units for which the files of machines state costs (`[cpu.client]`, `[cpu.server]`).
 //! The report changes only the simulated time.

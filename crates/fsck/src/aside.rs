@@ -1,7 +1,8 @@
-//! Rows that a repair removes are kept in a file first: one line of JSON each, durable before the row goes.
+//! Keeps the rows that a repair removes in a file. Each row is one line of JSON, which is durable before
+//! the row is removed.
 //!
 //! ```text
-//! {"server":0,"key":"61…","value":"…"}        both in hex; docs/reference/DISK.md says what they mean
+//! {"server":0,"key":"61…","value":"…"}        key and value are in hex; docs/reference/DISK.md explains them
 //! ```
 
 use anyhow::{Context as _, Result};

@@ -1,4 +1,5 @@
-//! The cause of damage: when a store is given up, very many problems have that one cause.
+//! The cause of problems. When a server's store is *given up* (declared lost by an operator), very many
+//! problems have this one cause.
 //!
 //! Each store of a server gives handles from a range of its own, so a handle shows its store. A problem that
 //! names an object of a store that was given up is caused by that loss. An older copy that was accepted

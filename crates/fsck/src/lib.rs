@@ -1,19 +1,19 @@
-//! The check of a file system while it runs, and its repair: is every object where it belongs?
+//! Checks a running file system, and repairs it: every object must be where it belongs.
 //!
 //! ```text
 //!   all servers ─▶ collect ─▶ tables ─▶ check ─▶ problems ─▶ mend ─▶ rounds ─▶ servers
-//!                                         │         │                  └▶ aside: rows that a repair removes
-//!                                         │         └▶ cause: what a store that was given up explains
-//!                                         └▶ undecided: transactions without a coordinator
+//!                                         │         │                  └▶ aside: copies of removed rows
+//!                                         │         └▶ cause: problems that a lost store explains
+//!                                         └▶ undecided: transactions that lost their coordinator
 //! ```
-//! [`collect`] reads all rows of all servers into [`tables`]. [`check`] is a plain function from tables to a
-//! set of [`problem`]s. [`mend`] gives the repair of a problem, [`rounds`] carries it out, and [`report`]
-//! gives the result.
+//! [`collect`] reads all rows of all servers into [`tables`]. [`check`] is a plain function from tables to
+//! a set of [`problem`]s. [`mend`] chooses the repair of a problem, [`rounds`] carries the repair out, and
+//! [`report`] describes the result.
 //!
-//! One *look* reads the tables of the servers at slightly different times, so the objects of a running
-//! operation look wrong. **A suspected problem counts only if further looks, some time later, find exactly
-//! the same problem**, numbers included: no operation stays in the middle of the same change so long, and
-//! handles are never used twice.
+//! A *look* is one reading of all tables. It reads the servers at slightly different times, so the objects
+//! of a running operation look wrong. **A suspected problem counts only if further looks, some time later,
+//! find exactly the same problem**, with the same handles and counts. No operation takes so long for one
+//! change, and no handle is used twice, so a problem that stays the same is real.
 
 pub mod aside;
 pub mod cause;

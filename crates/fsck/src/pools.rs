@@ -1,9 +1,9 @@
-//! Datafiles made ahead of need. Each is in the pool for which it was made, or belongs to a file of that
-//! pool's server, or is used up.
+//! Checks datafiles that were made ahead of need. Each such datafile is in the pool for which it was made,
+//! or belongs to a file of that pool's server, or is used up.
 //!
 //! ```text
 //!                       in the pool          a file's            in neither
-//!   untouched           good                 good                leaked, unless it is of a batch just made
+//!   untouched           good                 good                leaked, unless its batch was just made
 //!   used                given twice          good                good (gone)
 //!   both at once        given twice
 //! ```

@@ -1,4 +1,5 @@
-//! Looks, and rounds of repairs.
+//! Repeats looks (readings of all tables) and rounds of repairs, until no problem is left that can be
+//! repaired, or `ROUNDS_MAX` rounds were made.
 
 use super::aside::Aside;
 use super::mend::{Offer, Site, Step, mend, server_of};

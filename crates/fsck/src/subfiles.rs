@@ -3,14 +3,14 @@
 //!
 //! The subfile itself records its file (its parent), but not its number. So it is put back only if exactly
 //! one number of the file lacks its subfile, and exactly one subfile of the file has no entry: then the two
-//! belong together. With several, a subfile could get the number of another one, and the forks would be
-//! exchanged. These subfiles go to `/lost+found` instead, and the file stays incomplete.
+//! belong together. If several were missing, a subfile could get the number of another subfile, and the
+//! forks would be exchanged. These subfiles go to `/lost+found` instead, and the file stays incomplete.
 //!
 //! A request (an `rm -r` that was interrupted) removes a subfile only while it is empty, so a new empty
 //! subfile in its place loses nothing. **A subfile is made anew only if nothing but a request can have
-//! removed the old one**: each server has the store with which it began (none was given up, and no older copy
-//! accepted: the map remembers both), no row is damaged, no directory that has entries is missing, and no
-//! nameless subfile of the file is left.
+//! removed the old subfile**: each server has the store with which it began (no store was declared lost,
+//! and no older copy was accepted; the map remembers both), no row is damaged, no directory that has
+//! entries is missing, and no nameless subfile of the file is left.
 
 use super::mend::{Offer, Site, Step};
 use super::tables::{Entry, Tables};

@@ -1,5 +1,5 @@
-//! Tests that plant every kind of damage in the stores of a running file system. Each is found, under the
-//! right name, and repaired, and all undamaged data is unchanged.
+//! Tests that plant every kind of damage in the stores of a running file system. The check must find each
+//! damage under the right name, and the repair must leave all undamaged data unchanged.
 
 use super::aside::Aside;
 use super::mend::{Offer, Site, mend};

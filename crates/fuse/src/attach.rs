@@ -1,26 +1,28 @@
-//! Mounting, and unmounting only that mount.
+//! Mounts the file system, and unmounts exactly the mount that it made.
 //!
-//! **A path may lead to another mount later.** When a mount ends, another file system may be mounted at its
-//! place: by an administrator after an unmount, or by the next `shoal mount`. So the mount is made here and
-//! not by fuser, which unmounts any file system at the place when a session ends. fuser 0.18 has a check
-//! before that (`is_mounted` in `src/mnt/mod.rs`): it interprets `POLLERR` from the device as a mount that
-//! exists. But the kernel reports `POLLERR` for a mount that is *gone* (`fuse_dev_poll`: the connection is
-//! not connected). The fix that fuser needs:
+//! **A path may lead to another mount later.** When a mount ends, another file system may be mounted at the
+//! same path: by an administrator after an unmount, or by the next `shoal mount`. So this module makes the
+//! mount, and not the crate fuser: when a session ends, fuser unmounts any file system that is mounted at
+//! the path. Before it unmounts, fuser 0.18 checks whether the mount exists (`is_mounted` in
+//! `src/mnt/mod.rs`). The check takes `POLLERR` from the FUSE device as a sign that the mount exists. But
+//! the kernel reports `POLLERR` for a mount that is *gone* (`fuse_dev_poll`: the connection is not
+//! connected). This is the fix that fuser needs:
 //!
 //! ```text
 //!     -            Ok(1) => poll_fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR)),
 //!     +            Ok(1) => !poll_fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR)),
 //! ```
 //!
-//! Even with the fix, fuser would unmount by a path that it checked a moment before. Here
-//! ([`Attached::is_there`]):
+//! Even with the fix, fuser would unmount by a path that it checked a moment before. This module unmounts
+//! only after two checks, in this order ([`Attached::is_there`]):
 //!
-//! 1. the table of mounts has our device's number at the place;
-//! 2. *after that* the connection is still connected, so the number still was this mount's.
+//! 1. the table of mounts has the device number of this mount at the path;
+//! 2. *after that*, the connection to the kernel still exists, so at the first check the number still
+//!    belonged to this mount.
 //!
-//! If the process is root's, it opens the place before these checks, and detaches the opened mount, even if
-//! the place's name leads elsewhere by then. Only a plain `umount`, which fails if the mount is in use, has
-//! no such form: some microseconds pass between its two checks and the call.
+//! A process of root opens the path before these checks. It then detaches the mount that it has opened,
+//! even if the path leads to another mount by then. A plain `umount`, which fails if the mount is in use,
+//! takes only a path: some microseconds pass between the two checks and the call.
 
 use crate::mounts::{self, FILE_SYSTEM, Mounted, SUBTYPE};
 use crate::options::MountOptions;

@@ -5,8 +5,8 @@
 //! other**: each file has a thread of its own while it is invalidated.
 //!
 //! ```text
-//!   file 51  ── thread 1: waits for a page …                  what is said of 51 meanwhile waits for thread 1, and is said at once
-//!   file 52  ── thread 2 ── done ── file 53 ── done           a thread without a file is used again, or ends
+//!   file 51  ── thread 1: waits for a page …             later invalidations of file 51 wait for thread 1
+//!   file 52  ── thread 2 ── done ── file 53 ── done      a thread without a file is used again, or ends
 //! ```
 //! The number of threads is bounded ([`THREADS_MAX`]). A file waits for another file only if all these
 //! threads are delayed.

@@ -1,19 +1,21 @@
-//! Whether a thread that waits for the mount was interrupted.
+//! Finds out whether a thread that waits for the mount was interrupted.
 //!
-//! The kernel reports interrupts by `FUSE_INTERRUPT`. That does not reach this code: fuser 0.18 answers it
-//! `ENOSYS` itself (`request.rs`), and then the kernel sends no other on that mount (`fc->no_interrupt`). A
-//! second reader besides fuser's could not take the interrupts, because all readers of a mount share one
-//! queue, with interrupts first. A socket between the kernel and fuser that leaves them out would cost each
-//! request a copy and a wake-up of a thread. Fuser lacks a method of `Filesystem` for interrupts.
+//! The kernel reports interrupts by `FUSE_INTERRUPT`. This request does not reach our code: fuser 0.18
+//! itself answers it with `ENOSYS` (`request.rs`), and then the kernel sends no further interrupt on that
+//! mount (`fc->no_interrupt`). A second reader besides fuser's could not take the interrupts, because all
+//! readers of a mount share one queue, with interrupts first. A socket between the kernel and fuser could
+//! take the interrupts out, but would cost each request a copy and a wake-up of a thread. The trait
+//! `Filesystem` of fuser has no method for interrupts.
 //!
 //! The information of an interrupt is in `/proc` as well, and for longer: the signals that are pending for
 //! the thread and not blocked by it. They are checked only while a thread waits for a server that does not
 //! answer, so they cost nothing else. The call ends with the reply `EINTR`, for which the kernel needs no
 //! `FUSE_INTERRUPT`.
 //!
-//! **A signal to a process, not to a thread, interrupts all its threads that wait in this way**: the kernel
-//! does not report which of them it has chosen. A program that the mount does not see in its `/proc` is not
-//! interrupted: one of another PID namespace that is no child of the mount's own.
+//! **A signal to a process, not to a thread, interrupts all its threads that wait in this way**, because
+//! the kernel does not report the thread that it has chosen. A program that the mount does not see in its
+//! `/proc` is not interrupted. Such a program runs in a PID namespace that is neither the mount's own nor a
+//! descendant of it.
 
 /// Whether a signal is pending for a thread that waits.
 pub(crate) fn is_interrupted(thread: u32) -> bool {

@@ -4,17 +4,22 @@
 //!   kernel ── /dev/fuse ──> event loops (fuser, n threads): decode, count, never wait
 //!                               │  a boxed request with its reply        (adapter)
 //!                               v
-//!                           the client's world: one task a request       (fs, over shoal_client)
+//!                           the client's world: a task for each request  (fs, over shoal_client)
 //!                               │
 //!                               └── the reply is written to /dev/fuse from here
 //! ```
 //!
-//! A client is on one thread at a time, so a queue hands every request to it. The event loop that queued a
-//! request runs the client itself, unless another thread is doing so ([`here`](shoal_env::real::run_woken));
-//! later input, from a socket, is handled by the client's own thread. Requests that [`AtOnce`](fs::AtOnce)
-//! can answer are answered by the event loops themselves. [`fs`] knows no FUSE: it uses handles and
-//! attributes, and its errors are error numbers. [`adapter`] knows nothing but FUSE. [`session`] starts and
-//! ends both, [`mounts`] deals with mount points, `attach` with the mount of this process.
+//! A *world* is an event loop of `shoal_env` with its clock, sockets and files. The client's world is on
+//! one thread at a time, so a queue hands every request to it. The event loop that queued a request runs
+//! the client itself, unless another thread is doing so ([`here`](shoal_env::real::run_woken)); later
+//! input, from a socket, is handled by the client's own thread. Requests that [`AtOnce`](fs::AtOnce) can
+//! answer are answered by the event loops themselves.
+//!
+//! * [`fs`]: the operations, without FUSE. They use handles and attributes, and return error numbers.
+//! * [`adapter`]: FUSE's requests and replies, and nothing else.
+//! * [`session`]: starts and ends a mount.
+//! * [`mounts`]: the mount points of the machine.
+//! * `attach`: makes and removes the mount of this process.
 //!
 //! **One mount has one client.** A file that is removed while it is open lives on because the client that
 //! removes it reports its open files; two clients in one mount would not know of each other's open files.

@@ -1,7 +1,8 @@
-//! Mount points: which there are, whether one can be used, and how a mount is ended.
+//! Mount points: lists them, checks whether a directory can be used as one, and ends mounts.
 //!
-//! A mount whose process was killed is *dead*: it stays in the tree of names and answers `ENOTCONN`. Mounts
-//! and their places are read from `/proc/self/mountinfo`, which answers without asking the mount itself.
+//! A mount whose process was killed is *dead*: it stays in the tree of names, and every call on it fails
+//! with `ENOTCONN`. Mounts and their paths are read from `/proc/self/mountinfo`, which needs no answer of
+//! the mount itself.
 //!
 //! **Only a mount that is dead, or is a ShoalFS, is ever unmounted here.**
 

@@ -1,4 +1,4 @@
-//! How a mount behaves, in one place.
+//! All options that determine the behaviour of a mount.
 
 use std::time::Duration;
 

@@ -1,15 +1,17 @@
 //! A mount from its start to its end.
 //!
 //! ```text
-//!   shoal-fuse       fuser's run: waits for its event loops (fuser-0, fuser-1, ...), then ends the rest, in this order
-//!   shoal-client     the client and its tasks, where no event loop, and no thread of its pools, runs them
-//!   shoal-forget     tells the kernel which pages of a file are no longer true, one thread a file that it waits for
+//!   thread           work
+//!   shoal-fuse       runs fuser: waits for its event loops (fuser-0, fuser-1, …), then ends the rest
+//!   shoal-client     runs the client and its tasks, unless an event loop or a thread of a pool runs them
+//!   shoal-forget     invalidates cached pages of a file in the kernel; one thread for each file that waits
 //! ```
 //!
-//! A start connects first and then mounts, so a mount that exists answers. Our own [`MountHandle::stop`], an
-//! `umount` or an abort may end it. All three reach this code through the kernel: the event loops end, then
-//! requests under way get a moment, open files are closed and the sessions ended. **If the client dies, the
-//! mount is removed**: programs get an error instead of waiting for ever.
+//! A start connects first and then mounts, so a mount that exists answers. A mount is ended by our own
+//! [`MountHandle::stop`], by an `umount`, or by an abort. All three reach this code through the kernel.
+//! First the event loops end. Then requests under way get a moment to finish, open files are closed, and
+//! the client's sessions are ended. **If the client dies, the mount is removed**: programs get an error
+//! instead of waiting for ever.
 
 use crate::adapter::{Adapter, Message, Queue, queue};
 use crate::attach::Attached;

@@ -1,9 +1,9 @@
-//! Make everything of a mount durable, on all servers.
+//! Makes all changes of a mount durable, on all servers.
 //!
-//! **`syncfs(2)` does not do it.** Linux writes the pages of mappings back. Then it sends a sync only to two
-//! kinds of FUSE file systems: those that a virtual machine's host serves (`virtiofs`), and those with a
-//! block device (`fuseblk`). This mount is neither. So the mount has an `ioctl` of its own, on any of its
-//! files and directories, that `shoal sync PATH` uses.
+//! **`syncfs(2)` does not make them durable.** Linux writes the pages of mappings back. Then it sends a
+//! sync only to two kinds of FUSE file systems: file systems that a virtual machine's host serves
+//! (`virtiofs`), and file systems with a block device (`fuseblk`). This mount is neither. So the mount has
+//! an `ioctl` of its own, on any of its files and directories, that `shoal sync PATH` uses.
 
 use rustix::ioctl::{NoArg, Opcode, ioctl, opcode};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! `gfs_all_create`, `gfs_all_open`, `gfs_all_close`, `gfs_all_delete`: a fork of one name in every subfile.
 //!
-//! Creation, open and deletion are one message a server, to all servers at once, and so is the close of forks
-//! that were deleted; other closes send none.
+//! A creation, an open or a deletion sends one message to each server, to all servers at once. The close of
+//! forks that were deleted does the same; other closes send no message.
 
 use crate::forks::may_read_only;
 use crate::{FileId, ForkId, Galley, Result};

@@ -1,4 +1,4 @@
-//! `gfs_create_file`: a file with its subfiles, all at once or none. It is not opened.
+//! `gfs_create_file`: makes a file and all its subfiles, or nothing. The file is not opened.
 
 use crate::init::quoted;
 use crate::{Errno, Galley, Result};

@@ -1,4 +1,4 @@
-//! `gfs_init`: the state of one application: its open files, its open forks, its last error.
+//! `gfs_init`: makes the state of one application, with its open files, its open forks and its last error.
 
 use crate::{Errno, FILES_MAX, FORKS_MAX, FileId, ForkId, Result};
 use shoal_env::Env;

@@ -6,19 +6,19 @@
 //!          └─ subfile 1 (on another server) ───── fork `keys`
 //! ```
 //! The application chooses the subfile, and so the server, of each transfer. A transfer states its whole
-//! shape (strided, nested, batched, a list): it is one [`Pattern`](shoal_pattern::Pattern) of the fork
-//! paired with one of memory, and one call of the file system. **No call has a file pointer**: each names
-//! its offset.
+//! shape (strided, nested, batched, a list). It is one [`Pattern`](shoal_pattern::Pattern) of the fork
+//! paired with a pattern of memory, and one call of the file system. **No call has a file pointer**: each
+//! names its offset.
 //!
 //! This crate holds names, argument orders, handles and error codes, and nothing else: a forked file is a
 //! directory of the file system below ([`Vfs::mkforked`](shoal_vfs::Vfs::mkforked)), a subfile a directory
 //! in it, a fork a file in that. The structured calls work on any file: see [`Galley::open_linear`].
 //!
-//! **Open points of the sources, as settled here.** The manual pages have `unsigned long` strides and the
-//! paper says that they may be negative: they are signed, 64 bits. The batched vector is passed by
-//! reference. A part of a read after the end of the fork is not moved and not counted. Memory offsets count
-//! from a point in the buffer ([`Memory::at`]), so that a negative memory stride stays inside it. Values of
-//! the error codes are those of the host's `errno`.
+//! **Decisions on points that the sources leave open.** The manual pages have `unsigned long` strides, and
+//! the paper says that strides may be negative: here strides are signed and have 64 bits. The batched
+//! vector is passed by reference. The part of a read that lies after the end of the fork is not moved and
+//! not counted. Memory offsets count from a point in the buffer ([`Memory::at`]), so that a negative memory
+//! stride stays inside it. The error codes have the values of the host's `errno`.
 //!
 //! Source: the manual pages and web pages of Galley. The texts of ICS'96 and of Parallel Computing 1997 were
 //! not at hand.

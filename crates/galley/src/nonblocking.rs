@@ -4,9 +4,10 @@
 //!   idle ── gfs_nb_read… ──▶ under way ──▶ done ── gfs_wait ──▶ idle
 //!                             (gfs_test: is it done?)
 //! ```
-//! A handle has one operation at a time: a second one is `GFS_EBUSY` until `gfs_wait` has returned, even if
-//! `gfs_test` has reported that the first is done. An impossible shape is refused at once, and the handle
-//! stays idle. Without an operation `gfs_test` and `gfs_wait` are `GFS_EINVAL`.
+//! A handle has one operation at a time: a second operation fails with `GFS_EBUSY` until `gfs_wait` has
+//! returned, even if `gfs_test` has reported that the first operation is done. An impossible shape is
+//! refused at once, and the handle stays idle. Without an operation `gfs_test` and `gfs_wait` fail with
+//! `GFS_EINVAL`.
 
 use crate::shape::{self, Shape, Shaped};
 use crate::{Batch, Errno, ForkId, Galley, ListEntry, Result, SharedBuffer, Stride};

@@ -1,13 +1,14 @@
-//! The shapes of transfers: Galley's arguments as a pattern of the fork and one of memory.
+//! The shapes of transfers: turns Galley's arguments into a pattern of the fork and a pattern of memory.
 //!
 //! ```text
-//!   plain    offset, size                                    nested    …, list of (f_stride, m_stride, quantity),
-//!   block    block                                                     innermost first
-//!   strided  offset, size, f_stride, m_stride, quantity      batched   vector of trees, root outermost
-//!                                                            listio    list of (file, memory, size)
+//!   plain    offset, size                                nested   …, list of (f_stride, m_stride, quantity),
+//!   block    block                                                innermost first
+//!   strided  offset, size, f_stride, m_stride, quantity  batched  vector of trees, root outermost
+//!                                                        listio   list of (file, memory, size)
 //! ```
-//! Strides are signed. A memory stride equal to the record's size gathers into packed memory; a file stride
-//! equal to it scatters from a contiguous part of the fork.
+//! Strides are signed. If the memory stride is equal to the record's size, a transfer gathers into packed
+//! memory. If the file stride is equal to the record's size, it scatters from a contiguous part of the
+//! fork.
 
 use crate::BLOCK_BYTES;
 use shoal_pattern::{Branch, Level, Limb, Pattern, PatternError, Region, limits};

@@ -1,9 +1,10 @@
-//! `gfs_read` and `gfs_write` in all their shapes: one pairing, one call of the file system.
+//! `gfs_read` and `gfs_write` in all their shapes. Each is one pairing (a pattern of the fork and a pattern
+//! of memory) and one call of the file system.
 //!
-//! A read moves only bytes that the fork has: it returns their number, and leaves other memory as it is. The
-//! extent of the fork comes with the data itself, so each byte counted was in the fork, whatever other
-//! clients write and cut meanwhile. Where records of a write overlap, the later byte in the order of the
-//! shape stays.
+//! A read moves only bytes that the fork has: it returns their number, and leaves other memory as it is.
+//! The extent of the fork comes with the data itself, so each counted byte was in the fork, whatever other
+//! clients write and truncate meanwhile. If records of a write overlap, the byte that is later in the order
+//! of the shape stays.
 
 use crate::init::OpenedFork;
 use crate::shape::{self, Shape, Shaped};

@@ -15,9 +15,9 @@
 //!                                          └ whole blocks ──┘ └┘ └ a part of a block
 //! ```
 //!
-//! A share consists of whole blocks at equal distances, and at most a part of one more block: two knots of a
-//! [tree](crate::batched). So a part of *n* axes has at most 2^n leaves, and is a nest where every axis
-//! divides evenly.
+//! A share consists of whole blocks at equal distances, and at most a part of one more block. These are two
+//! knots (nodes) of a [tree](crate::batched). So a part of *n* axes has at most 2^n leaves. If every axis
+//! divides evenly, the part is a [nest](crate::nest): one record, repeated by levels of strides.
 
 use crate::branch::Branch;
 use crate::limits::NESTING_DEPTH_MAX;

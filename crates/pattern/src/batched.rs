@@ -1,9 +1,11 @@
-//! The batched body: a tree of strided runs, flat in memory, so that a walk needs a small stack and a slice
-//! no copy.
+//! The batched body of a pattern: a tree of strided runs. It lies flat in memory, so a walk needs only a
+//! small stack, and a slice needs no copy.
 //!
-//! The knots of the normal form (see [branch](crate::branch)) lie in one array, level by level, so that the
-//! knots of a vector are neighbours and a binary search over their packed ends finds a packed position. A
-//! body is a part of such an array: some knots of one vector, with a displacement and a repetition.
+//! A node of the tree is a *knot*: a leaf or a vector of knots, repeated at a stride. One repetition is a
+//! *turn*. A *packed* position counts the bytes in the order in which a message carries them. The knots of
+//! the normal form (see [branch](crate::branch)) lie in one array, level by level. So the knots of a vector
+//! are neighbours, and a binary search over their packed ends finds a packed position. A body is a part of
+//! such an array: some knots of one vector, with a displacement and a repetition.
 //!
 //! ```text
 //!   [ header │ rows │ a │ b ]     rows.vector = 2..4          the array, shared by all slices
@@ -12,9 +14,10 @@
 //! ```
 //!
 //! Invariants: the array comes from [`normal`](crate::branch::normal) or
-//! [`coalesced`](crate::branch::coalesced); all its bytes, in every turn, lie within `i64` and number at most
-//! [`PACKED_BYTES_MAX`](limits::PACKED_BYTES_MAX). So wrapping arithmetic is right here as in a
-//! [nest](crate::nest): each sum of turns times strides belongs to a byte that is there.
+//! [`coalesced`](crate::branch::coalesced); all its bytes, in every turn, have offsets within `i64`, and
+//! there are at most [`PACKED_BYTES_MAX`](limits::PACKED_BYTES_MAX) bytes. So wrapping arithmetic gives
+//! exact offsets, as in a [nest](crate::nest): each sum of turns times strides is the offset of an existing
+//! byte.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,9 +1,11 @@
-//! A batched tree as it is given (Galley's batched request), and its normal form.
+//! A batched tree: the tree of Galley's batched request as a caller gives it, and its normal form.
 //!
-//! From Galley (Nieuwejaar and Kotz, IOPADS'96, section 3.3, and the manual page of `gfs_batch`): a vector of
-//! requests, each of them bytes or a further vector, repeated at a stride. The **root is the outermost**
-//! loop, where a nest begins with the innermost. An offset is relative to the start of the present turn of
-//! the enclosing vector, or absolute: then the turns of enclosing vectors do not move it.
+//! The form is Galley's (Nieuwejaar and Kotz, IOPADS'96, section 3.3, and the manual page of `gfs_batch`).
+//! A batched request is a vector of nodes. Each node is a number of bytes or a further vector, and is
+//! repeated at a stride. One repetition is a *turn*. The **root is the outermost loop**; the levels of a
+//! nested request, in contrast, begin with the innermost loop. An offset is either relative to the start of
+//! the present turn of the enclosing vector, or absolute: the turns of enclosing vectors do not move an
+//! absolute offset.
 //!
 //! ```text
 //!   vector ─┬─ header: 4 bytes at 0
@@ -11,11 +13,11 @@
 //!                                                           └─ 2 bytes at 10, four times every 8
 //! ```
 //!
-//! The normal form ([`Knot`]) holds what a walk needs and no more. Offsets are absolute: a leaf has its
-//! offset in the first turn of all enclosing vectors, and the turns do not move an *anchored* knot. A branch
-//! without a byte is dropped; a vector that is not repeated is merged into the enclosing one; a repeated
-//! vector of one plain region is a strided run. Trees that differ only in these points have the same normal
-//! form, and the normal form is what is encoded.
+//! The normal form is a tree of [`Knot`]s, and holds only the values that a walk needs. A leaf has the
+//! offset at which it lies in the first turn of all enclosing vectors. The turns do not move an *anchored*
+//! knot, which comes from an absolute offset. A branch without a byte is dropped. A vector that is not
+//! repeated is merged into the enclosing vector. A repeated vector of one plain region becomes a strided
+//! run. Trees that differ only in these points have the same normal form. Only the normal form is encoded.
 
 use crate::nest::Level;
 use crate::pattern::PatternError;

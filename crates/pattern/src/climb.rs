@@ -1,7 +1,10 @@
-//! A place in a batched tree: the walk from leaf to leaf, in packed order.
+//! A position in a batched tree, and the walk from leaf to leaf. Leaves come in packed order: the order in
+//! which their bytes lie in a message.
 //!
-//! One frame for each vector on the way from the root to the current leaf says which knot it is at, in which
-//! turn, and how far that turn is displaced. The frames are fields of the `Climb` itself, so a walk allocates
+//! A node of the tree is a *knot*: a leaf (plain bytes) or a vector (a list of knots that is repeated). One
+//! repetition of a vector is a *turn*. A position has one frame for each vector on the path from the root
+//! to the current leaf. The frame holds the knot that the walk has reached in this vector, the turn, and
+//! the displacement of the turn in bytes. The frames are fields of the `Climb` itself, so a walk allocates
 //! nothing.
 //!
 //! ```text
@@ -9,8 +12,8 @@
 //!   frame 1   rows           knot 0 of 2    turn 2 of 3, displaced 100      ─▶ leaf a, moved by 100
 //! ```
 //!
-//! Cost: a step is constant on average (each knot is entered once a turn), a seek is a division and a binary
-//! search for each vector on the way.
+//! Cost: a step takes constant time on average, because each knot is entered once in each turn. A seek
+//! takes one division and one binary search for each vector on the path.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! The codec: it encodes every message, journal record and pattern as bytes, and decodes them.
 //!
-//! Plain and explicit: a [`Writer`] appends to a `Vec<u8>`, a [`Reader`] walks a borrowed slice. Integers
-//! are little endian and of fixed width, or varints where values are mostly small; byte strings carry a
-//! `u32` length; an option is a byte and its value; a list is a `u32` count and its items.
+//! The format is plain and explicit. A [`Writer`] appends to a `Vec<u8>`, a [`Reader`] walks a borrowed
+//! slice. Integers are little endian and of fixed width, or varints where values are mostly small; byte
+//! strings carry a `u32` length; an option is a byte and its value; a list is a `u32` count and its items.
 //!
 //! ```text
 //!   u64 / i64     8 bytes, little endian          bool      0 or 1, nothing else

@@ -1,4 +1,4 @@
-//! Compression: a list of regions as few strided runs.
+//! Compression: turns a list of regions into as few strided runs as a greedy rule finds.
 //!
 //! The writers of an N-1 checkpoint write equal records at equal distances, so the index of a PLFS
 //! container is mostly a stride (He, Bent, Torres et al., "I/O Acceleration with Pattern Detection",

@@ -1,10 +1,10 @@
-//! The compressor takes regions one at a time, in constant memory, and makes a pattern of them that contains
-//! their nests.
+//! The compressor takes regions one at a time, in constant memory, and makes a pattern of them. It finds
+//! *nests*: records that several levels of strides repeat.
 //!
-//! No caller needs to hold the list of regions: a container's index is fed as it is written, and an
-//! application's small requests as they come. He, Bent, Torres et al. ("I/O Acceleration with Pattern
-//! Detection", HPDC'13) find one level of strides in a PLFS index; here the strides that were found are
-//! compressed again, so that a matrix becomes a nest.
+//! No caller needs to hold the list of regions: a container feeds its index as the index is written, and an
+//! application's small requests are fed as they come. He, Bent, Torres et al. ("I/O Acceleration with
+//! Pattern Detection", HPDC'13) find one level of strides in a PLFS index; here the strides that were found
+//! are compressed again, so that a matrix becomes a nest.
 //!
 //! ```text
 //!   fed     0  8  16   100  108  116   200 …          records of 4 bytes
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! After each region two rules are applied to the newest items until neither fits, the shortest period first:
-//! - **extend**: the newest *p* items are the next turn of the item before them;
+//! - **extend**: the newest *p* items are the next turn (repetition) of the item before them;
 //! - **begin**: the newest *p* items are a copy, moved, of the *p* items before them: both become one item.
 //!
 //! So it is greedy and deterministic, and needs no look ahead. **It is lossless**: the items always expand to

@@ -12,10 +12,11 @@
 //!   H(y) = S(y - start) - S(y - start - len)    with S(t) = sum of floor(x / period) for x below t
 //! ```
 //!
-//! A nest needs one such sum for each turn of its other levels. The sum depends only on the offset modulo the
+//! A *nest* is a record that several levels of strides repeat; a *turn* is one repetition of a level. A
+//! nest needs one such sum for each turn of its other levels. The sum depends only on the offset modulo the
 //! period. If the offset of a level repeats, modulo the period, after *T* turns, only *T* of its turns are
-//! computed. If all levels together need more than [`COUNT_SUMS_MAX`] sums, the answer is `None`, and a walk
-//! counts ([`View::len`](crate::View::len)).
+//! computed. If all levels together need more than [`COUNT_SUMS_MAX`] sums, the answer is `None`, and a
+//! walk counts ([`View::len`](crate::View::len)).
 
 use crate::distribution::{Cycle, Distribution};
 use crate::floor_sum::{Residue, floor_sums};

@@ -1,16 +1,17 @@
 //! The deal: one walk of a pattern over a placement, to all objects at once.
 //!
 //! A [`View`](crate::View) is one server's part of a walk, so a client that used views would walk once for
-//! each server. With a deal it walks once: each run comes with its object, or as a hole, in packed order.
+//! each server. With a deal it walks once: each run comes with its object, or as a hole, in *packed* order
+//! (the order of the pattern's bytes in a message).
 //!
 //! ```text
 //!   pattern     ..######..######..######..        strided(2, 6, 8, 3)
 //!   objects     00001111....00001111....00        strips of 4; every third strip is a hole
-//!   dealt       0 at 2: 2 bytes   1 at 0: 4   hole at 10: 2   0 at 4: 4   1 at 6: 2   hole at 20: 2 …
+//!   runs        object 0 at 2: 2 bytes   object 1 at 0: 4   hole at 10: 2   object 0 at 4: 4   …
 //! ```
 //!
 //! Invariants: the runs partition the window's packed bytes and come in packed order; each is maximal (the
-//! next one does not continue it in the same object or hole).
+//! next run does not continue it in the same object or hole).
 //!
 //! Cost: a deal takes O(depth) memory and allocates nothing (`tests/all/memory.rs` counts). Its construction
 //! and each step take constant time and one `locate`, whatever the number of records.

@@ -1,10 +1,10 @@
-//! A distribution: a placement that is arithmetic, so it has an inverse, cycles and sizes.
+//! A distribution: a placement that is computed by arithmetic. So it has an inverse, cycles and sizes.
 //!
-//! From PVFS: each file has a fixed rule that deals its bytes to *n* datafiles, one a server. Together with
-//! [`Placement`] this trait has the functions of PVFS's distributions (`logical_to_physical_offset`,
-//! `next_mapped_offset`, `contiguous_length`, `logical_file_size`); a [`View`](crate::View) needs no others.
-//! The concrete distributions (`simple_stripe`, `basic`) live in `proto`, since their parameters go over the
-//! wire.
+//! The idea is from PVFS: each file has a fixed rule that distributes its bytes over *n* datafiles, one on
+//! each server. Together with [`Placement`] this trait has the functions of PVFS's distributions
+//! (`logical_to_physical_offset`, `next_mapped_offset`, `contiguous_length`, `logical_file_size`); a
+//! [`View`](crate::View) needs no others. The concrete distributions (`simple_stripe`, `basic`) live in
+//! `proto`, since their parameters go over the wire.
 //!
 //! ```text
 //!   logical    0   4   8   12  16  20             strips of 4 over three servers
@@ -12,7 +12,7 @@
 //!   physical   0123012301234567456745678901…      logical(1, 5) = 17
 //! ```
 //!
-//! Laws, which implementations test with [`broken_law`](crate::broken_law), beside those of a placement:
+//! Implementations test these laws, and the laws of a placement, with [`broken_law`](crate::broken_law):
 //! - no byte is in a hole, and `logical(object, physical)` of `locate(l)` is `l` again;
 //! - `next_on(s, l) = Some(m)` means: `m >= l`, `locate(m)` names `s`, and nothing in `l .. m` does;
 //! - `cycle(s) = Some(c)` means: `s` holds exactly the bytes that `c` says;

@@ -1,17 +1,18 @@
 //! Finds a byte of the file in a pattern, by arithmetic. A lookup in an index does this.
 //!
-//! The pattern is divided into a few [lattices](crate::lattice). In one whose steps do not interleave (each
-//! stride is at least the reach of the smaller steps) an offset is a number in a mixed radix: one division a
-//! step. Where two steps interleave, Euclid's algorithm finds the best index of the larger one ([congruence])
-//! in O(log stride). If further steps interleave, their indices are tried one by one.
+//! The pattern is divided into a few [lattices](crate::lattice). If the steps of a lattice do not
+//! interleave (each stride is at least the reach of the smaller steps), an offset is a number in a mixed
+//! radix, and each step costs one division. If two steps interleave, Euclid's algorithm finds the best
+//! index of the larger step ([congruence]) in O(log stride). If further steps interleave, their indices are
+//! tried one by one.
 //!
 //! ```text
 //!   strided(0, 100, 1000, 500)        offset 7,042 = 7 × 1000 + 42      packed 7 × 100 + 42
 //!   strided(0, 100, 10, 500)          offset 142 is in records 5 … 14   packed 14 × 100 + 2
 //! ```
 //!
-//! **For a byte that the pattern visits more than once, the answer is the last visit**, the largest packed
-//! position: a write leaves that byte there.
+//! **For a byte that the pattern visits more than once, the answer is the last visit**: the largest packed
+//! position (the place in the order of a message). A write of the pattern leaves that byte in the file.
 
 use crate::congruence::first_below;
 use crate::lattice::{self, Ascent, Step};

@@ -1,10 +1,11 @@
 //! Sums of floors over an arithmetic progression, in O(log): the arithmetic that counts a stride's bytes.
 //!
-//! With `u(k) = floor((a k + b) / m)`, the three sums over `k = 0 ..= n` of `u`, `k u` and `u²` reduce to the
-//! same sums of smaller numbers by Euclid's algorithm (Graham, Knuth and Patashnik, *Concrete Mathematics*,
-//! section 3.5, has the first of them). The whole quotients are sums of powers of `n`. The rest counts the
-//! lattice points under a line. These are all points of a rectangle less those left of the line, and the
-//! latter are the points under a line when the axes are exchanged.
+//! With `u(k) = floor((a k + b) / m)`, the three sums over `k = 0 ..= n` of `u`, `k u` and `u²` reduce to
+//! the same sums of smaller numbers by Euclid's algorithm (Graham, Knuth and Patashnik, *Concrete
+//! Mathematics*, section 3.5, has the first of them). The whole quotients are sums of powers of `n`. The
+//! rest counts the lattice points under a line. This number is the number of points in a rectangle minus
+//! the number of points left of the line. The points left of the line are the points under a line when the
+//! axes are exchanged.
 //!
 //! ```text
 //!   u │           ·  ·        points under the line        a, b, m, n   ─▶   m, m - b - 1, a, u(n) - 1

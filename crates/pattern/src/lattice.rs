@@ -1,9 +1,11 @@
 //! Lattices: the form of a window of any pattern for questions in which order does not matter.
 //!
-//! Every pattern consists of a few records, repeated by levels of strides; only their order needs the tree. A
-//! **lattice** is one such set of records of one size. The offset of a record is the sum of its indices times
-//! strides, and its packed position is the sum of the same indices times weights. A window of a nest is one
-//! lattice, or a few if its ends cut records and rows; a list has one for each run, a tree one for each leaf.
+//! Every pattern consists of a few records, repeated by levels of strides; only their order needs the tree.
+//! A **lattice** is one such set of records of one size. The offset of a record is the sum of its indices
+//! times strides, and its packed position is the sum of the same indices times weights. A *nest* is a
+//! record that levels of strides repeat, and a *window* is a range of a pattern's packed bytes. A window of
+//! a nest is one lattice, or a few lattices if its ends cut records and rows. A list has one lattice for
+//! each run, a tree one lattice for each leaf.
 //!
 //! ```text
 //!   nest        rec 2, { 4 × 3 }, { 20 × 4 }          window from 3, 16 bytes
@@ -12,9 +14,12 @@
 //!               └┘  └────┘  └────────┘  └────┘                   (a row's rest), a row, two records …
 //! ```
 //!
-//! Where is a byte ([`Pattern::packed_at`]), which comes next by offset ([`Pattern::by_offset`]), how many
-//! lie in an object ([`share_len`](crate::share_len)): each is arithmetic on every lattice, and then the
-//! least, the largest or the sum of the results.
+//! Three questions are answered by arithmetic on every lattice; the answer is then the largest, the least
+//! or the sum of the results:
+//!
+//! * the packed position of a byte ([`Pattern::packed_at`]);
+//! * the next byte in the order of offsets ([`Pattern::by_offset`]);
+//! * the number of bytes in an object ([`share_len`](crate::share_len)).
 
 use std::ops::Range;
 

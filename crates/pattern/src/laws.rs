@@ -1,4 +1,4 @@
-//! The laws of placements and distributions, checked byte by byte; for the tests of their implementations.
+//! Checks the laws of placements and distributions byte by byte, for the tests of their implementations.
 //!
 //! Each check looks at a byte and its neighbours, and returns the first broken law, with the place, or
 //! `None`.

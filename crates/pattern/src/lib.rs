@@ -62,22 +62,37 @@
 //! The modules, from the bottom up:
 //!
 //! ```text
-//!   codec, limits       how everything is encoded; what may be encoded
-//!   pattern             what a pattern is, over its bodies: nest, runs, batched (given as branches)
-//!   regions, climb      the lazy walk; wire, words: the encoding and the text
-//!   placement           where bytes lie; distribution: arithmetic placements, with their inverse
-//!   deal, view          a pattern over a placement: all objects in one walk; one server's share
-//!   lattice             a pattern without its order: find (a byte), order (by offset), count (of an object)
-//!   pairing             a file's pattern with memory's
-//!   compress            a list as strided runs; compressor: regions one by one as nests and trees
-//!   arrays              HPF, MPI and Vesta's parts of arrays
+//!   codec               the encoding of all values
+//!   limits              the limits of a pattern
+//!   pattern             a pattern: a body (nest, runs or batched) and a window of its bytes
+//!   nest                the body that repeats one record by levels of strides
+//!   runs                the body that is a list of strided runs
+//!   batched, branch     the body that is a tree of strided runs, and the tree as a caller gives it
+//!   regions, climb      the lazy walk over a pattern; the walk through a tree
+//!   wire, words         a pattern in bytes; a pattern in words
+//!   placement           the object and the offset of each byte of a file
+//!   distribution        a placement that is computed by arithmetic, with its inverse
+//!   deal                a walk of a pattern over a placement, to all objects at once
+//!   view                one server's share of a pattern
+//!   lattice             the form of a pattern without its order
+//!   find, order, count  on lattices: find a byte; walk by offsets; count the bytes in an object
+//!   pairing             a pattern of a file with a pattern of memory
+//!   compress            turns a list of regions into strided runs
+//!   compressor          turns regions, one by one, into nests and trees
+//!   arrays              the parts of arrays in HPF, MPI and Vesta
 //! ```
 //!
-//! The laws, held by property tests against naive expansion (`tests/all/laws.rs`; `tests/all/large.rs` at all
-//! sizes of numbers): each operation equals itself on the expanded list of bytes; a walk of a window equals
-//! the slice; the views over all servers partition the pattern; decoding what was encoded gives the same
-//! pattern; decoding anything else never panics, never overflows and never allocates more than in proportion
-//! to the input. `SHOAL_PATTERN_CASES=200000 cargo test --release -p shoal-pattern` is their long form.
+//! Property tests check these laws against naive expansion (`tests/all/laws.rs`; `tests/all/large.rs` for
+//! numbers of all sizes):
+//!
+//! * Each operation gives the same result as on the expanded list of bytes.
+//! * A walk of a window gives the same regions as a walk of the slice.
+//! * The views over all servers partition the pattern.
+//! * An encoded pattern is decoded to the same pattern.
+//! * The decoding of any other bytes never panics, never overflows, and allocates at most in proportion to
+//!   the input.
+//!
+//! `SHOAL_PATTERN_CASES=200000 cargo test --release -p shoal-pattern` runs the long form of these tests.
 
 #![forbid(unsafe_code)]
 

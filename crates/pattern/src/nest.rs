@@ -1,11 +1,11 @@
-//! The nest: records of one size, repeated by up to eight levels of strides. The closed form under everything
-//! else.
+//! The nest: records of one size, repeated by up to eight levels of strides. All other closed forms are
+//! made of nests.
 //!
 //! From Galley (Nieuwejaar and Kotz, IOPADS'96, section 3.3: simple-strided and nested-strided requests): a
-//! strided request is a record and one level, a nested one has a level for each dimension, innermost first. A
-//! contiguous pattern is the nest without levels. Record number *r* is found by arithmetic: *r* in the mixed
-//! radix of the levels' quantities gives an index for each level, and the record's offset is the sum of index
-//! times stride.
+//! strided request is a record and one level; a nested request has a level for each dimension, innermost
+//! first. A contiguous pattern is the nest without levels. Record number *r* is found by arithmetic: *r* in
+//! the mixed radix of the levels' quantities gives an index for each level, and the record's offset is the
+//! sum of index times stride.
 //!
 //! ```text
 //!   nested(offset 0, rec 2, [{stride 4, quantity 3}, {stride 20, quantity 2}])

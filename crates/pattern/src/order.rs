@@ -1,19 +1,20 @@
-//! The walk in order of offsets: each stretch of a file is met once, however the pattern runs over it.
+//! The walk of a pattern in the order of file offsets, whatever the order of the pattern itself.
 //!
 //! A lattice whose steps are sorted by stride, and where each stride is at least the reach of the smaller
 //! steps, *is* in order: an odometer over the sorted steps goes upwards, in O(depth) memory. A step that
-//! interleaves with the smaller ones is split into *n* streams, each with every *n*-th turn, so that none
-//! interleaves any more; a heap merges the streams.
+//! interleaves with the smaller steps is split into *n* streams, each with every *n*-th turn (repetition)
+//! of the step. Then no stream interleaves any more, and a heap merges the streams.
 //!
 //! ```text
-//!   nested(rec 2, { 100 × 3 }, { 10 × 4 })      columns: packed order 0 100 200  10 110 210  20 …
+//!   nested(rec 2, { 100 × 3 }, { 10 × 4 })      columns: in the pattern's order 0 100 200  10 110 210  20 …
 //!   by offset                                   the steps change places:  0 10 20 30  100 110 …
 //!
 //!   strided(rec 25, { 10 × 100 })               records overlap: three streams, of every third record
 //! ```
 //!
-//! Invariants: the records are those of the walk in packed order, each once; offsets never fall, and of equal
-//! offsets the smaller packed position comes first.
+//! Invariants: the walk gives the same records as the walk in packed order (the pattern's own order), each
+//! once. Offsets never fall. Of records with equal offsets, the record with the smaller packed position
+//! comes first.
 //!
 //! Cost: O(depth) memory for a nest whose levels do not interleave, whatever their order and signs. Otherwise
 //! one stream (320 bytes) for each run of a list, for each leaf of a tree, and for each of the *n* streams of

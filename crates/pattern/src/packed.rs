@@ -1,15 +1,17 @@
-//! The ranges of packed bytes that one server holds, whatever their places in its datafile.
+//! The ranges of packed bytes that one server holds, whatever their places in its datafile. *Packed* bytes
+//! are counted in the order in which a message carries the bytes of the pattern.
 //!
-//! On the wire a server's bytes lie in packed order. To put them in their places a client needs only the
-//! packed ranges. There are fewer ranges than runs of small records: records that are apart in the datafile
-//! may be side by side in packed order:
+//! A client that receives a server's bytes needs only the packed ranges to put the bytes in their places.
+//! There are fewer ranges than runs of small records: records that are apart in the datafile may be side by
+//! side in packed order:
 //!
 //! ```text
 //!   pattern   #...#...#...#...#...#...    strided(0, 1, 4, 6), strips of 12, two servers
 //!   server 0  ^   ^   ^                   View: 3 runs       PackedRanges: 0..3
 //!   server 1              ^   ^   ^       View: 3 runs       PackedRanges: 3..6
 //! ```
-//! Invariant: the ranges are those of the view's runs, in order, each maximal.
+//! Invariant: together the ranges have the same packed bytes as the runs of the view. They come in order,
+//! and each is maximal.
 //!
 //! Cost: the whole records of a row that ascend within one strip are passed by arithmetic, so a range costs
 //! O(strips + rows) and not O(records).

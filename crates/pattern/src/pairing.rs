@@ -1,8 +1,9 @@
 //! A pairing: a pattern of a file and a pattern of memory of equal length.
 //!
 //! From Galley (Nieuwejaar and Kotz, IOPADS'96): every transfer has a stride in the file and one in memory,
-//! so a gather or scatter needs no buffer in between. Byte *p* of one pattern, in packed order, goes to byte
-//! *p* of the other. A **run** is contiguous on both sides.
+//! so a gather or scatter needs no buffer in between. Byte *p* of one pattern goes to byte *p* of the other
+//! pattern. Both are counted in *packed* order: the order of the pattern's regions. A **run** is contiguous
+//! on both sides.
 //!
 //! ```text
 //!   file      ##########......##########          strided(0, 10, 16, 2)
@@ -15,8 +16,8 @@
 //! coalesce both patterns first. **A write to overlapping records of a file must use packed order: only that
 //! leaves the last record's bytes.**
 //!
-//! Cost: packed order takes O(depth) memory and constant time a run; order of offsets costs as much as
-//! [`Pattern::by_offset`], and a seek into the memory pattern for each run.
+//! Cost: packed order takes O(depth) memory and constant time for each run. The order of offsets costs as
+//! much as [`Pattern::by_offset`], and a seek into the memory pattern for each run.
 
 use crate::order::{ByOffset, Interleaved};
 use crate::pattern::Pattern;

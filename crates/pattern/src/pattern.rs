@@ -1,9 +1,10 @@
 //! The pattern: a finite ordered sequence of regions in closed form, and the operations that keep it
 //! closed.
 //!
-//! A pattern is a **body** (a [nest], [runs], or a [batched](crate::batched) tree) and a **window** of its
-//! packed bytes. The window makes slicing closed: the bytes 5 .. 900 of a strided pattern are the same
-//! strided pattern with a window, wherever the cut falls in its records. A slice of a slice is a smaller
+//! A pattern is a **body** (a [nest], [runs], or a [batched](crate::batched) tree) and a **window**: a
+//! range of the body's *packed* bytes, which are counted in the order of the pattern. With windows a slice
+//! of a pattern is a pattern again: the bytes 5 .. 900 of a strided pattern are the same strided pattern
+//! with a window, even if the window begins in the middle of a record. A slice of a slice is a smaller
 //! window; outer levels and repetitions outside it are dropped, so a pattern cut to one record *is*
 //! contiguous.
 //!
@@ -12,14 +13,14 @@
 //!   window      ^^    ^^^^    ^                  slice(2, 7): window from 2, 7 bytes, three repetitions left
 //! ```
 //!
-//! There are three bodies because their costs differ. A walk of a tree is as fast as that of a nest
-//! (`examples/figures.rs`). But one region as a nest needs no allocation, and a run of a list takes 40 bytes
-//! where a knot of a tree takes 128.
+//! There are three kinds of bodies because their costs differ. A walk of a tree is as fast as a walk of a
+//! nest (`examples/figures.rs`). But one region as a nest needs no allocation, and a run of a list takes 40
+//! bytes, while a knot (node) of a tree takes 128.
 //!
 //! Invariants: a body is valid (see its module); the window lies inside the body and has the smallest form;
-//! an empty pattern is the one empty nest. Equality is that of this normal form: equal patterns have equal
-//! regions, but two patterns with equal regions may be different forms (a list of every element of a stride
-//! is not the stride, until it is compressed).
+//! an empty pattern is the one empty nest. Two patterns are equal if their normal forms are equal. Equal
+//! patterns have equal regions, but two patterns with equal regions may have different forms: a list of all
+//! elements of a stride is not equal to the stride, until the list is compressed.
 
 use crate::batched::{Batched, Narrowed};
 use crate::branch::{self, Branch, Knot};

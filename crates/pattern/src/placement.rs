@@ -1,9 +1,11 @@
-//! A placement: which bytes of a file lie in which object, and where. Every layout implements this interface.
+//! A placement: gives for each byte of a file the object that holds it, and the offset in the object. Every
+//! layout implements this interface.
 //!
-//! A striped file computes its placement ([`Distribution`](crate::Distribution)); a container looks it up in
-//! an index, where the newest write wins; a composed file has extents of one shared object. All answer one
-//! question: *where is this byte, and how far does the answer hold?* A byte that was never written is in a
-//! **hole**. One walk of a pattern over a placement ([`Deal`](crate::Deal)) then serves every layout.
+//! A striped file computes its placement ([`Distribution`](crate::Distribution)); a container looks it up
+//! in an index, where the newest write wins; a composed file has extents of one shared object. Each
+//! placement answers one question, [`Placement::locate`]: the place of a byte, and the number of bytes for
+//! which the answer holds. A byte that was never written is in a **hole**. One walk of a pattern over a
+//! placement ([`Deal`](crate::Deal)) then serves every layout.
 //!
 //! ```text
 //!   logical   0         10        20        30          two objects, one of them a log
@@ -14,7 +16,7 @@
 //! **`locate` is a pure, synchronous function**: all that it needs is in memory before a walk begins.
 //! `locate` has no inverse: a byte of a log that was overwritten later has no place in the file.
 //!
-//! Laws, which implementations test with [`broken_placement_law`](crate::broken_placement_law):
+//! Implementations test these laws with [`broken_placement_law`](crate::broken_placement_law):
 //! - the object of an answer is below `objects()`, and its run is at least 1;
 //! - for each `i < run`, `locate(l + i)` is the same object at `physical + i` (or a hole again), with a run
 //!   of `run - i` or more.

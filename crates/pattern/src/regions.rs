@@ -1,12 +1,13 @@
 //! The lazy walk over a pattern's regions, from any packed position, in O(depth) memory.
 //!
-//! One engine serves all users: [`Regions`], deals and pairings, and the projection, which skips whole rows
-//! of records by arithmetic through crate-private steps. It walks every kind of body as a sequence of shapes:
+//! [`Regions`], deals, pairings and views all use this walk. A view skips whole rows of records by
+//! arithmetic, through steps that are private to the crate. It walks every kind of body as a sequence of
+//! shapes:
 //!
 //! ```text
 //!   nest      one shape                          Cursor ── record ── record ── …
 //!   runs      a shape for each run               Cursor, then the rest of the runs
-//!   batched   a shape for each leaf and turn     Cursor, then what a Climb comes to
+//!   batched   a shape for each leaf and turn     Cursor, then the leaves that a Climb reaches
 //! ```
 
 use crate::Region;

@@ -1,4 +1,5 @@
-//! Runs: a sequence of strided runs, each a region or a region repeated. A list is runs of one region each.
+//! The body of a pattern that is a sequence of *runs*. A run is a region, or a region that is repeated at a
+//! stride. In a *list* each run is one region.
 //!
 //! A list represents an access without a closed form. It is walked in its own order; a binary search over
 //! the packed end of each run finds a packed position. The runs are shared, so a slice of a list costs no

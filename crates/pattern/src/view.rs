@@ -1,9 +1,10 @@
 //! The view: a pattern as one server sees it.
 //!
-//! One server's part of a pattern has in general no short closed form: 47,008 bytes at stride 376,064 over 4
-//! x 64 KiB repeat only after 1,024 records. So no per-server pattern is computed or sent: the wire carries
-//! (pattern, packed window, distribution, server), and client and server walk the same view of it, lazily.
-//! PVFS does the same with MPI datatypes on both sides of its flows.
+//! One server's part of a pattern has in general no short closed form: 47,008 bytes at stride 376,064 over
+//! 4 x 64 KiB repeat only after 1,024 records. So no per-server pattern is computed or sent. A message
+//! carries the pattern, a window (a range of its *packed* bytes, which are counted in the order of a
+//! message), the distribution and the server. Client and server then walk the same view, lazily. PVFS does
+//! the same with MPI datatypes on both sides of its flows.
 //!
 //! ```text
 //!   logical     0       8       16      24          two servers, strips of 4
@@ -14,7 +15,7 @@
 //! ```
 //!
 //! Invariants: the views over all servers partition the window's packed bytes; runs come in packed order,
-//! each maximal (the next is not contiguous with it in both spaces).
+//! each maximal (the next run is not contiguous with it in both spaces).
 //!
 //! Cost: a server's view skips the other servers' bytes by arithmetic when the distribution gives a
 //! [`Cycle`]: whole strips inside a record, whole records inside a row. It costs O(own runs), and O(log
@@ -23,8 +24,8 @@
 //! **A pattern of a few bytes may have 2^60 records of which a server holds none.** Code that walks a
 //! pattern from the wire must bound the walk ([`View::at_most`]).
 //!
-//! [`Split`] cuts a server's share of a transfer into messages, at packed positions: only such a part of a
-//! pattern is a pattern again.
+//! [`Split`] divides a server's share of a transfer into messages, at packed positions: only the part of a
+//! pattern between two packed positions is a pattern again.
 
 use crate::congruence::first_below;
 use crate::distribution::{Cycle, Distribution};

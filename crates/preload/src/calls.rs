@@ -1,8 +1,9 @@
 //! The C calls, a file for each family.
 //!
-//! A function finds out by [`route`](crate::route) or [`table`](crate::table) whether the call is ours, and
-//! then either answers it or passes it on. Other names of the same call (with `64`, with `__…_chk`) are
-//! aliases: on 64-bit Linux they take the same arguments.
+//! A function finds out by [`route`](crate::route) or [`table`](crate::table) whether the call concerns a
+//! file system of this library. Then it answers the call; otherwise it passes the call on to the C library.
+//! Other names of the same call (with `64`, with `__…_chk`) are aliases: on 64-bit Linux they take the same
+//! arguments.
 
 pub mod changes;
 pub mod descriptors;

@@ -1,4 +1,5 @@
-//! Which directories are ours: read once from the environment, before the program's `main`.
+//! The directories that this library serves. They are read once from the environment, before the program's
+//! `main`.
 //!
 //! `shoal run` sets the variables; a program's children inherit them, and an `exec` with an environment of
 //! its own has them put back ([`crate::calls::process`]). Nothing is opened here.

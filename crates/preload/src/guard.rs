@@ -1,4 +1,5 @@
-//! The way from a C call into our world and back.
+//! The way from a C call into the library's *world* (its event loop with its clock, sockets and files) and
+//! back.
 //!
 //! - **Errors**: a call returns `-1` and sets `errno`; a call that succeeds leaves `errno` as it was.
 //! - **Signals are blocked while a thread is in our world.** A handler may call `write` on a virtual

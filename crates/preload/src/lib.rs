@@ -8,14 +8,20 @@
 //!
 //! ```text
 //!   program ── open("/data/ckpt/x") ── route ─┬─ kernel's ──▶ the C library
-//!                                            └─ ours ──▶ guard ─▶ World ─▶ Session ─▶ Tree ─▶ Vfs
+//!                                             └─ ours ──▶ guard ─▶ World ─▶ Session ─▶ Tree ─▶ Vfs
 //!   program ── write(7, …) ── table ──────────┬─ kernel's ──▶ the C library
-//!                                            └─ virtual ─▶ the same
+//!                                             └─ virtual ─▶ guard ─▶ World ─▶ …
 //! ```
 //!
-//! - [`real`]: the C library's own functions; [`config`]: the directories; [`route`]: the owner of a path;
-//! - [`table`]: the owner of a descriptor; [`record`]: the kernel's descriptor under a virtual one;
-//! - [`guard`]: in and out of our world; [`session`], [`opens`]: the state there;
+//! - [`real`]: the C library's own functions.
+//! - [`config`]: the directories that this library serves.
+//! - [`route`]: decides whether a path belongs to the kernel or to this library.
+//! - [`table`]: decides whether a descriptor belongs to the kernel or to this library.
+//! - [`record`]: the kernel's descriptor that stands for a virtual descriptor.
+//! - [`guard`]: the way into the library's *world* (its event loop with its clock, sockets and files) and
+//!   back.
+//! - [`session`]: the state in this world.
+//! - [`opens`]: open files, their reads, writes and positions.
 //! - [`calls`]: the C calls, a file for each family.
 //!
 //! **Invariants.** This library starts no thread. A panic never reaches the program. The start of a process

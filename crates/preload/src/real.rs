@@ -1,4 +1,4 @@
-//! The C library's own functions, found once each.
+//! The C library's own functions. Each function is looked up once.
 //!
 //! `dlsym(RTLD_NEXT)` returns the next library's function, so another preloaded library is still called. A
 //! function that this C library does not have fails with `ENOSYS`.

@@ -1,17 +1,19 @@
-//! The reserved descriptor, and the record in it.
+//! The kernel descriptor that stands for an open virtual file, and the record of the open that it holds.
 //!
-//! Each open file description has a descriptor of the kernel: a small file in memory, which holds the record
-//! of the open. `dup`, `fork` and `exec` pass it on as they pass on every descriptor. A program that receives
-//! it can use it: it recognises the descriptor by the file itself, not by a list.
+//! For each open of a virtual file the program has one descriptor of the kernel. It refers to a small file
+//! in memory, which holds the record of the open. `dup`, `fork` and `exec` pass this descriptor on like
+//! every other descriptor. So a program that inherits the descriptor can use the virtual file: the library
+//! in that program recognises the descriptor by the contents of the small file, and needs no list.
 //!
 //! ```text
 //!   0        16      20      24      28       32      40       48      52      56
 //!   magic    kind    mount   flags   writes   offset  handle   state   bytes   path …
 //! ```
 //!
-//! **The descriptor that the program has is read-only**, so a call that bypasses our table (a raw system
-//! call, a static child) writes nowhere; its own position is at the end, so such a call reads nothing. The
-//! record is changed through a shared mapping. Offset and flags are shared as POSIX shares them.
+//! **The program's descriptor is read-only**, and its kernel position is at the end of the small file. So a
+//! call that does not pass through this library (a raw system call, or a call of a statically linked child)
+//! writes nothing and reads nothing. The library changes the record through a shared mapping. So all
+//! descriptors of one open share the offset and the flags, as POSIX requires.
 
 use crate::guard::Res;
 use libc::{c_int, c_void};

@@ -1,16 +1,17 @@
-//! Which file system a path of a call belongs to.
+//! Finds the file system to which the path of a call belongs.
 //!
 //! ```text
-//!   absolute ──────────────── compare with each prefix
-//!   relative ─ directory is ── far from all prefixes ─▶ the kernel's, unless it has `..`
-//!                            ├ above one ─▶ join, compare
-//!                            └ in one ─▶ that file system's
+//!   absolute path ─────────────── compare with each prefix
+//!   relative path ─ directory is ─┬ far from all prefixes ─▶ the kernel's, unless the path has `..`
+//!                                 ├ above a prefix ────────▶ join directory and path, compare
+//!                                 └ in a prefix ───────────▶ the file system of that prefix
 //! ```
 //!
-//! The common cases need no system call and no lock: an absolute path is compared, a relative one is searched
-//! for `..`. From the component at which a path enters a prefix, the file system walks the rest
-//! ([`shoal_world::Walk`]). Outside, `..` removes the component before it, without a look at symbolic links;
-//! a symbolic link outside that leads into a prefix is not seen.
+//! A *prefix* is the directory at which a file system of this library appears. The common cases need no
+//! system call and no lock: an absolute path is compared, and a relative path is searched for `..`. From
+//! the component at which a path enters a prefix, the file system walks the rest ([`shoal_world::Walk`]).
+//! Outside, `..` removes the component before it, without a look at symbolic links; a symbolic link outside
+//! that leads into a prefix is not seen.
 
 use crate::config;
 use crate::guard::{self, Res, call};

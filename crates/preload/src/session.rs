@@ -1,4 +1,5 @@
-//! The state of this process in our world: file systems, open file descriptions, the working directory.
+//! The state of this process in the library's world (its event loop): file systems, open file descriptions,
+//! the working directory.
 //!
 //! An open file description is found by its record, which another process may have made ([`crate::record`]).
 //! Its file is opened here at the first use. So a child, and a program that was run by `exec`, begin with

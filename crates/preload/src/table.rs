@@ -1,10 +1,11 @@
 //! The table of virtual descriptors.
 //!
-//! One word for each number, without a lock: a call on a descriptor of the kernel costs one load.
+//! The table has one word for each descriptor number, and no lock: a call on a descriptor of the kernel
+//! costs one load.
 //!
 //! ```text
-//!   0  not known: inherited, or received. The descriptor itself is looked at, once
-//!   1  the kernel's
+//!   0  not known: inherited or received. The descriptor itself is examined, once
+//!   1  a descriptor of the kernel
 //!   n  virtual: the open file description n - 2 of this process
 //! ```
 

@@ -1,4 +1,5 @@
-//! Capabilities: data servers check one at every access (decision 0025).
+//! Capabilities: signed rights to the data of one file. Data servers check the capability of every access
+//! (decision 0025).
 //!
 //! A metadata server that opens or creates a file for a client gives it a capability: the object, the
 //! rights, the expiry, and a keyed hash (BLAKE3, key derived from the file system's) over them and the

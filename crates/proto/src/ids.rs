@@ -1,4 +1,5 @@
-//! Names of things: every id is a type of its own, so that a swapped argument does not compile.
+//! The ids of servers, files and other objects. Every kind of id is a type of its own, so that a swapped
+//! argument does not compile.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use std::fmt;

@@ -3,12 +3,13 @@
 //!
 //! | key | holders | use |
 //! |---|---|---|
-//! | mount | clients and servers | a client is let in; a server proves itself to clients |
-//! | admin | administrators and servers | its holders manage: they add and move servers, set modes, repair |
+//! | mount | clients and servers | admits a client; a server proves itself to clients with it |
+//! | admin | administrators and servers | lets its holders manage: add and move servers, set modes, repair |
 //! | server | servers | signs capabilities; servers prove themselves to each other with it |
-//! | place | servers | names are placed in directories by a hash that is keyed with it; never replaced |
+//! | place | servers | keys the hash that places names in directories; never replaced |
 //!
-//! A file system made before there were roles has one key for all three ([`Keys::one`]).
+//! A file system that was made before there were roles has one key, which is its mount key, server key and
+//! place key ([`Keys::one`]).
 
 use crate::{PlaceKey, SecretKey};
 

@@ -1,4 +1,4 @@
-//! Locks of files: ranges of bytes, shared or exclusive, each of one owner.
+//! Locks of files: ranges of bytes, shared or exclusive. Each lock has one owner.
 //!
 //! ```text
 //!   an owner's ranges    [0..99 shared][100..199 exclusive]      [300..last shared]

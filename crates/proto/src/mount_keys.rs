@@ -1,9 +1,10 @@
-//! Mount keys with names: several at once, each with limits, each revocable while the file system runs.
+//! Mount keys with names. A file system may have several; each has limits, and can be revoked while the
+//! file system runs.
 //!
-//! The map lists them ([`crate::ClusterMap::keys`]). So every server learns of a new or revoked key as it
-//! learns of a server that moved: at once, or, if it was down, with the next answer of a peer. **The list
-//! holds no secret.** A key is derived from the servers' key and its id ([`Keys::named`]), so each server has
-//! it as soon as the list names it, and no key is ever sent.
+//! The cluster map lists the keys ([`crate::ClusterMap::keys`]). So every server learns of a new or revoked
+//! key at once, or, if the server was down, with the next answer of a peer. **The list holds no secret.** A
+//! key is derived from the servers' key and its id ([`Keys::named`]), so each server has it as soon as the
+//! list names it, and no key is ever sent.
 //!
 //! The capabilities of each key are signed by a key of their own ([`Keys::signing`]). A capability that was
 //! given to the holder of one key is refused on a connection that proved another key.

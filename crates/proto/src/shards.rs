@@ -10,10 +10,9 @@
 //! directory in its order, and a listing begun before the split continues after it. **A directory splits once
 //! and stays split**: its shards never change.
 //!
-//! **The first redirect gives the key of the hash to clients.** The key is needed for one thing only: users
-//! without a connection cannot choose many names that have one place. A client learns nothing new from it: it
-//! has proved that it holds the file system's secret, and the key is derived from that. The key gives no
-//! other right.
+//! **The first redirect gives the key of the hash to clients.** The key has one purpose: users without a
+//! connection cannot choose many names with the same place. A client may know the key, because it has
+//! proved that it holds a key of the file system. The key gives no other right.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::{Name, wire_struct};

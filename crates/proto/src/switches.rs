@@ -1,7 +1,7 @@
-//! Techniques as switches: each technique for small files can be turned off, for study and for comparison.
+//! Switches: each technique for small files can be turned off, for study and for comparison.
 //!
-//! A file system is made with its switches; they are part of its map, so every server and client uses the
-//! same ones. Three sets have names:
+//! A file system is made with its switches; they are part of its map, so all servers and clients use the
+//! same switches. Three sets have names:
 //!
 //! | switch | `baseline`: PVFS without | `paper`: PVFS with all five | `ours` (default) |
 //! |---|---|---|---|

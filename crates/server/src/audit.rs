@@ -1,5 +1,5 @@
-//! The audit log: connections, refusals, and all that administrators did. One JSON object a line, in files of
-//! the server's own.
+//! The audit log: connections, refusals, and all that administrators did. Each line is one JSON object. The
+//! files belong to this server alone.
 //!
 //! ```text
 //!   management, the admin key, start, stop  ─▶ rate ─▶ queue ─▶ writer (a task) ─▶ FILE, FILE.1

@@ -1,11 +1,12 @@
-//! The server: one world, on one thread at a time, that owns one shard of a file system.
+//! The server. It runs in one *world* (an event loop of `shoal_env` with its clock, sockets and files), on
+//! one thread at a time, and owns one shard of a file system.
 //!
 //! ```text
-//!   connection ─▶ session ─▶ executor ─▶ handler (ops/*, a plain function over Ctx) ─▶ changes ─▶ store ─▶ journal
-//!                               │  ▲                                                                  │
-//!                               │  └── loads, facts of other servers, locks: the handler runs again   │
-//!                               └──── transactions over servers (txn) ◀── actions                     ▼
-//!   reply ◀──────────────────────────────────────── gate: not before what it depends on is durable ◀──┘
+//!   connection ─▶ session ─▶ executor ─▶ handler (ops/*, a function over Ctx) ─▶ changes ─▶ store ─▶ journal
+//!                               │  ▲                                                            │
+//!                               │  └── loads, facts of other servers, locks: it runs again      │
+//!                               └──── transactions over servers (txn) ◀── actions               ▼
+//!   reply ◀─────────────────────── gate: waits until the records it depends on are durable ◀────┘
 //! ```
 //!
 //! **Invariant: a handler is a synchronous function; its only effect is through its [`ctx::Ctx`].**

@@ -1,4 +1,4 @@
-//! Connections, sessions and peers: how requests come in and replies leave.
+//! Connections, sessions and peers: they receive requests and send replies.
 //!
 //! ```text
 //!   client ─▶ connection ─▶ session ─▶ request::executor        peers ─▶ other servers

@@ -1,11 +1,12 @@
-//! One operation, one file, one name: this is the registry.
+//! The registry of the operations. Each operation has one file, and one name in all places.
 //!
-//! Each operation's file states its [facts] as one constant `FACTS`, and has a `run` that takes the context
-//! and the operation's fields, and returns the answer or the reason it stopped. All obey the same rules: read
-//! first, change last; check in the order POSIX gives its errors; and where another server may take part,
-//! plan [actions](crate::txn::actions) and change nothing directly. Later operations of a group see its
-//! direct changes, and not its planned actions. So after an operation that plans actions, no operation of the
-//! group may look at the objects that it touched.
+//! Each operation's file states its [facts] as one constant `FACTS`, and has a function `run` that takes
+//! the context and the operation's fields, and returns the answer or the reason why it stopped. All
+//! operations follow the same rules: they read first and change last; they check in the order in which
+//! POSIX lists its errors; if another server may take part, they plan [actions](crate::txn::actions) and
+//! change nothing directly. A *group* is a list of operations that are committed together. Later operations
+//! of a group see the direct changes of earlier ones, and not their planned actions. So after an operation
+//! that plans actions, no operation of the group may read the objects that these actions change.
 
 pub mod facts;
 pub(crate) mod forks;

@@ -1,7 +1,9 @@
-//! Operations that clients began step by step (`compound = off`). Durable rows record unfinished ones, and
-//! this task ends them.
+//! Operations that clients began step by step (`compound = off`). Durable rows record unfinished
+//! operations, and this task ends them.
 //!
 //! ```text
+//!   A: server of the metafile   B: server of the directory   j: server of a datafile
+//!
 //!   create                                             remove
 //!   A  metafile, row New{client, dir, name}            B  entry gone, row Unnamed{client} under a ticket
 //!   j  datafiles, rows New{client, metafile}           A  metafile gone, datafiles with rows (New, or Reap)

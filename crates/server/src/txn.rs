@@ -14,7 +14,7 @@
 //!                                         │                     │ unlock, durable, then answer  │
 //!                                         ▼                     └──────────────────────────────▶┘
 //!                      reply      finishing ── Finish(commit), for ever ──▶
-//!                                         │ all said done
+//!                                         │ all have answered
 //!                                         ▼
 //!                                  row removed (lazily)
 //! ```
@@ -27,11 +27,11 @@
 //! know was aborted. A prepare that arrives after its abort locks its keys until the participant asks
 //! ([`resolve`]) and gets that answer.
 //!
-//! **A participant remembers a transaction that it has committed** together with others ([`ended`]) until the
-//! coordinator has forgotten it, which is when all have finished. So if the coordinator's store is lost when
-//! some participants have finished, the transaction can be ended in the same way on the others: if any
+//! **A participant remembers a transaction that it has committed** together with others ([`ended`]) until
+//! the coordinator has forgotten it, which is when all have finished. So if the coordinator's store is lost
+//! when some participants have finished, the transaction can be ended in the same way on the others: if any
 //! participant has committed it, or all have it prepared, it is committed, else aborted. A repair does that
-//! after the store was given up (`shoal fsck --repair --lost-stores`).
+//! after an operator has declared the store lost (`shoal fsck --repair --lost-stores`).
 //!
 //! The collection's one rename lock is an action like others, but it is prepared first. With the lock held,
 //! the new ancestors of the directory that moves are walked again, and only then the rest is prepared (a

@@ -1,4 +1,4 @@
-//! Copying trees between places: the work of `shoal cp` once source and destination are known.
+//! Copies trees from a source to a destination: the work of `shoal cp` when both are known.
 
 mod data;
 mod spot;

@@ -1,11 +1,16 @@
 //! ShoalFS's command line program.
 //!
-//! [`cli`] is the command tree, [`commands`] the commands, one file each. They share [`address`] (the meaning
-//! of a path or address), [`cluster_file`] and [`secret`] (the files), [`node`] (servers in threads of this
-//! process), [`embed`] (a mount in this process), [`connect`] (a client for one command), [`stop`] (signals),
-//! [`out`].
+//! * [`cli`]: the command tree.
+//! * [`commands`]: the commands, one file each.
+//! * [`address`]: the meaning of a path or address.
+//! * [`cluster_file`] and [`secret`]: the files of a cluster.
+//! * [`node`]: servers in threads of this process.
+//! * [`embed`]: a mount in this process.
+//! * [`connect`]: a client for one command.
+//! * [`stop`]: signals.
+//! * [`out`]: standard output.
 //!
-//! **Invariant: every error says what could not be done, why, and where there is one, the remedy.**
+//! **Invariant: every error names the action that failed, the reason, and, if there is one, the remedy.**
 
 mod cli;
 mod commands;

@@ -1,16 +1,16 @@
 //! Mount options as mount(8) and fstab(5) write them: `-o ro,nodev,key=/etc/shoal/key`.
 //!
-//! The later of two words counts. Words about the time and the user of a mount (`noauto`, `nofail`,
-//! `_netdev`, `x-…`) are for mount(8) and systemd, and are ignored; so are words without an effect here
-//! (`relatime`: reading never changes a time). Any other word is an error: a word that is meant to protect
-//! must not be ignored.
+//! If two options contradict each other, the later one counts. Options about the time and the user of a
+//! mount (`noauto`, `nofail`, `_netdev`, `x-…`) are for mount(8) and systemd, and are ignored. Options
+//! without an effect in ShoalFS are ignored too (`relatime`: reading never changes a time). Any other
+//! option is an error: an option that is meant to protect must not be ignored.
 //!
 //! **As a helper of mount(8)** ([`helper_arguments`]) the program is called `mount.fuse.shoal`, by a symbolic
 //! link in `/sbin`:
 //!
 //! ```text
 //!   ln -s "$(command -v shoal)" /sbin/mount.fuse.shoal
-//!   shoal://10.0.0.1:7441/demo  /mnt/demo  fuse.shoal  key=/etc/shoal/key,_netdev,nofail  0 0        (/etc/fstab)
+//!   shoal://10.0.0.1:7441/demo  /mnt/demo  fuse.shoal  key=/etc/shoal/key,_netdev,nofail  0 0   (/etc/fstab)
 //! ```
 
 use anyhow::{Context as _, Result, bail};

@@ -1,9 +1,11 @@
-//! Servers within this process: each has a world and a thread of its own. A thread that wakes a world also
+//! Servers within this process. Each server has a *world* of its own (an event loop of `shoal_env` with its
+//! clock, sockets and files) and a thread of its own. If another thread wakes a world, that thread also
 //! polls it.
 //!
-//! All servers begin at once. If one fails to begin, the others are stopped and its error is returned. A
-//! server without its store is no failure while another serves: it refuses every connection and is reported
-//! as [`Missing`]. At the stop all servers end at once, each after everything is durable.
+//! All servers start at once. If one server fails to start, the others are stopped and the error is
+//! returned. A server whose store is missing is no failure as long as another server serves: it refuses
+//! every connection, and is reported as [`Missing`]. At the stop all servers end at once, each when all its
+//! data is durable.
 
 use crate::cluster_file::{ClusterFile, CollectionEntry};
 use crate::panics;

@@ -1,4 +1,4 @@
-//! The folder of a server, if an operator declares it to be an older copy.
+//! Handles the folder of a server that an operator has declared to be an older copy.
 
 use crate::cluster_file::{ClusterFile, CollectionEntry, random};
 use crate::node::collection_config;

@@ -1,4 +1,4 @@
-//! Standard output: words, bytes and JSON, with a reader that may leave early.
+//! Standard output: words, bytes and JSON. If its reader ends early, the command ends without an error.
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;

@@ -1,8 +1,8 @@
 //! The handling of a panic: if a server or a mount panics, its process ends, so that a supervisor starts it
 //! again.
 //!
-//! The panic itself is caught where the world is driven (`shoal_env::real`); this module keeps its message,
-//! which the process prints at its end.
+//! The panic itself is caught by the code that drives the event loop (`shoal_env::real`). This module keeps
+//! the message of the panic, which the process prints at its end.
 
 use std::panic::PanicHookInfo;
 use std::sync::{Mutex, PoisonError};

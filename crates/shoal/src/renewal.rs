@@ -1,16 +1,17 @@
-//! Renewal of stores. A server whose folder is lost for good begins anew in an empty one (`--new-store`). A
-//! server with an older copy of its folder continues with the copy, as a new store (`--accept-older`).
+//! Renewal of stores. A server whose folder is lost for good begins anew in an empty folder
+//! (`--new-store`). A server with an older copy of its folder continues with the copy, as a new store
+//! (`--accept-older`).
 //!
-//! In this order, so that the same command completes an interrupted renewal:
+//! The steps have this order, so that the same command completes an interrupted renewal:
 //!
-//! 1. Each server that keeps its store is asked for its map; the newest one, with new stores for the lost
-//!    ones, is the next map.
-//! 2. Each of them takes that map, and retires the datafiles in its pools that belong to the lost stores.
-//!    From then on the old stores are refused.
+//! 1. Each server that keeps its store is asked for its map. The newest map, with new stores in place of
+//!    the lost stores, is the next map.
+//! 2. Each server that keeps its store takes that map, and retires the datafiles of the lost stores in its
+//!    pools. From then on the old stores are refused.
 //! 3. The record next to the cluster file names the new store, which the server makes when it begins.
 //!
-//! All servers that keep their store must answer: one that was not informed would take the new store for a
-//! foreign one.
+//! All servers that keep their store must answer: a server without the new map would refuse the new store
+//! as a foreign store.
 //!
 //! For an older copy the record names the new store from the beginning on. At the end the folder's identity
 //! file names it too, and that file decides. The server's start does the rest (`server::older`). A copy is

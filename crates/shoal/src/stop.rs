@@ -1,5 +1,5 @@
 //! The events that end a serving process: a signal, an unmount, or the failure of a server. A process that
-//! was started for another one also ends when that one ends, in any way.
+//! was started for another process also ends when that process ends, in any way.
 
 use anyhow::{Context as _, Result};
 use shoal_proto::ServerId;

@@ -1,4 +1,4 @@
-//! The subfiles that a forked file lacks.
+//! Finds the subfiles that a forked file lacks. (A forked file consists of subfiles on different servers.)
 //!
 //! A forked file has a fixed number of subfiles, `0`, `1`, …, and each is an entry of it. Yet a subfile can
 //! be lost: with a server's store, or when a program removes the empty subfiles of a file one by one. The

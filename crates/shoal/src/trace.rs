@@ -1,4 +1,5 @@
-//! Log of events on standard error: `SHOAL_LOG` is its filter; `-v` and `-vv` stand for two such filters.
+//! The log of events on standard error. The variable `SHOAL_LOG` has its filter; `-v` and `-vv` stand for
+//! two such filters.
 
 use crate::log_file::LogFile;
 use std::sync::Arc;

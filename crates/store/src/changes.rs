@@ -1,4 +1,4 @@
-//! A batch of changes: atomic, one place in the journal.
+//! A batch of changes. It is atomic, and has one place in the journal.
 
 use bytes::Bytes;
 use shoal_env::WallTime;

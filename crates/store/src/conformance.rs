@@ -1,4 +1,4 @@
-//! The conformance suite of all modules: each module's tests run it.
+//! The conformance suite of all store modules. The tests of each module run it.
 //!
 //! [`check`] opens a fresh collection for each check. A check panics if the promise in its name is broken;
 //! the functions here are meant for tests alone.

@@ -1,10 +1,12 @@
-//! Module `disk`: journal, memory tables, checkpointed tables, byte streams with three homes.
+//! Module `disk`: a journal, tables in memory, checkpointed tables, and byte streams. The *home* of a
+//! stream is the place of its bytes: the journal, a row, or a local file.
 //!
 //! The path of a change: a handler reads rows in memory ([`row_layers`]). Its batch is encoded into the
-//! present group of the journal ([`apply`], [`journal`]) and entered into the active table. The writer makes
-//! the group durable. Later the table is frozen and checkpointed ([`background`]). A segment of the journal
-//! is reused when it holds no live bytes ([`journal::segments`], [`value_log_gc`]). Bytes of streams lie in
-//! the journal, in a row, or in a local file ([`streams`]). [`open`] does recovery.
+//! present *group* of the journal (the records of one write; [`apply`], [`journal`]) and entered into the
+//! active table. The journal's writer makes the group durable. Later the table is frozen and checkpointed
+//! ([`background`]). A segment of the journal is reused when it holds no live bytes ([`journal::segments`],
+//! [`value_log_gc`]). Bytes of streams lie in the journal, in a row, or in a local file ([`streams`]).
+//! [`open`] does recovery.
 //!
 //! The folder:
 //!

@@ -7,8 +7,8 @@
 //!
 //! Two kinds of state are kept. *Rows*: one ordered key space a collection, read through a [`View`] by
 //! synchronous handlers and changed only by [`Changes`], a batch that is atomic and has one place in the
-//! journal (its [`Lsn`]). *Byte streams*, one per handle, whose facts (size, generation, time of the newest
-//! write, home) are a row too.
+//! journal (its [`Lsn`]). *Byte streams*, one per handle. The facts of a stream are a row too: size,
+//! generation, time of the newest write, and *home* (the place of its bytes).
 //!
 //! The journal's order is the only order: a batch is visible to later handlers at once, and **no message
 //! may leave before the records it depends on are durable** ([`View::depends_on`], [`Module::durable`]).

@@ -1,5 +1,5 @@
-//! Module `memory`: the semantics of `disk`, nothing kept. It is for scratch data, and its speed is the upper
-//! bound of `disk`.
+//! Module `memory`: the semantics of `disk` without storage: everything is lost when the server stops. It
+//! is for scratch data, and its speed is the upper bound of `disk`.
 //!
 //! A change never becomes more durable than it is at once, so nothing waits. Stream rows are in the same key
 //! space as in `disk`; bytes are in separate sparse chunks. With `bytes: false` it is the module

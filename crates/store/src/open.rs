@@ -1,4 +1,4 @@
-//! Opening a collection.
+//! Opens a collection with the module that its configuration names.
 
 use crate::{Collection, CollectionConfig, ModuleKind, StoreError, disk, memory, null};
 use shoal_env::Env;

@@ -1,4 +1,4 @@
-//! Runs of a transfer: checked once, before they are used.
+//! The runs of a transfer (ranges of consecutive bytes). They are checked once, before they are used.
 
 use crate::StoreError;
 use shoal_pattern::ViewRun;

@@ -1,4 +1,5 @@
-//! The row of a byte stream: its facts and its home.
+//! The row of a byte stream: its facts, and its *home* (the place of its bytes: this row, the journal, or a
+//! local file).
 //!
 //! Only the store writes a stream's row (through [`StreamChange`](crate::StreamChange) and the bulk
 //! operations); handlers read it as [`StreamInfo`]. Key: `S` + handle, big-endian.
@@ -10,7 +11,7 @@
 //! 1  generation                  u64
 //! 9  size                        u64
 //! 17 space taken, as far as known u64
-//! 25 bits                        u8: 1 a write time follows, 2 a file was its home before
+//! 25 bits                        u8: 1 a write time follows, 2 the stream had a local file before
 //! 26 time of the newest write    i64 (0 if none)
 //! 34 home                        u8: 0 tiny, 1 log, 2 file, 3 file that no sync has covered yet; 4 and 5
 //!                                the same in a folder of its own number

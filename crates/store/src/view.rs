@@ -1,5 +1,5 @@
-//! A handler's view: rows and streams at one moment, the keys it missed, and the changes its reply depends
-//! on.
+//! A handler's view: the rows and streams at one moment. It collects the keys that were not in memory, and
+//! the changes that the handler's reply depends on.
 
 use crate::{Collection, Follow, Loaded, Lookup, Lsn, Needs, RangeNeed, Scan, StoreError, StreamInfo};
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! The hybrid clock: stamps never go back, whatever the wall clock does.
 //!
-//! A stamp is the larger of the wall clock in nanoseconds and one more than the last stamp that was drawn or
-//! found. So a writer that has found the entries of another writer makes newer ones, even if its machine's
-//! clock is slow.
+//! A stamp is the larger of the wall clock in nanoseconds and one more than the last stamp that was drawn
+//! or found. So a writer that has found the entries of another writer makes entries with newer stamps, even
+//! if its machine's clock is slow.
 
 use shoal_env::Env;
 use std::cell::Cell;

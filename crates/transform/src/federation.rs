@@ -1,11 +1,11 @@
 //! One tree of names over the directories of several file systems: the backends.
 //!
 //! From PLFS's federation (Bent et al., SC'09; LANL's `plfsrc`): a static hash spreads the metadata of
-//! containers over many metadata servers. [`Federated`] is a [`Vfs`] over several of one type. Containers lie
-//! over it and do not know of it.
+//! containers over many metadata servers. [`Federated`] is a [`Vfs`] over several file systems of one type.
+//! Containers lie over the federation and do not know of it.
 //!
 //! ```text
-//!   the first backend                                  the others
+//!   the first backend                                  each other backend
 //!   DIR/.shoal-federation/backend     its identity     DIR2/.shoal-federation/backend
 //!                        /list.1      the backends                          /dirs/ID/name     in DIR/x
 //!                        /objects/ID  see metalinks                         /objects/ID
@@ -13,14 +13,15 @@
 //!   DIR/x/name                        containers whose place is here
 //! ```
 //!
-//! - **Directories** are those of the first backend. If a directory has entries on other backends, it has an
+//! - **Directories** exist on the first backend. If a directory has entries on other backends, it has an
 //!   ID, and each of those backends has a folder named by the ID. A renamed directory keeps its ID, so its
 //!   rename is one rename of the first backend. On the backend of its name's hash a directory has an empty
 //!   folder that reserves the name.
 //! - **Items** are directories made in the bin (`.shoal`): containers. An item lies whole on one backend,
 //!   except its folders of logs, which are spread.
-//! - **The place** of a name is its hash modulo the length of the newest list. A look-up tries that backend,
-//!   then those of the older lists, then the first backend. So a further backend moves nothing.
+//! - **The place** of a name is its hash modulo the length of the newest list of backends. A look-up tries
+//!   that backend, then the backends by the older lists, then the first backend. So no object moves when a
+//!   backend is added.
 //! - **A metalink** is a small file at a name's place, for an object that lies elsewhere. A rename leaves an
 //!   object on its backend, and a metalink at its new name.
 //!

@@ -1,13 +1,13 @@
-//! The index: which bytes of the file lie where in which log. The newest write wins.
+//! The index: gives for each byte of the file the log and the position that hold it. The newest write wins.
 //!
 //! It is built from the index logs of all writers. It has three kinds of parts, each with its own way to find
 //! them:
 //!
 //! ```text
-//!   spans      single records, disjoint: where two overlap, only the newer is kept      a tree by offset
-//!   families   runs of one stride and record length; all their bounds overlap, so they   a tree by
-//!              are found by offset modulo stride                                          phase
-//!   growing    the current entries of the writers of this process: at most one a writer  one by one
+//!   part       contents                                                           search
+//!   spans      single records, disjoint: of two that overlap, the newer is kept   a tree, by offset
+//!   families   runs with the same stride and record length                        a tree, by phase
+//!   growing    the current entry of each writer of this process                   one by one
 //! ```
 //!
 //! A look-up asks all three and takes the newest byte, so it is logarithmic in writers and in records.

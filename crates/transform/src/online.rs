@@ -1,10 +1,10 @@
-//! Strides found as they are written.
+//! Finds strides while a program writes.
 //!
-//! A write that begins where the last one ended extends the current entry. At a jump the writer assumes a
-//! stride: the length of the last contiguous span, and the distance of the jump. The new entry says *records
-//! of that length, each at that distance from the one before*. It is true from its first byte on, because a
-//! reader uses it only as far as the data log reaches. A write that does not fit begins a new entry,
-//! **before** its bytes are appended.
+//! A write that begins where the last write ended extends the current entry. At a jump the writer assumes a
+//! stride: the length of the last contiguous span, and the distance of the jump. The new entry means
+//! *records of that length, each at that distance from the previous record*. It is correct from its first
+//! byte on, because a reader uses it only as far as the data log reaches. A write that does not fit begins
+//! a new entry, **before** its bytes are appended.
 //!
 //! ```text
 //!   write   0..10       100..110          200..210  300..310      305..

@@ -9,15 +9,17 @@
 //!   head     version u16, id 16 bytes, boot id 16 bytes, host and process in words
 //! ```
 //!
-//! An **entry** says where the bytes of the data log from `physical` on lie in the file, up to the next
-//! entry's `physical` or the end of the data log: records of `record` bytes, each `stride` further. A
-//! `stride` of 0 means one record without end, so contiguous bytes. A **cut** is a truncation: it states how
-//! far it found each log, and cuts only those bytes. An **end** says that the file is at least so long.
+//! An **entry** gives the places in the file of the bytes of the data log from `physical` on, up to the
+//! next entry's `physical` or the end of the data log. The bytes are records of `record` bytes; each record
+//! lies `stride` bytes after the previous record. A `stride` of 0 means one record without end, so
+//! contiguous bytes. A **cut** is a truncation: it states the length of each log at that time, and
+//! truncates only the bytes up to these lengths. An **end** says that the file has at least `size` bytes.
 //!
-//! A **named** record says that the bytes of the data log below `data` were durable, with their entries, when
-//! it was written. A power cut may remove the end of the index log and leave the end of the data log: a
-//! reader would take those bytes for bytes of the last entry. So in the logs of another boot, or host, that
-//! no writer closed, the bytes of the last entry are read only below `data`.
+//! A **named** record says that the bytes of the data log below `data` were durable, with their entries,
+//! when it was written. A power cut may remove the end of the index log and leave the end of the data log:
+//! a reader would take those bytes for bytes of the last entry. Logs that no writer closed and that were
+//! written in an earlier boot or on a different host are read with care: the bytes of their last entry are
+//! read only below `data`.
 //!
 //! All numbers are little endian. **A record whose check sum is wrong ends the log**: a torn record, and all
 //! after it, is ignored.

@@ -1,4 +1,4 @@
-//! The identity of a writer: 128 random bits, so that no two writers meet in one log.
+//! The identity of a writer: 128 random bits, so that no two writers use the same log.
 
 use shoal_env::Env;
 use std::fmt;

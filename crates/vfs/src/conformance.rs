@@ -1,4 +1,4 @@
-//! The conformance suite of all file systems: each one's tests run it.
+//! The conformance suite of all file systems. The tests of each file system run it.
 //!
 //! [`check`] gives each check a fresh directory. A check panics if the promise in its name is broken; the
 //! functions here are meant for tests alone.

@@ -1,4 +1,4 @@
-//! Errors that say which server, which operation, which object, and what to do.
+//! Errors. Each names the server, the operation, the object and the remedy.
 
 use shoal_pattern::Pattern;
 use shoal_proto::{Handle, ServerId, Status};

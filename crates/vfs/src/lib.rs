@@ -10,8 +10,8 @@
 //! A [`Vfs`] has objects with handles, and names that lead to them; a [`VfsFile`] is an open file. An
 //! interface knows these and no layout: only the file system knows where the bytes of a file lie.
 //!
-//! **One thread.** A file system belongs to one world of [`shoal_env`], and its futures never leave it. A
-//! call that waits lets other tasks run.
+//! **One thread.** A file system belongs to one *world* of [`shoal_env`] (an event loop with its clock,
+//! sockets and files), and its futures never leave this world. A call that waits lets other tasks run.
 //!
 //! **One error** ([`Error`]): a status, the object, and words with the remedy.
 //!

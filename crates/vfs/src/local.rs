@@ -6,11 +6,11 @@
 //!                    └─ parent's handle, name ──▶ looked up again, and compared: else `Stale`
 //! ```
 //!
-//! **Handles.** The directory is [`Handle::ROOT`](shoal_proto::Handle::ROOT). An object's handle is its inode
-//! number, if it is on the same device. Otherwise the handle is a number from 2^63 upwards ([`nodes`]): for a
-//! file system mounted below, a number that does not fit, or a number whose former object still has the
-//! handle. A node is known while a kernel refers to it or has it open, and while a known node lies in it;
-//! others are kept until there are too many.
+//! **Handles.** The directory is [`Handle::ROOT`](shoal_proto::Handle::ROOT). An object's handle is its
+//! inode number, if it is on the same device. Otherwise the handle is a number from 2^63 upwards
+//! ([`nodes`]): for a file system mounted below, a number that does not fit, or a number whose former
+//! object still has the handle. A *node* is an object that is known here. It is known while a kernel refers
+//! to it or has it open, and while a known node lies in it. Other nodes are kept until there are too many.
 //!
 //! **Descriptors.** A node's descriptor of `O_PATH` leads to its object whatever happens to the name. A
 //! process may have only so many: beyond a limit a node is found by its parent and its name ([`way`]), and
@@ -23,9 +23,9 @@
 //! **Nothing outside is touched**: no symbolic link is followed, and `..` is read but never entered. File
 //! systems mounted below are entered.
 //!
-//! **Calls** of the host block; so a thread of the world's pool makes them, with a deadline for each
-//! ([`calls`]). A host that does not answer occupies that thread. Permissions are those of this process at
-//! the host; the kernel that a mount serves checks those of its users.
+//! **Calls** of the host block. So a thread of a pool makes them, with a deadline for each call
+//! ([`calls`]). A host that does not answer occupies that thread. The host checks the permissions of this
+//! process; the kernel of a mount checks the permissions of its users.
 
 mod attributes;
 mod calls;

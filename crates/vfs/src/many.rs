@@ -1,4 +1,4 @@
-//! Many files at once, for file systems that can only do one after the other.
+//! Operations on many files, for file systems that can only handle one file after the other.
 
 use crate::{Error, NewFile, Result, Vfs, VfsFile as _};
 use bytes::Bytes;

@@ -1,9 +1,10 @@
-//! Blocking calls of any thread into a file system that lives on one thread at a time.
+//! Lets any thread make blocking calls into a file system that runs on one thread at a time.
 //!
-//! A [`Vfs`](shoal_vfs::Vfs) belongs to one world of [`shoal_env`], whose futures never leave it. A program
-//! that calls a C library has many threads, and none of them is ours. So the thread that calls takes the
-//! [`Turn`], and drives the world (sockets, timers, tasks) until its own call is done; the other threads wait
-//! for the turn. The crate starts no thread.
+//! A [`Vfs`](shoal_vfs::Vfs) belongs to one *world* of [`shoal_env`]: an event loop with its clock, sockets
+//! and files, whose futures never leave it. A program that calls a C library has many threads, and none of
+//! them is ours. So the thread that calls takes the [`Turn`] (the right to run the world), and runs the
+//! world (sockets, timers, tasks) until its own call is done; the other threads wait for the turn. The
+//! crate starts no thread.
 //!
 //! ```text
 //!   thread 1 ── enter ── take the turn ── block_on(call) ── give the turn
@@ -16,8 +17,8 @@
 //! - [`Over`]: which file system lies over a directory of the host;
 //! - [`Walk`]: a path, walked as a kernel does it, which may leave the file system by a link or by `..`.
 //!
-//! **The tasks of a world run only while some thread is in a call.** A server's session may therefore end by
-//! its lease while a program computes; the next call begins a new one.
+//! **The tasks of a world run only while some thread is in a call.** A server's session may therefore end
+//! by its lease while a program computes; the next call begins a new session.
 //!
 //! **A fork.** The caller holds the turn during `fork`. The child forgets the state without dropping it: no
 //! message is sent on connections that are the parent's, and the child's first call makes a state of its own.

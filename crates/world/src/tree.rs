@@ -1,8 +1,9 @@
 //! File systems, open files and listings without type parameters and without futures.
 //!
-//! Each call drives the world until the call is done ([`Runtime::block_on`]), or until the tree's limit has
-//! passed ([`Tree::limit`]). In the second case its requests fail, or its future is dropped, and its effect
-//! may or may not take place. The thread that calls must hold the world's turn.
+//! Each call drives the world (the event loop of the file system) until the call is done
+//! ([`Runtime::block_on`]), or until the tree's time limit has passed ([`Tree::limit`]). In the second case
+//! the requests of the call fail, or its future is dropped. The effect of the call may or may not take
+//! place then. The thread that calls must hold the world's turn.
 
 use crate::Walk;
 use crate::walk::walk;

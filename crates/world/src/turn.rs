@@ -1,7 +1,8 @@
-//! The right to drive a world: a lock with a deadline, one word wide, that a forked child can reset.
+//! The right to drive a world (an event loop of `shoal_env`). It is a lock with a deadline, one word wide,
+//! that a forked child can reset.
 //!
 //! ```text
-//!   0 free ── take ──▶ 1 taken ── another waits ──▶ 2 taken, wanted ── give ──▶ 0, and one is woken
+//!   0 free ── take ──▶ 1 taken ── a thread waits ──▶ 2 taken, wanted ── give ──▶ 0, and one thread is woken
 //! ```
 
 use rustix::thread::futex;

@@ -1,8 +1,8 @@
 //! The walk of a path, as a kernel does it.
 //!
-//! The file system lies at a path of the host, its *prefix*. A symbolic link with an absolute target names a
-//! path of the host: below the prefix the walk continues at the root, elsewhere it leaves the file system. A
-//! `..` at the root leaves it too. The host then resolves the rest of the path.
+//! The file system lies at a path of the host, its *prefix*. A symbolic link with an absolute target names
+//! a path of the host: if that path is below the prefix, the walk continues at the root; otherwise it
+//! leaves the file system. A `..` at the root leaves it too. The host then resolves the rest of the path.
 
 use shoal_proto::{Attr, Handle, Kind, Name, Status};
 use shoal_vfs::{Error, Result, Vfs};

@@ -1,4 +1,4 @@
-//! The state that all threads share, and that one thread at a time uses.
+//! A [`World`]: the state that all threads share, and that one thread at a time uses.
 
 use crate::Turn;
 use std::cell::UnsafeCell;

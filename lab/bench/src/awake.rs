@@ -1,4 +1,4 @@
-//! Cores that never sleep, for the time of a measurement.
+//! Keeps all cores awake during a measurement.
 //!
 //! The rate of a client that waits for each answer is bound by wake-ups: an idle core takes tens of
 //! microseconds to begin (some 14 k round trips a second here, above 110 k with awake cores). So one thread

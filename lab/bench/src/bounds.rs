@@ -1,8 +1,8 @@
 //! The best possible rate of an operation on this machine: the arithmetic, in one place.
 //!
-//! An operation costs *round trips*, *syncs* one after the other, *bytes* on the disk, and, through a mount,
-//! the *way* through the kernel. The machine gives each of these at a rate measured in the same run
-//! ([`Machine`]). With P clients that each wait for their answer, a rate is bounded by
+//! An operation costs *round trips*, *syncs* one after the other, and *bytes* on the disk. Through a mount
+//! it also costs the *way* through the kernel. The machine gives each of these at a rate measured in the
+//! same run ([`Machine`]). With P clients that each wait for their answer, a rate is bounded by
 //!
 //! ```text
 //!   waiting   P ÷ (way + round trips × trip + syncs × sync)
@@ -11,12 +11,12 @@
 //!   way       the pass-through's own rate
 //! ```
 //!
-//! and the least of them *binds*. The rule that makes a bound from terms, and the length of a wait, are
+//! The least of these limits *binds*. The rule that makes a bound from terms, and the length of a wait, are
 //! [`shoal_model`]'s arithmetic. The input differs. `shoal_model::bound` takes a whole machine from a file,
-//! before anything is run on it (docs/lab/BOUNDS.md), with processor time, links and the cost of bytes. Here
-//! it is a few medians, taken with each repetition with the run's own clients, sizes and groups, so that a
-//! machine that is slow at the moment is compared with itself. Source: the thesis's chapter 4 ("estimated
-//! upper bound").
+//! before anything is run on it (docs/lab/BOUNDS.md), with processor time, links and the cost of bytes.
+//! Here the input is a few medians, measured with each repetition, with the same clients, message sizes and
+//! journal writes as in the run. So a machine that is slow at the moment is compared with itself. Source:
+//! the thesis's chapter 4 ("estimated upper bound").
 
 use serde::{Deserialize, Serialize};
 use shoal_model::{Part, short, waiting};

@@ -1,4 +1,4 @@
-//! One workload over several targets in one run.
+//! Runs one workload over several targets in one run, in turns.
 //!
 //! Machines drift: another program starts, a disk cleans up. So targets take turns within each repetition.
 //! Every other repetition goes through them backwards, so that no target always runs right after the same

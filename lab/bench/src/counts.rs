@@ -1,4 +1,4 @@
-//! The costs of a phase besides time: processor time, messages, syncs, bytes.
+//! The costs of a phase other than wall-clock time: processor time, messages, syncs, bytes.
 //!
 //! If a target has counts, they are read before and after every phase, while all workers wait. Rates show the
 //! result of a phase; counts explain it, and bounds are made of them (`bounds`). Processor time varies far

@@ -1,7 +1,8 @@
-//! One directory with very many files: the requirements, and the results.
+//! The benchmark of one directory with very many files: its requirements and its results.
 //!
-//! Several clients fill one directory, list it, and empty it again. While it is full and others create and
-//! remove, a listing must show each file that is there all the time exactly once ([`Seen`]).
+//! Several clients fill one directory, list it, and empty it again. While it is full and other clients
+//! create and remove files, a listing must show each file that is there all the time exactly once
+//! ([`Seen`]).
 //!
 //! Source of directories that split over servers as they grow: GIGA+ (Patil and Gibson 2011), and decision
 //! 0009 here.

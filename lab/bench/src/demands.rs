@@ -1,5 +1,5 @@
-//! The requirements of the native client and of the mount, and whether a run met them: each requirement is a
-//! line that can fail.
+//! The requirements of the native client and of the mount, and the check of a run against them. Each
+//! requirement is a line that can fail.
 
 mod mount;
 

@@ -1,8 +1,8 @@
 //! Epochs: the same files read repeatedly in random order, as training over a data set does.
 //!
-//! Each worker, in a directory of its own: makes N files of different sizes; opens, reads and closes each in
-//! random order, twice; removes them. The second epoch can use the kernel's page cache, if the file system
-//! knows that nothing has changed.
+//! Each worker has a directory of its own. It makes N files of different sizes, opens, reads and closes all
+//! of them in random order, twice, and removes them. The second epoch can use the kernel's page cache, if
+//! the file system knows that nothing has changed.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,16 @@
-//! This machine, fitted from probes: the values that `shoal bounds` measures and keeps.
+//! Makes the machine's file of this machine from probes: the values that `shoal bounds` measures and keeps.
 //!
-//! The probes run in rounds; the values are medians over them: round trips of plain echo on idle and on awake
-//! cores, with 1, 4, 16 and 64 outstanding, of 64 bytes and 8 KiB; a stream; syncs by method, size and number
-//! of writers; the disk and the cache; memory. The cost of a message for both sides' cores comes from the
-//! echo with 64 outstanding. The cost of an *operation* is measured with real servers and clients by a crate
-//! that has them ([`OperationCosts`]), and the message's part is subtracted.
+//! The probes run in rounds, and the values are medians over the rounds. The probes measure:
+//!
+//! * round trips of plain echo on idle and on awake cores, with 1, 4, 16 and 64 outstanding messages of 64
+//!   bytes and 8 KiB;
+//! * a stream of bytes;
+//! * syncs, by method, size and number of writers;
+//! * the disk, the cache and memory.
+//!
+//! The processor time of a message on both sides comes from the echo with 64 outstanding messages. The cost
+//! of an *operation* is measured by a crate that has real servers and clients ([`OperationCosts`]), and the
+//! message's part is subtracted.
 //!
 //! Processor time is kept twice: the least of the rounds, for bounds (`[cpu]`), and the median, for
 //! simulations (`[usual]`).

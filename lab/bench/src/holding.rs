@@ -1,11 +1,11 @@
 //! Bounds compared with figures: no figure may be above its bound, and the bound of a hot operation may not
 //! be far above the rate of servers that keep nothing.
 //!
-//! A *figure* is the median of several rounds, with its interval of 95 %. It *exceeds* its bound if the whole
-//! interval is above the bound: an interval that contains the bound is noise. A server that keeps nothing
-//! does as little work as ours can. If the whole interval of its figure is below a third of the bound, the
-//! bound is *loose*: the model lacks a cost. Where servers keep and sync their data, the distance to the
-//! bound is their possible gain, and is not judged.
+//! A *figure* is the median of several rounds, with its interval of 95 %. It *exceeds* its bound if the
+//! whole interval is above the bound: an interval that contains the bound is noise. A server that keeps
+//! nothing does as little work as ours can. If the whole interval of its figure is below a third of the
+//! bound, the bound is *loose*: the model lacks a cost. If servers keep and sync their data, the distance
+//! to the bound is their possible gain, and is not judged.
 
 use serde::{Deserialize, Serialize};
 use shoal_model::{Bound, short};

@@ -1,16 +1,17 @@
-//! The accuracy of a figure: intervals that hold it with 95 % confidence, without an assumption about the
-//! distribution of samples.
+//! The accuracy of a figure: intervals that contain the true value with 95 % confidence, without an
+//! assumption about the distribution of samples.
 //!
 //! Benchmarks' samples have tails and steps, so nothing here assumes that they are normal:
 //!
-//! * of a *median*: two samples of the sorted list, because each sample lies above or below the true median
-//!   like the toss of a coin;
-//! * of a *ratio* of two sides measured in turn, pair by pair: the Hodges–Lehmann estimate, which is the
-//!   median of the means of all pairs' ratios (as logarithms), and the interval that Wilcoxon's signed ranks
-//!   leave. A slow period of the machine slows both sides of a pair, and cancels.
+//! * The interval of a *median* is two samples of the sorted list: each sample lies above or below the true
+//!   median like the toss of a coin.
+//! * A *ratio* of two sides is measured in turns, pair by pair. Its value is the Hodges–Lehmann estimate:
+//!   the median of the means of any two pairs' ratios (as logarithms). Its interval is the one that
+//!   Wilcoxon's signed ranks give. A slow period of the machine slows both sides of a pair, and cancels.
 //!
-//! Fewer than six samples hold no such interval: five samples are all on one side once in 16 times by chance
-//! alone, six once in 32. Source: Hollander and Wolfe, "Nonparametric Statistical Methods", chapter 3.
+//! Fewer than six samples give no such interval: five samples are all on one side once in 16 times by
+//! chance alone, six samples once in 32 times. Source: Hollander and Wolfe, "Nonparametric Statistical
+//! Methods", chapter 3.
 
 use serde::{Deserialize, Serialize};
 

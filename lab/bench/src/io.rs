@@ -1,4 +1,5 @@
-//! Large files: in order and at random, one each or one shared.
+//! Transfers of large files, in order and at random. Each worker has a file of its own, or all workers
+//! share one file.
 //!
 //! Each worker moves `bytes` bytes in blocks of `block` bytes. With files of its own, its blocks are the
 //! whole file. In one shared file they are either a *segment* (worker 0's blocks, then worker 1's) or

@@ -13,22 +13,23 @@
 //! ```
 //!
 //! * [`small`]: the nine phases of the small-file paper, timed by both of its algorithms.
-//! * [`whole`]: small files, each whole at once.
-//! * [`many`]: small files in batches, against the same one by one.
-//! * [`io`]: one large file, shared or one each, in order and at random.
-//! * [`mod@sweep`]: blocks of every size, and where a rate falls though they grow.
-//! * [`patterns`]: structured requests beside single calls and contiguous transfers.
-//! * [`interval`]: how sure a figure is.
+//! * [`whole`]: small files, each written or read by one call.
+//! * [`many`]: small files in batches, compared with the same files one by one.
+//! * [`io`]: large files, in order and at random; one shared file, or one file for each worker.
+//! * [`mod@sweep`]: blocks of every size, and the sizes at which a rate falls although blocks grow.
+//! * [`patterns`]: structured requests, compared with single calls and with contiguous transfers.
+//! * [`interval`]: the confidence interval of a figure.
 //! * [`crowd`]: very many files in one directory, with a rate for each of its [`seconds`].
-//! * [`sides`]: two programs by the same benchmark, and whether one is faster.
-//! * [`tail`]: the slowest of many latencies, next to a bare probe of the disk's.
+//! * [`sides`]: two programs that run the same benchmark, and the decision whether one is faster.
+//! * [`tail`]: the slowest of many latencies, next to the latencies of a bare probe of the disk.
 //! * [`mod@compare`]: several targets, interleaved, k repetitions.
 //! * [`bounds`]: the best possible rate, from the probes of the same run.
 //! * [`holding`]: bounds compared with figures.
-//! * [`fit`]: this machine as a file, fitted from the probes; [`plot`]: figures as SVG.
+//! * [`fit`]: the machine's file of this machine, made from the probes.
+//! * [`plot`]: figures as SVG.
 //!
-//! This crate measures the real world, so it reads the real clock and opens real files. It is the one crate
-//! besides `env` that does (`model` reads a machine's file).
+//! This crate measures real machines, so it reads the real clock and opens real files. Apart from `env` no
+//! other crate has this access (`model` only reads a machine's file).
 
 pub mod awake;
 pub mod beside;

@@ -1,10 +1,10 @@
-//! Many files at once against the same files one by one.
+//! Compares operations on many files at once with the same operations on one file after the other.
 //!
-//! Each worker, in a directory of its own, makes N empty files, writes M bytes to each, reads them, requests
-//! their attributes and removes them. It does each of these twice: once by the calls for one file and once,
-//! in the phases `…_many`, by those for a batch of files. The calls for one file are the cheapest that exist:
-//! one message each if the interface can (the files to be written are open already). So the ratio of the two
-//! is the gain of batching, and nothing else.
+//! Each worker, in a directory of its own, makes N empty files, writes M bytes to each, reads them,
+//! requests their attributes and removes them. It does each of these steps twice: by the calls for one
+//! file, and, in the phases `…_many`, by the calls for a batch of files. The calls for one file are the
+//! cheapest that exist: one message each if the interface can (the files to be written are open already).
+//! So the ratio of the two is the gain of batching, and nothing else.
 //!
 //! ```text
 //!   create       ▷◁ ▷◁ ▷◁ ▷◁ …       N messages, N syncs one after the other

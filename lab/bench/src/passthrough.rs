@@ -1,18 +1,18 @@
 //! A FUSE mount that does nothing but hand calls on to a directory: the upper bound of every FUSE mount.
 //!
 //! Every FUSE file system has the kernel's part of the cost: a message to another thread, a wake-up, the
-//! caches. This mount has only that part. So a mount is compared with this one over the same disk, with the
-//! same options: the same cache time of names and attributes, the same threads, cached and write-through or
-//! direct.
+//! caches. This mount has only that part. So a mount is compared with this pass-through mount over the same
+//! disk, with the same options: the same cache time of names and attributes, the same threads, cached and
+//! write-through or direct.
 //!
 //! It works as libfuse's `passthrough_hp` does. It has an `O_PATH` descriptor for every object that the
 //! kernel knows (`inodes`). Every call is relative to such a descriptor, so that renames by others cannot
-//! lead it astray. Open files are descriptors of their own. Inode numbers are those of the source.
+//! lead it astray. Open files are descriptors of their own. Objects have the inode numbers of the source.
 //!
 //! Two choices matter for speed. The kernel would request the `security.capability` attribute before *each*
-//! cached write. If the file system declares that it clears privileges itself (`FUSE_HANDLE_KILLPRIV_V2`), as
-//! this one does, the kernel requests it once for each file. And a repeated lookup of a name costs one
-//! `fstatat`, no open, as long as its object is in the table.
+//! cached write. This mount declares that it clears privileges itself (`FUSE_HANDLE_KILLPRIV_V2`), so the
+//! kernel requests the attribute only once for each file. And a repeated lookup of a name costs one
+//! `fstatat` and no open, as long as its object is in the table.
 //!
 //! Rights: the kernel checks them (`default_permissions`); objects made by another caller are given to that
 //! caller.

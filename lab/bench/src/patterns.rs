@@ -1,17 +1,17 @@
-//! Patterns against single calls and against contiguous transfers: the figures of Galley.
+//! Compares transfers by patterns with single calls and with contiguous transfers: the figures of Galley.
 //!
-//! C clients share one file, and each has a part of it in one of the [`Shape`]s: those of Galley's figure 2,
-//! and also nested patterns and lists. A part is moved in three ways in turn, round by round:
+//! C clients share one file, and each has a part of it in one of the [`Shape`]s: the shapes of Galley's
+//! figure 2, and also nested patterns and lists. A part is moved in three ways in turn, round by round:
 //!
 //! ```text
 //!   structured   one call for the whole part
-//!   single       one call a record, of at most so many records
-//!   contiguous   as many bytes, side by side in the file, by one call
+//!   single       one call for each record, up to a maximum number of records
+//!   contiguous   one call for as many bytes, side by side in the file
 //! ```
-//! The structured rate as a share of the contiguous one is the price of small records; as a multiple of the
-//! single one it is the gain of the interface. Two measures explain both: the processor time for a record,
-//! and the numbers of the servers' requests and of their calls to the disk's files. A server that visits a
-//! block once makes as many calls as there are blocks, however many clients share them.
+//! The structured rate as a share of the contiguous rate shows the price of small records. As a multiple of
+//! the single rate it shows the gain of the interface. Two measures explain both: the processor time for a
+//! record, and the numbers of the servers' requests and of their calls to the disk's files. A server that
+//! visits a block once makes as many calls as there are blocks, however many clients share them.
 //!
 //! Source: Nieuwejaar and Kotz, "Performance of the Galley Parallel File System", sections 4.2 to 4.4.
 

@@ -2,12 +2,11 @@
 //!
 //! * [`echo`]: round trips over loopback TCP with one server thread, the shape of a metadata server and its
 //!   clients;
-//! * [`sync`]: how fast four kilobytes become durable, as a journal writes them and as an append does;
-//! * [`layout`]: round trips in the layout and with the sizes of a real run;
-//! * [`group`]: a journal's group of a given size, and the disk's total rate;
-//! * [`copy`]: a file through one connection into another file: the limit of a large file by a network
-//!   client;
-//! * [`stream`]: the same from memory to memory, and the cost for each side's core;
+//! * [`sync`]: the time until four kilobytes are durable, written as by a journal and as by an append;
+//! * [`layout`]: round trips with the clients, servers and message sizes of a real run;
+//! * [`group`]: durable writes of the size of a journal write, and the disk's total rate;
+//! * [`copy`]: a copy of a file through one connection: the limit of a network client with a large file;
+//! * [`stream`]: bytes from memory to memory through one connection, and the cost for each side's core;
 //! * [`disk`]: a disk and its cache, large accesses and small ones.
 //!
 //! A [`Probe`] is measured in rounds, so that it can take turns with the measurement that it is compared to.

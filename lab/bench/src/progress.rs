@@ -1,7 +1,7 @@
 //! The progress output of a long measurement.
 //!
-//! The library calls a function with each [`Progress`]; [`bar`] makes one that draws a line on standard
-//! error, and `|_| {}` says nothing. It is never called while a clock runs.
+//! The library calls a function with each [`Progress`]. [`bar`] makes a function that draws a line on
+//! standard error; `|_| {}` shows nothing. The function is never called while a clock runs.
 
 use indicatif::{ProgressBar, ProgressStyle};
 

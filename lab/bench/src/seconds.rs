@@ -1,4 +1,4 @@
-//! A rate second by second, and the disk's rate in each of them.
+//! A rate second by second, and the disk's rate in each second.
 //!
 //! The workers count operations. Each second, a thread of its own reads that count, the count of a bare probe
 //! that repeatedly makes 4 KiB durable ([`SyncProbe`]), and the number of directories that were split. So a

@@ -1,4 +1,4 @@
-//! Medians, and the spread around them.
+//! Medians of samples, and the spread around the medians.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,12 +1,14 @@
-//! Blocks of every size: if a rate falls although the blocks grow, the program changes its method there.
+//! Measures the rate with blocks of every size. If the rate falls although the blocks grow, the measured
+//! program changes its method at that size.
 //!
 //! One worker writes and reads one file by blocks of a power of two, size after size, over one target or
-//! several in turn. The file is written whole before, so that no block makes it grow; small blocks use only
-//! its beginning. Rounds go through the sizes forwards and backwards, so that each size is measured next to
-//! its neighbour, and the two are compared round by round ([`crate::interval`]).
+//! several in turn. The whole file is written before the measurement, so that no block makes it grow; small
+//! blocks use only its beginning. Rounds go through the sizes forwards and backwards, so that each size is
+//! measured next to its neighbour, and the two are compared round by round ([`crate::interval`]).
 //!
-//! Source: the thesis found that PVFS2 lost throughput at 128 KiB, where its transfers changed their method;
-//! ours change at the eager limit, at a flow's chunk and at the strip.
+//! Source: the thesis found that PVFS2 lost throughput at 128 KiB, the size at which its transfers changed
+//! their method. ShoalFS changes its method at three sizes: the limit of eager data (which rides in the
+//! request), the chunk of a flow (data that follows in parts), and the strip.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! The tail of latencies, and a bare probe in the same run.
+//! The tail of latencies, next to the latencies of a bare probe of the disk in the same run.
 //!
 //! The time of the slowest of a thousand durable changes says little by itself: the disk has slow moments of
 //! its own. So while the changes are made, [`SyncProbe`] repeatedly writes 4 KiB into prewritten space of the

@@ -1,11 +1,11 @@
 //! The target of a workload.
 //!
-//! A [`Target`] is a file system seen from its users' side; a [`Worker`] is one of its users: one process or
-//! thread with its open files. Workers share nothing with each other, and their methods block. So an
-//! asynchronous client that lives in threads of its own has a set of connections for each worker. Concurrency
-//! is the number of workers, never something inside one.
+//! A [`Target`] is a file system seen from its users' side; a [`Worker`] is one of its users: one process
+//! or thread with its open files. Workers share nothing with each other, and their methods block. So an
+//! asynchronous client that lives in threads of its own has a set of connections for each worker.
+//! Concurrency is the number of workers; a worker makes one call at a time.
 //!
-//! Paths are relative to the target's root, parts joined by `/`, without a leading one:
+//! Paths are relative to the target's root. Their parts are joined by `/`, and they begin without `/`:
 //! `small.4711.0/f000012`.
 
 use anyhow::{Result, bail};

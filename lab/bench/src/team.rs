@@ -1,11 +1,11 @@
-//! Several workers in step, and the clocks on them.
+//! Several workers that begin and end each phase together, and the clocks that measure their phases.
 //!
 //! The paper's Algorithm 1 (its microbenchmark): all meet at a barrier; each takes t1, runs its loop, takes
 //! t2; the phase took the *largest* t2 - t1. Algorithm 2 (mdtest): all meet again before t2 is taken, and
-//! only the first worker's time counts; if that one leaves the first barrier late, the phase looks shorter
-//! than it was. Both are kept, and a third: the time on a wall clock from the first t1 to the last t2. (If
-//! there are more workers than processors, Algorithm 1 too can give a time that is too short, because a
-//! worker may end before another begins.)
+//! only the first worker's time counts. If the first worker leaves the first barrier late, the phase looks
+//! shorter than it was. Both times are kept, and a third time: the wall-clock time from the first t1 to the
+//! last t2. (If there are more workers than processors, Algorithm 1 too can give a time that is too short,
+//! because a worker may end before another begins.)
 //!
 //! A worker that fails still comes to every barrier of the phase, so no worker waits for ever; then all stop,
 //! clean up, and the run is an error.

@@ -1,4 +1,5 @@
-//! The paper's techniques against its baseline: tables, and checks of their shape that can fail.
+//! Compares the paper's techniques with its baseline: tables, and checks of the shape of the results. Each
+//! check can fail.
 //!
 //! Source: "Small-File Access in Parallel File Systems", section IV-A. Its findings as checks, with a margin
 //! for the drift of medians of few repetitions:

@@ -1,4 +1,5 @@
-//! A simulated machine against the real one: errors by cell, and whether the simulator is accurate enough.
+//! Compares a simulated machine with the real machine: the errors by cell, and the decision whether the
+//! simulator is accurate enough.
 //!
 //! A *cell* is one phase on one cluster (module, servers, clients): real rates of several repetitions, and
 //! the rate that was simulated. It is *within* if the simulated rate differs from the real median by no more

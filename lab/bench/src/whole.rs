@@ -1,8 +1,9 @@
-//! Whole small files: the calls of a program that makes many of them.
+//! Whole small files: the calls of a program that makes many small files.
 //!
-//! Each worker, in a directory of its own: makes N files with M bytes each and leaves them closed; stats each
-//! by name; opens, reads and closes each; removes each. The paper's phases (`small`) keep the files open and
-//! write later; here an interface that can carry a whole file in one message may do so.
+//! Each worker has a directory of its own. It makes N files with M bytes each and leaves them closed; then
+//! it requests the attributes of each file by name; opens, reads and closes each file; and removes each
+//! file. In the paper's phases (`small`) the files stay open and are written later. Here an interface may
+//! carry a whole file in one message.
 //!
 //! With 0 bytes this is the measurement of `mdtest -u -F`: create, stat, remove; nothing is read.
 

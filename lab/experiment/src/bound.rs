@@ -1,8 +1,10 @@
-//! The estimated upper bound of a phase: the phase as counts, the setting as a machine and its servers.
+//! The estimated upper bound of a phase. The phase gives the counts (messages, bytes, syncs), the setting
+//! gives the machine and its servers.
 //!
-//! Counts are `model`'s if it has the operation, for the set nearest to the switches: our set with compounds,
-//! the paper's if the technique that matters to the operation is on, otherwise the baseline's. Reads and
-//! writes of blocks are counted here: one message a server, after a rendezvous if nothing is eager.
+//! If the crate `model` has the operation, its counts are used, for the set of techniques that is nearest
+//! to the switches. This is our set if compounds are on. Otherwise it is the paper's set if the technique
+//! that matters to the operation is on, and else the baseline. Reads and writes of blocks are counted here:
+//! one message for each server, after a rendezvous if no data is eager.
 //!
 //! **Only resources that a setting waits for are in its bound**: without syncs (`memory`, `null`, tmpfs,
 //! another sync mode) neither syncs nor the disk's accesses are in it.

@@ -1,4 +1,4 @@
-//! Checks of a shape: a paper's claims, as data. Each can fail.
+//! Checks of the shape of curves: a paper's claims, as data. Each check can fail.
 //!
 //! A check names values (`of`, `to`, `series`) at places (`x`, `from`, `until`) by the names of its file. If
 //! a place was not run (a short run, a mode with fewer places), the verdict is *not seen*.

@@ -1,7 +1,7 @@
-//! A cost of a machine, by its key in the machine's file: it can be read, and made larger or smaller.
+//! A cost of a machine, named by its key in the machine's file. It can be read and scaled.
 //!
-//! `cpu.client.message_us` is one number; `sync.sync_us` is that of every `[[sync]]`, and the rate of syncs
-//! changes with it.
+//! `cpu.client.message_us` is one number. `sync.sync_us` is the number in every `[[sync]]`, and the rate of
+//! syncs changes with it.
 
 use shoal_model::Machine;
 use toml::{Table, Value};

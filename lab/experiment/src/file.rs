@@ -1,12 +1,18 @@
 //! The file of an experiment. docs/lab/EXPERIMENTS.md explains its keys; no key is silently ignored.
 //!
 //! ```text
-//!   name, title, claim          what it is, in words            [source]      paper, where, reproduces, missing
-//!   machine                     the machine that is simulated   [workload]    kind, and what only this kind takes
-//!   [parameters]                a setting, the same in all runs [axis]        varies, values, label, log
-//!   [real] [simulated] [quick]  values, scale, repeat, parameters that differ there; `skip`: why it does not run there
-//!   [[series]]                  name, phase, metric, parameters [[published]] series, x, value, unit, where
-//!   [[check]]                   claim, shape, only, why             [[fit]]       cost, series, x
+//!   name, title, claim          the experiment in words
+//!   machine                     the machine that is simulated
+//!   [source]                    paper, where, reproduces, missing
+//!   [workload]                  the kind, and the keys of this kind
+//!   [parameters]                a setting, the same in all runs
+//!   [axis]                      varies, values, label, log
+//!   [real] [simulated] [quick]  values, scale, repeat and parameters that differ in this mode;
+//!                               `skip`: the reason why the experiment does not run in it
+//!   [[series]]                  name, phase, metric, parameters
+//!   [[published]]               series, x, value, unit, where
+//!   [[check]]                   claim, shape, only, why
+//!   [[fit]]                     cost, series, x
 //! ```
 
 mod error;

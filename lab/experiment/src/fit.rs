@@ -1,4 +1,4 @@
-//! A machine fitted by simulation on published values, and how much each fitted cost matters.
+//! Fits a machine's costs by simulation to published values, and shows the effect of each fitted cost.
 //!
 //! With `[[fit]]` an experiment names the costs of its machine that are to be found, each with the published
 //! row that determines it: as many unknowns as equations. Only the series of these rows are run, so nothing
@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   costs c ─▶ simulated rates r(c)           find c with r(c) = published
-//!   ln c ← ln c − J⁻¹ · ln (r ÷ published)    J: by how much ln r moves with ln c, from one run for each cost; then secants (Broyden)
+//!   ln c ← ln c − J⁻¹ · ln (r ÷ published)    J: the derivatives of ln r by ln c, by one run for each cost;
+//!                                             later steps improve J by secants (Broyden)
 //! ```
 //! All values are logarithms: costs stay positive, and a residual of 0.01 is one per cent. *Residuals* are
 //! reported for every published row of the series that were run, also for rows on which nothing was fitted.

@@ -1,31 +1,41 @@
 //! The experiments of papers as files, run on real servers or under virtual time, and compared with the
 //! published values.
 //!
-//! An *experiment* ([`Experiment`]) is a TOML file in `lab/experiments/`: a workload and its parameters, a
-//! machine, the parameter along the axis, the series, the points that were published, and *checks of the
-//! shape*. Later work adds files, no code.
+//! An *experiment* ([`Experiment`]) is a TOML file in `lab/experiments/`. It names a workload and its
+//! parameters, a machine, the parameter along the horizontal axis, the series (the curves), the published
+//! points, and *checks of the shape* of the curves. A new experiment is a new file, and needs no code.
 //!
 //! ```text
-//!   lab/experiments/*.toml ─► Experiment ─► Cell (series, place) ─► Setting ─► Ground ─┬─ real: threads, native clients, loopback
-//!                              │                                                   └─ simulated: shoal_sim, virtual time
-//!                              ├─ published points ─┐                                        │ the same workload code
-//!                              └─ shape checks ─────┴─► Outcome: ours, bound, what binds, published; verdicts ◄┘
+//!   lab/experiments/*.toml ─► Experiment ─► Cell ─► Setting ─► Ground ─┬─ real: threads and native clients
+//!                              │                                       └─ simulated: shoal_sim, virtual time
+//!                              │                                                 │ results of a run
+//!                              ├─ published points ─┐                            │
+//!                              └─ shape checks ─────┴─► Outcome ◄────────────────┘
 //! ```
+//! A *cell* is one point of one series. A *setting* has the parameters of a run of this cell. A *ground*
+//! ([`Ground`]) carries the run out, with the same workload code on real servers and under virtual time. The
+//! *outcome* has, for each cell, our value, the upper bound, the resource that limits it, and the published
+//! value; and for each check, its result.
 //!
-//! * [`file`]: the format and its refusals; [`builtin`]: those that come with the program.
-//! * [`setting`]: the parts of one run.
-//! * [`workload`]: the workloads under their own names, written once as asynchronous code over a client and a
-//!   barrier.
-//! * [`seat`]: one process of a workload, its barriers and its clocks; [`real`] and [`simulated`] give seats.
-//! * [`bound`]: the estimated upper bound of a phase, by `model`.
-//! * [`check`]: the kinds of checks; each can fail, and a test feeds each check of each experiment a curve
-//!   that makes it fail.
-//! * [`run`], [`outcome`], [`provenance`]: all cells of an experiment, their outcomes, and their program and
-//!   amounts; [`tell`], [`picture`], [`totals`], [`reproduction`]: tables, CSV, SVG, the sums of all checks
-//!   by their kinds, and the document.
+//! * [`file`]: the format of the files, and the errors for invalid files.
+//! * [`builtin`]: the experiments that come with the program.
+//! * [`setting`]: the parameters of one run.
+//! * [`workload`]: the workloads by name, written as asynchronous code over a client and a barrier.
+//! * [`seat`]: one process of a workload, with its barriers and its clocks.
+//! * [`real`]: seats on real servers.
+//! * [`simulated`]: seats under virtual time.
+//! * [`bound`]: the upper bound of a phase, as the crate `model` estimates it.
+//! * [`check`]: the kinds of shape checks. Each check can fail: a test gives it a curve that makes it fail.
+//! * [`run`]: runs all cells of an experiment.
+//! * [`outcome`]: the results of an experiment.
+//! * [`provenance`]: the program, the machine and the amounts with which an outcome was made.
+//! * [`tell`]: an outcome as tables and CSV.
+//! * [`picture`]: an outcome as SVG.
+//! * [`totals`]: the results of all checks, counted by kind.
+//! * [`reproduction`]: the document about all outcomes.
 //!
-//! **Invariant: a published point is a number that the paper's text or table prints.** A curve that is only
-//! in a picture has no points; the file says so.
+//! **Invariant: a published point is a number that the paper prints in its text or in a table.** If the paper
+//! shows a curve only as a picture, the experiment has no published points for it, and the file says so.
 
 pub mod bound;
 pub mod builtin;

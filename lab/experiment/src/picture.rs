@@ -1,4 +1,5 @@
-//! An outcome drawn: our curves with their spread, their bounds dashed, the paper's points as rings.
+//! Draws an outcome: our curves with their spread, their bounds as dashed lines, and the paper's points as
+//! rings.
 
 use crate::file::Experiment;
 use crate::outcome::{Curve, Outcome, Point};

@@ -1,5 +1,5 @@
-//! Seats on real servers: a thread for each client node, a native client in it, its application processes as
-//! tasks.
+//! Seats (processes of a workload) on real servers. Each client node is a thread with a native client; the
+//! node's application processes are tasks of the thread.
 //!
 //! All application processes of all threads share one barrier: a thread whose processes have reached it
 //! sleeps until the last has. A thread that panics breaks the barrier, so that the others continue and the

@@ -1,5 +1,5 @@
-//! All cells of an experiment, one run after the other: each series at each place, as often as it is
-//! repeated.
+//! Runs all cells of an experiment, one after the other. A *cell* is one series at one place of the axis;
+//! it runs as often as its repetitions require.
 //!
 //! Series that differ only in the reported phase share a run. So do experiments of one call of the program
 //! that need the same run ([`Memo`]). Repetitions go through all runs in turn, so that drift affects all

@@ -1,4 +1,4 @@
-//! One process of a workload: its barriers and its clocks.
+//! A seat: one process of a workload, with its barriers and its clocks.
 //!
 //! The small-file paper's Algorithm 1 (its microbenchmark): all meet; each takes t1, runs its loop, takes t2;
 //! the phase took the *largest* t2 - t1. Algorithm 2 (mdtest): all meet again before t2 is taken, and only

@@ -1,8 +1,8 @@
-//! The setting of one run: the cluster, its techniques, and how much the workload does.
+//! The setting of one run: the cluster, its techniques, and the amount of work.
 //!
-//! A setting is put together from tables: the experiment's `[parameters]`, those of the mode (`[real]`,
-//! `[simulated]`), of `[quick]`, of the series, and the place on the axis. A later table overrides an earlier
-//! one. So anything here can vary along an axis.
+//! A setting is put together from tables: the experiment's `[parameters]`, the parameters of the mode
+//! (`[real]`, `[simulated]`), of `[quick]` and of the series, and the place on the axis. A later table
+//! overrides an earlier table. So anything here can vary along an axis.
 
 use serde::{Deserialize, Serialize};
 use shoal_proto::Switches;

@@ -1,4 +1,5 @@
-//! Seats under virtual time: the same workload code over `shoal_sim`'s simulated machines.
+//! Seats (processes of a workload) under virtual time: the same workload code over `shoal_sim`'s simulated
+//! machines.
 
 use crate::seat::{Calls, Plan, Seat, Took, take};
 use crate::setting::{Setting, Storage};

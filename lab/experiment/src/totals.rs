@@ -1,5 +1,5 @@
-//! The number of checks of each kind that hold: from outcomes, and from the lines of a document. A check that
-//! was seen simulated and real is one check.
+//! Counts the checks of each kind that hold, from outcomes or from the lines of a document. A check that
+//! was evaluated on a simulated and on a real run counts once.
 //!
 //! When a document is renewed, some of its sections are older than the program, so its head is counted from
 //! its own lines, and a test compares that with the outcomes.

@@ -1,9 +1,10 @@
 //! The workloads of the papers, under their own names. Each is written once, over a file system and a
 //! barrier, and runs on real servers and under virtual time alike.
 //!
-//! A workload is phases; before and after each all processes meet ([`crate::seat`]). A phase of a process is
-//! a loop of calls, each made after the one before has returned, as a program's are. Phases check their
-//! results (how many entries, how many bytes), so that a phase without work cannot look fast.
+//! A workload is a list of phases; before and after each phase all processes meet ([`crate::seat`]). A
+//! phase of a process is a loop of calls, each made after the one before has returned, as a program's are.
+//! Phases check their results (how many entries, how many bytes), so that a phase without work cannot look
+//! fast.
 
 mod files;
 mod lookups;

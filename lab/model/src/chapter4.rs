@@ -1,12 +1,13 @@
-//! Chapter 4 of the thesis, as instances of [`bound`](crate::bound): its operations are counts, its cluster a
-//! machine.
+//! Chapter 4 of the thesis, as instances of [`bound`](crate::bound). Its operations are counts, and its
+//! cluster is a machine.
 //!
 //! * *Metadata operations* (4.2.2): messages and disk accesses one after the other. A create has 4 round
 //!   trips (metafile, datafiles at once, attributes, entry) and in the worst case 9 accesses and one for each
 //!   datafile, which are adjacent. Bytes and instructions are ignored.
 //! * *Large contiguous I/O* (4.2.3): bytes alone; the servers' links, or their disks.
 //! * *Small contiguous I/O* (4.2.4): `t(s, l, n) = s ÷ (s/n + l)`: block size, latency, throughput. With a
-//!   disk, its access adds to the latency, and the throughput is the lesser one.
+//!   disk, the access time of the disk adds to the latency, and the throughput is the lesser of the two
+//!   throughputs.
 //!
 //! The thesis adds up 10 · 8.5 ms + 4 · 0.52 ms to 86.08 ms, but the sum is 87.08 ms: so its 11.6 creates/s
 //! are 11.5 here, and its 23.2 with two servers are 23.0. KByte and MByte are 10^3 and 10^6 bytes here, as

@@ -1,9 +1,10 @@
 //! Machines as files, and the best possible rates of operations on them.
 //!
-//! A *machine* ([`Machine`]) is a file: links, disks, the cost of durability, processor time per message. An
-//! *operation* is counts ([`Counts`]): messages, round trips one after the other, bytes each way, syncs, disk
-//! accesses. Neither knows the other; a *bound* ([`Bound`]) combines them: the least of the rates that each
-//! resource allows, the name of the one that *binds*, and the arithmetic in words.
+//! A *machine* ([`Machine`]) is a file: links, disks, the cost of durability, processor time per message.
+//! An *operation* is counts ([`Counts`]): messages, round trips one after the other, bytes each way, syncs,
+//! disk accesses. Machines and operations are independent of each other. A *bound* ([`Bound`]) combines a
+//! machine with an operation. It has the least of the rates that the resources allow, the name of the
+//! resource that *binds* (gives the least rate), and the arithmetic in words.
 //!
 //! ```text
 //!   lab/machines/*.toml ──► Machine ─┐
@@ -11,12 +12,13 @@
 //!   operations, chapter4 ─► Counts, Setting ─┘
 //! ```
 //!
-//! * [`machine`]: the file, its units, its checks. [`builtin`] are those that come with the program.
+//! * [`machine`]: the file, its units, its checks. [`builtin`] gives the machines that come with the
+//!   program.
 //! * [`bound`]: the arithmetic.
 //! * [`operations`]: the costs of each operation in the baseline, the paper's set and ours
 //!   (docs/lab/COUNTS.md).
-//! * [`chapter4`]: the formulas of the thesis that the term *estimated upper bound* is from, as instances;
-//!   its figures.
+//! * [`chapter4`]: the formulas and figures of chapter 4 of the thesis, as instances of [`bound`]. The term
+//!   *estimated upper bound* comes from there.
 //!
 //! Source: J. Kunkel, *Performance Analysis of the PVFS2 Persistency Layer*, chapter 4.
 //!

@@ -1,8 +1,9 @@
-//! A machine, as a file: the rates and times of its links, disks, syncs, cores and memory, in numbers whose
-//! unit is in their name.
+//! A machine, as a file. It has the rates and times of links, disks, syncs, cores and memory. The name of
+//! each number ends in its unit.
 //!
 //! A missing key is an unknown value, and an unknown value bounds nothing. Every value of the machines that
-//! come with the program has a comment that says where it is from; an unmeasured one says `guess:` and why.
+//! come with the program has a comment that names its source. The comment of an unmeasured value says
+//! `guess:` and the reason.
 //!
 //! Units: `_us` microseconds; `_mb_per_s` 10^6 bytes a second; `_per_s` times a second; `bytes` bytes.
 

@@ -1,4 +1,4 @@
-//! Memory and queues are bounded: the servers' own figures when everything is at rest.
+//! Checks that memory and queues are bounded, by the servers' own figures when everything is at rest.
 
 use serde_json::Value;
 use shoal_client::{Client, Error};

@@ -1,5 +1,5 @@
-//! The check at the end of a run: the whole tree as a fresh client sees it is compared with the rows of the
-//! servers.
+//! The check at the end of a run. It compares the whole tree, as a fresh client sees it, with the rows of
+//! the servers.
 
 use shoal_client::{Client, Error};
 use shoal_proto::{Attr, Dist, Handle, Kind, ServerId};

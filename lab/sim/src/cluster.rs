@@ -1,4 +1,4 @@
-//! A cluster: one machine a server, one a client; servers start again after their faults.
+//! A cluster. Each server and each client has a machine of its own. Servers start again after their faults.
 
 mod copies;
 mod growth;

@@ -1,8 +1,9 @@
-//! Combinations of switches: every test that holds for one set should hold for all of them.
+//! Combinations of switches (techniques that a file system has or has not). Every test that holds for one
+//! combination should hold for all combinations.
 //!
-//! *Singles* are the named sets with one technique changed, on or off: a failure there is that technique's.
-//! In the *covering set*, every pair of values of every two switches is in some combination (pairwise
-//! testing: Cohen et al. 1997). So a failure of two values together is found too, by a handful of
+//! *Singles* are the named sets with one technique changed, on or off: a failure in a single comes from
+//! that technique. In the *covering set*, every pair of values of every two switches is in some combination
+//! (pairwise testing: Cohen et al. 1997). So a failure of two values together is found too, by a handful of
 //! combinations instead of all 384.
 
 use crate::rng::Rng;

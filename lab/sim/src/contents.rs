@@ -1,16 +1,17 @@
-//! Bytes of a file: whether a read's result is possible.
+//! The bytes of a file: decides whether the result of a read is possible.
 //!
 //! Each byte of a file is two registers: *whether it exists* and *its value*. A write makes all bytes up to
 //! its end exist and gives its own bytes their values. A truncation to `s` makes the bytes below `s` exist
-//! and removes those from `s` on; if these exist again later, they are zeros. Punching and zeroing give
-//! zeros. Every write fills its bytes with words of its own, so each byte read identifies its write.
+//! and removes the bytes from `s` on. If removed bytes exist again later, they are zeros. Punching and
+//! zeroing give zeros. Every write fills its bytes with words of its own, so each byte read identifies its
+//! write.
 //!
 //! The promise (SEMANTICS §1–§4) is that each such register is *regular* (Lamport 1986): for each byte, a
 //! read sees the last act that ended before it began, or one that ran at the same time. So an act is no
-//! longer possible if another act that is *certain* began after it had ended. An act is certain if it ended
-//! before the read began and cannot be lost: it was synced, or since the act's call the server that holds the
-//! byte had no fault that loses bytes held in that way ([`crate::losses`]). An act without an answer is
-//! possible for ever.
+//! longer possible if a *certain* act began after it had ended. An act is certain if it ended before the
+//! read began and cannot be lost. An act cannot be lost if it was synced, or if since its call the server
+//! that holds the byte had no fault that loses bytes held in that way ([`crate::losses`]). An act without
+//! an answer is possible for ever.
 //!
 //! *Appends* have no place until they are acknowledged. An append without an answer floats: its bytes may be
 //! anywhere, in pieces that begin where strips do, and only once. Its place must be after the bytes that

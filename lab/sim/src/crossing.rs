@@ -10,11 +10,11 @@
 //! - server 1 cannot reach server 2, which has the directory of the first move, for up to six seconds;
 //! - server 1 can reach neither server 2 nor server 0 from the moment at which it has walked and holds the
 //!   rename lock of server 0;
-//! - server 1 is killed at some moment of the first move and starts again 45 s later. Another client then
-//!   requests a move that has nothing to do with the two.
+//! - server 1 is killed at some moment of the first move and starts again 45 s later. A further client then
+//!   requests a third move, which has nothing to do with the first two.
 //!
-//! **The unrelated move ends while server 1 is dead.** Whether the two moves succeeded or not, every
-//! directory hangs on the root, and nothing is left over.
+//! **The third move ends while server 1 is dead.** Whether the two moves succeeded or not, every directory
+//! hangs on the root, and nothing is left over.
 
 use crate::check;
 use crate::cluster::{Cluster, ClusterConfig, connect};

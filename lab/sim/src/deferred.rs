@@ -1,15 +1,15 @@
-//! The story of changes of attributes that are answered before they are durable, and a power cut of their
-//! server.
+//! A run in which changes of attributes are answered before they are durable, and the power of their server
+//! is cut.
 //!
 //! ```text
-//!   maker    chown f3 to 1, chown f0 to 2, chown f3 to 3, …      one after the other, each answered when it is written
-//!            now and then: create                                answered when it is durable, and all before it
-//!   reader   getattr f0 ─▶ 2                                     answered when 2 is durable
-//!   cut      when the reader was answered, or the maker's create, or at any time
+//!   maker      chown f3 to 1, chown f0 to 2, …            each is answered when it is written
+//!              sometimes: create                          answered when it and all before it are durable
+//!   reader     getattr f0 ─▶ owner 2                      answered when the chown to 2 is durable
+//!   power cut  after the reader's answer, after the answer to a create, or at any time
 //! ```
 //! The owner identifies the change. **The remaining state contains all changes up to one of them, and none
-//! after it.** The last change that it contains is not before the one that the reader saw, not before the one
-//! that a create followed, and not before one that was answered a second before the cut.
+//! after it.** The state contains three changes at least: the change that the reader saw, the change before
+//! a create that was answered, and each change that was answered a second before the power cut.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::rng::Rng;

@@ -1,4 +1,5 @@
-//! Runs of one story each, for promises that the workload of all clients together cannot check.
+//! Runs with one *story* each (a fixed course of events), for promises that the workload of all clients
+//! together cannot check.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::run::RunReport;

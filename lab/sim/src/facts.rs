@@ -1,6 +1,6 @@
-//! Attributes of an object: each has the value of the last acknowledged change, or of a change whose outcome
-//! is unknown (which may also take effect late). Of two changes that were under way at once, either may be
-//! the last. If an acknowledged change is held where a fault may have taken it ([`crate::losses`]), it may be
+//! Attributes of an object: each has the value of the last acknowledged change, or of a change whose
+//! outcome is unknown (which may also take effect late). Of two changes that were under way at once, either
+//! may be the last. If a fault may have lost an acknowledged change ([`crate::losses`]), the change may be
 //! undone, back to the last value that is certain.
 
 use crate::losses::{Held, Stamp};

@@ -1,4 +1,4 @@
-//! The story of an idle client: it removes a file that it holds open, and then makes no call for longer than
+//! A run with an idle client. It removes a file that it holds open, and then makes no call for longer than
 //! a lease, while the file's server is killed and starts again. No caller waits for an answer, so only the
 //! client's own background work keeps its session alive. **The file can be read, written and synced
 //! afterwards**, and when the client ends, the file is gone.

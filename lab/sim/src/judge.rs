@@ -1,5 +1,5 @@
-//! The judgement at the end of a run: all acknowledged changes against the present state, as a fresh client
-//! without caches sees it.
+//! The judgement at the end of a run. It compares all acknowledged changes with the present state, as a
+//! fresh client without caches sees it.
 
 use crate::bounds;
 use crate::check::{self, Tree};

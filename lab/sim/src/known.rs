@@ -1,7 +1,9 @@
-//! Runs that once broke a promise, and a run with each kind of fault: `shoal sim known` repeats them.
+//! Runs that once broke a promise, and one run with each kind of fault. `shoal sim known` repeats these
+//! runs.
 //!
-//! A seed is kept with the choices with which it was found, so that later draws do not make it another run.
-//! Most seeds give other runs now all the same, because the workload has grown; they cost little.
+//! Each seed is kept with the choices with which it was found, so that a new choice of the program does not
+//! change the run. Most seeds give different runs now nevertheless, because the workload has grown. They
+//! stay, because they cost little.
 
 use crate::{Fault, Faults, RunConfig};
 use shoal_proto::Switches;

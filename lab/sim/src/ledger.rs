@@ -1,16 +1,17 @@
 //! The ledger: every client's answers about names that only this client changes, and about their objects.
 //!
-//! *Names.* A name's history is a list of changes, each with the moments of its call and its return. Its
-//! owner changes it only after the last change has returned. So at any moment the name is as after the last
-//! change that has returned, or as after a later one that was called. A change of several names (rename) is
-//! one *operation*: if it was never answered, at the end all its names are as before it, or all as after it.
+//! *Names.* A name's history is a list of changes, each with the moments of its call and its return. The
+//! owner of a name changes it only after the last change has returned. So at any moment the name has the
+//! state after the last returned change, or the state after a later change that was called. A change of
+//! several names (rename) is one *operation*. If the operation was never answered, then at the end either
+//! all its names have their state before it, or all have their state after it.
 //!
-//! *Faults.* If an acknowledged change is held where a fault may have taken it ([`crate::losses`]), it is
-//! *shaken*: its name may be as it was before, back to the last change that is certain. Its owner does not
-//! touch such a name again.
+//! *Faults.* An acknowledged change is *shaken* if a fault may have lost it ([`crate::losses`]). Its name
+//! may then have any earlier state, back to the last change that is certain. The owner does not change such
+//! a name again.
 //!
-//! *Objects.* The known facts of an object besides its names: its bytes ([`crate::contents`]), its attributes
-//! and extended attributes ([`crate::facts`]), where it leads.
+//! *Objects.* The ledger also has the other facts of an object: its bytes ([`crate::contents`]), its
+//! attributes and extended attributes ([`crate::facts`]), and the target of a symbolic link.
 
 use crate::contents::Contents;
 use crate::facts::Facts;

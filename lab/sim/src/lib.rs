@@ -1,11 +1,12 @@
-//! The cluster in one process under virtual time: servers, clients, faults, and checks of the promises.
+//! The simulator: a cluster in one process under virtual time, with servers, clients, faults, and checks of
+//! the promises.
 //!
 //! ```text
 //!   run(seed) ─▶ World ─┬─ machine of server 0 … n: `shoal_server::serve` over `disk` on a simulated disk
-//!                       ├─ machine of client 0 … m: workload ─▶ ledger (own names; objects: bytes, attributes)
+//!                       ├─ machine of client 0 … m: workload ─▶ ledger (own names; bytes, attributes)
 //!                       │                                    └▶ registers (contended names and attributes)
 //!                       ├─ faults at seeded moments: crash, power cut, partition … ([`Faults`]), all drawn
-//!                       └─ afterwards, a fresh client: the whole tree, every content, the servers' rows ─▶ violations
+//!                       └─ afterwards a fresh client: the tree, all bytes, the servers' rows ─▶ violations
 //! ```
 //!
 //! **One seed, one run**: everything that can differ comes from the [`World`](shoal_env::sim::World)'s seed,
@@ -14,10 +15,10 @@
 //!
 //! The checks of the run:
 //!
-//! * [`ledger`]: acknowledged changes are there, and refused ones did not happen; an operation without an
-//!   answer happened wholly or not at all; removed names do not return;
-//! * [`contents`]: each byte read is one that may be there; synced writes are kept over power cuts,
-//!   acknowledged ones over crashes; an append is there once, at the returned place;
+//! * [`ledger`]: acknowledged changes are there, and refused changes did not happen; an operation without
+//!   an answer happened wholly or not at all; removed names do not return;
+//! * [`contents`]: each byte that is read has a possible value; synced writes survive power cuts, and
+//!   acknowledged writes survive crashes; an append is there once, at the returned place;
 //! * [`facts`]: attributes and extended attributes are as they were set;
 //! * [`register`]: each contended name and attribute is linearizable;
 //! * [`losses`]: a loss is excused only where the server that held the change had a fault that may take it,
@@ -25,11 +26,12 @@
 //! * [`listing`]: a listing gives every entry that is there all the time exactly once;
 //! * [`check`]: the namespace is a tree: every directory is reached once, link counts are right, nothing is
 //!   left over on any server;
-//! * `pools`: datafiles made ahead of need are in one pool, or one file's, or used up;
+//! * `pools`: each datafile that was made ahead of need is in one pool, belongs to one file, or is used up;
 //! * `bounds`: at rest, the servers' queues are empty and their memory is bounded;
 //! * every operation ends by its deadline.
 //!
-//! [`machine`] is the other half: the speed of the same cluster on a machine of a file.
+//! [`machine`] is the other half of this crate: the speed of the same cluster on the hardware that a
+//! machine's file describes.
 
 mod bounds;
 pub mod check;

@@ -1,9 +1,9 @@
-//! The story of a number that several clients increment, each time under a lock of its file.
+//! A run in which several clients increment a number in a file, each time under a lock of the file.
 //!
 //! ```text
-//!   every client:  lock, read, write one more, unlock, so many times
-//!   meanwhile:     nothing | the file's server is killed | a client is cut off from it, for longer than a
-//!                  lease | a client is killed
+//!   every client:  lock, read the number, write the number + 1, unlock; repeated
+//!   meanwhile:     nothing | the file's server is killed | a client loses its connection to the server for
+//!                  longer than a lease | a client is killed
 //! ```
 //! **The number is at least the count of the acknowledged writes, and at most that count plus the writes
 //! whose outcome is not known.** If two clients were ever under the lock at once, one of their increments

@@ -1,16 +1,16 @@
 //! The losses that faults may cause, by server.
 //!
-//! Each server has two counts: how often it lost its memory (a kill), and how often it also lost unsynced
-//! changes (a power cut, a failed sync). A [`Stamp`] is all counts at one moment. An acknowledged change is
-//! *held* somewhere ([`Held`]). **A loss is excused only if, since the request, the server that held the
-//! change had a fault that loses changes held there.**
+//! Each server has two counts: the number of times that it lost its memory (a kill), and the number of
+//! times that it also lost unsynced changes (a power cut, a failed sync). A [`Stamp`] is all counts at one
+//! moment. An acknowledged change is *held* somewhere ([`Held`]). **A loss is excused only if, since the
+//! request, the server that held the change had a fault that loses changes held there.**
 //!
 //! Where a change is held follows from the sync modes of the file system and from its request's durability
 //! (SEMANTICS §1):
 //!
 //! ```text
-//!   metadata     at reply   at fsync   never         data         at reply   at fsync   at fsync, metadata never
-//!   is held on   the disk   kernel     memory        is held on   the disk   kernel     memory
+//!   metadata    at reply   at fsync   never       data        at reply   at fsync   at fsync, metadata never
+//!   is held on  the disk   kernel     memory      is held on  the disk   kernel     memory
 //! ```
 //! A change of attributes alone is held by the kernel even if metadata is durable at reply, until a client
 //! reads it or makes a later change.

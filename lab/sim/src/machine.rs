@@ -1,13 +1,15 @@
-//! A cluster on a machine of a file: the same servers and clients, on hardware with the file's costs.
+//! A cluster on the hardware that a machine's file describes: the same servers and clients, with the costs
+//! of the file.
 //!
 //! ```text
 //!   lab/machines/*.toml ─▶ Hardware ─▶ World ── server processes (one thread a server)
-//!                                   │  └─── client processes (one a client node) ── tasks: application processes
+//!                                   │  └─── client processes (one a node) ── tasks: application processes
 //!                                   └─ cores, links, disks, syncs: env::sim
 //! ```
-//! [`Simulated::run`] makes a file system, starts its servers, connects one client for each client node, and
-//! runs a body for each application process under virtual time. All application processes of a node share its
-//! client, as those of a Blue Gene/P share the client of their I/O node (PVFS small files, section IV.B).
+//! [`Simulated::run`] makes a file system, starts its servers, connects one client for each client node,
+//! and runs a body for each application process under virtual time. All application processes of a node
+//! share its client. On a Blue Gene/P, in the same way, processes share the client of their I/O node (PVFS
+//! small files, section IV.B).
 //!
 //! **One seed, one run**: two runs of one [`Simulated`] are equal in everything ([`Told::trace_hash`]).
 //!

@@ -1,18 +1,22 @@
-//! The story of a server that moves while clients work.
+//! A run in which a server moves to another address while clients work.
 //!
 //! ```text
-//!   client 0, 1: make files, and read them again, all the time; every call is to succeed within its time
-//!   client 2:    the operator: moves a server, in two tries, of which the first is interrupted after one server
-//!   client 3:    has looked at one directory on the server that moves; is cut off meanwhile; looks again at the end
-//!   the server:  killed at some time before, between or after the tries, and started elsewhere
-//!   another one: killed before, and started with the map of before at the end
+//!   clients 0, 1:     make files and read them again, all the time; every call must succeed in time
+//!   client 2:         the operator; moves the server in two tries, the first is interrupted after one server
+//!   client 3:         looks at a directory on the server that moves, is cut off, looks again at the end
+//!   the moved server: is killed before, between or after the tries, and started at its new address
+//!   a third server:   is killed before the move, and started at the end, with its old map
 //! ```
-//! Each of four seeds has a different order or extent. In one the operator is first; in one the server has
-//! moved before. In one only the server's own cluster file is changed, so the server has to inform the
-//! others. In one servers are known by the names of their hosts: the machine gets another address,
-//! connections break, and the name leads to the new address only after a while, during which name servers do
-//! not answer. **No client is started again, and no call fails.** Each server is the one that moves in turn,
-//! also the root's.
+//! There are four cases, by the seed:
+//!
+//! 1. The operator acts first, and then the server moves.
+//! 2. The server moves first, and then the operator acts.
+//! 3. Only the server's own cluster file is changed, so the server has to inform the other servers.
+//! 4. Servers are known by the names of their hosts. The machine gets a new address, and connections break.
+//!    For a while name servers do not answer; then the name leads to the new address.
+//!
+//! **No client is started again, and no call fails.** Each server moves in one of the runs, also the server
+//! of the root.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::run::RunReport;

@@ -1,9 +1,9 @@
-//! The story of mounts whose kernels keep pages over opens. Several clients, each with a small model of a
-//! kernel's page cache, write, read, cut and append to a few files, all at once.
+//! A run with mounts whose kernels keep pages over opens. Several clients, each with a small model of a
+//! kernel's page cache, write, read, truncate and append to a few files, all at once.
 //!
 //! ```text
-//!   mount 0:  open ─ read page 3 ─ write page 7 ─ …       after each round, when nothing is under way:
-//!   mount 1:  append ─ open ─ read page 7 ─ …             open ─ do the pages stay? then they are what the servers have
+//!   mount 0:  open ─ read page 3 ─ write page 7 ─ …       after each round, when no operation is under way:
+//!   mount 1:  append ─ open ─ read page 7 ─ …             open; pages that stay equal the servers' bytes
 //!   servers:  killed, or their power cut, and started again
 //! ```
 //! As in a kernel, a page is locked while it is filled or written, and an invalidation waits for the pages.

@@ -1,5 +1,5 @@
-//! Datafiles made ahead of need, at the end: each is in the pool for which it was made, or belongs to one
-//! file, or is used up. None is assigned twice, none has leaked.
+//! Checks the datafiles that were made ahead of need, at the end of a run. Each is in the pool for which it
+//! was made, or belongs to one file, or is used up. None is assigned twice, and none has leaked.
 
 use crate::check::{Tree, rows};
 use shoal_client::{Client, Error};

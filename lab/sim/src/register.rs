@@ -1,12 +1,12 @@
-//! Contended names: whether the clients' results for one name are possible.
+//! Contended names: decides whether the clients' results for one name are possible.
 //!
-//! A name is a register that holds nothing or an object. The history of all operations on it has the moments
-//! of each call and return. It is linearizable if the operations can be put in one order that respects those
-//! moments, and in which each operation gets the result that it returned. An operation whose outcome is
-//! unknown may stand anywhere after its call, or not at all. The search is that of Wing and Gong (1993) with
-//! Lowe's memory of positions already seen (2017): a position is the set of operations done and the
-//! register's value. An extended attribute that several clients set is such a register too, with hashes of
-//! its values.
+//! A name is a register that holds nothing or an object. The history of all operations on it has the
+//! moments of each call and return. It is linearizable if the operations can be put in one order that
+//! respects those moments, and in which each operation gets the result that it returned. An operation whose
+//! outcome is unknown may stand anywhere after its call, or not at all. The search is the method of Wing
+//! and Gong (1993), with Lowe's memory of positions already seen (2017): a position is the set of
+//! operations done and the register's value. An extended attribute that several clients set is such a
+//! register too, with hashes of its values.
 
 use std::collections::BTreeSet;
 

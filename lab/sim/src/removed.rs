@@ -1,9 +1,9 @@
-//! The story of a file that one client holds open without any call, while another client removes it, or
+//! A run in which one client holds a file open without any call, while a second client removes the file, or
 //! renames another file over it.
 //!
 //! ```text
-//!   client 0: creates, writes, syncs, stays idle ................................ reads, writes, syncs, closes
-//!   client 1:                              removes, or renames over; looks that its name leads elsewhere
+//!   client 0: creates, writes, syncs, is idle ............................ reads, writes, syncs, closes
+//!   client 1:                              removes or replaces the file; its name must lead elsewhere then
 //!   the file's server:                     killed, starts again
 //! ```
 //! **The file can be used until its last close, however long that takes**, and a lease later it is gone on

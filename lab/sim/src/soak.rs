@@ -1,4 +1,5 @@
-//! Many seeds, on several threads: each run is a world of its own, so nothing is shared but the next seed.
+//! Runs many seeds on several threads. Each run is a simulation of its own, so the threads share only the
+//! next seed.
 
 use crate::run::{RunConfig, RunReport, run_with};
 use std::any::Any;

@@ -1,4 +1,4 @@
-//! A call of Galley is driven to its end, or to its deadline.
+//! Runs a call of Galley until it ends, or until its deadline.
 
 use super::{GRACE, Gfs, NEXT_FILE, NEXT_FORK};
 use crate::call::{Failure, Res, failure};

@@ -1,4 +1,4 @@
-//! The transfers, blocking and not.
+//! Galley's transfers: the blocking and the non-blocking calls.
 //!
 //! Each shape has four calls. Their arguments become a [`Shape`], and its runs are copied from or to the
 //! caller's memory one by one.

@@ -1,7 +1,9 @@
-//! The vectors in arguments: levels of a nest, nodes of a tree, entries of a list.
+//! Reads the arrays in the arguments of Galley's calls (`gfs_*`). A nested request is an array of levels, a
+//! batched request is a tree of nodes, and a list request is an array of entries.
 //!
-//! A vector is a pointer and a number of items. A tree is checked while it is walked: one with more than
-//! [`DEPTH_MAX`] levels or [`NODES_MAX`] nodes is refused, so the walk of a tree that contains itself ends.
+//! An array comes as a pointer and a number of items. A tree is checked while it is walked: a tree with
+//! more than [`DEPTH_MAX`] levels or [`NODES_MAX`] nodes is refused. So the walk ends even if a node points
+//! to one of its ancestors.
 
 use crate::call::{Res, failure, slice};
 use libc::{c_char, c_int};

@@ -1,10 +1,13 @@
-//! The loss ids of acknowledged changes are noted here, as replies arrive.
+//! Notes the loss ids of acknowledged changes as replies arrive. A *loss id* names everything that a server
+//! would lose together, and changes when the server has lost it.
 //!
-//! Every group that a server has carried out passes here with its answers. For each object that an operation
-//! of the group changes ([`Terms::changed`](shoal_proto::op::Terms)), the reply's loss id is noted
-//! ([`crate::inodes`]); a later fsync of that object compares it.
+//! Every *group* (operations that succeed or fail together) that a server has carried out passes here with
+//! its answers. For each object that an operation of the group changes
+//! ([`Terms::changed`](shoal_proto::op::Terms)), the reply's loss id is noted ([`crate::inodes`]); a later
+//! fsync of that object compares it.
 //!
 //! ```text
+//!   kind of change                  noted for           compared by
 //!   size, attributes, layout        the object          fsync of the file (or directory)
 //!   an entry                        its directory       fsync of the directory
 //!   data, without an open file      the object

@@ -1,4 +1,4 @@
-//! A request under way, as its caller sees it: a future that yields the answer.
+//! A request under way, as its caller uses it: a future that yields the answer.
 
 use super::{Core, Operation};
 use crate::Error;

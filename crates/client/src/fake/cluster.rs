@@ -1,4 +1,4 @@
-//! The cluster in memory.
+//! For the tests: a cluster in memory.
 
 use super::{COLLECTION, FS_ID};
 use bytes::{Bytes, BytesMut};

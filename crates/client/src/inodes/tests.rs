@@ -1,4 +1,4 @@
-//! The shared state of the open files of one inode.
+//! Tests of the state that all open files of one inode share.
 
 use super::*;
 use crate::fake::file_attr;

@@ -1,5 +1,5 @@
-//! The verbs by path, for programs that hold no handles. The walk and the operation after it share one time
-//! limit.
+//! The operations by path, for programs that hold no handles. The walk and the operation after it share one
+//! time limit.
 
 use crate::{Client, Error, OpenFile, RenameFlags};
 use shoal_proto::{Attr, Owner, Rights, Status, Template};

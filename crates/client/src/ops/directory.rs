@@ -1,13 +1,14 @@
-//! The directory's attributes after a change, requested in the message of the change.
+//! Requests a directory's attributes in the same message as a change of the directory.
 //!
-//! With every entry that is made or removed, a mount's kernel drops the directory's attributes, and requests
-//! them before the next such change. So, if there is a listener, the client requests the attributes in the
-//! same group as the change: the group is one atomic transaction and sees its own changes.
+//! With every entry that is made or removed, a mount's kernel drops the directory's attributes, and
+//! requests them before the next such change. So, if there is a listener, the client requests the
+//! attributes in the same *group* as the change: a group is one atomic transaction, and a later operation
+//! of it sees the changes of the earlier ones.
 //!
-//! **Only if the change is made by the directory's server alone.** A transaction over several servers is
-//! committed after its group has answered, so the attributes in that answer are older than the change, and
-//! they are not passed on. For a split directory the answer has the attributes of one shard; those of the
-//! others are the ones received last, while they are valid.
+//! **The attributes are used only if the directory's server alone makes the change.** A transaction over
+//! several servers is committed after its group has answered, so the attributes in that answer are older
+//! than the change, and they are not passed on. For a split directory the answer has the attributes of one
+//! shard. For every other shard the client uses the attributes that it received last, while they are valid.
 
 use crate::core::{Core, Operation, Told};
 use crate::{Client, Error};

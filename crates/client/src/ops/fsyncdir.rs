@@ -1,9 +1,9 @@
 //! Make a directory durable.
 //!
 //! A directory's entries and attributes, and the objects that were made with its entries, lie on its own
-//! server; for a split directory, on the servers of all its shards. So all these servers sync: first the
-//! directory's own server and all others that the client knows, at once; then those that the directory's own
-//! server names in addition.
+//! server; for a split directory, on the servers of all its shards. So all these servers sync. First the
+//! client sends the request to the directory's own server and to all other servers of shards that it knows,
+//! at once. Then it sends the request to the further servers that the directory's own server has named.
 //!
 //! As with a file ([`crate::transfer::fsync`]) the answers show whether a server lost this client's changes
 //! of the directory: its entries and its attributes.

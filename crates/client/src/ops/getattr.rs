@@ -5,8 +5,8 @@
 //! newer generation than the attributes, the file was truncated or unstuffed in between: both are requested
 //! again.
 //!
-//! The attributes of a split directory are requested from all its shards, all at once if the client knows
-//! them.
+//! The attributes of a split directory are requested from all its shards. If the client knows the shards,
+//! it sends all these requests at once.
 
 use super::{attr_among, count_among};
 use crate::core::{Core, Operation};

@@ -1,4 +1,4 @@
-//! Reports of the files that are open here, to the servers that keep them.
+//! Reports the files that are open at this client to the servers that keep the files.
 
 use crate::core::{Core, Operation};
 use shoal_proto::op::Answer;

@@ -1,4 +1,4 @@
-//! A further name of a file.
+//! Give a file a further name.
 
 use super::attr_among;
 use crate::{Client, Error};

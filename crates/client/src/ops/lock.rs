@@ -1,11 +1,12 @@
-//! Locks of files: requested, waited for, released, and claimed on a new connection.
+//! Locks of files: requests, waits, releases, and claims. To *claim* a lock is to state on a new connection
+//! that the client has it.
 //!
 //! **A wait for a lock has no time limit.** The client repeats the request before each deadline, and its
 //! place in the queue stays. A signal ends the wait: the client cancels it at the server. If the server
 //! answers that it had granted the lock just before, the call succeeds.
 //!
-//! **No place in a queue and no lock is left that no call knows of**: a call that ends without an answer of
-//! the server cancels its wait and releases its lock, with requests that no caller waits for.
+//! **A call that ends without the server's answer leaves no place in a queue and no lock.** It sends
+//! requests that cancel its wait and release its lock; no caller waits for the answers to these requests.
 
 use crate::core::{Core, Operation};
 use crate::file::Opened;

@@ -1,4 +1,4 @@
-//! mknod, symlink, mkdir: an entry and its object, in one message to the server of the directory.
+//! mknod, symlink, mkdir: make an entry and its object, with one message to the server of the directory.
 
 use super::attr_among;
 use crate::cache::Leads;

@@ -1,15 +1,17 @@
-//! Many files at once: one compound a server, a status each.
+//! Operations on many files at once: the client sends compound messages to each server, and each file has
+//! its own status.
 //!
 //! ```text
-//!   items ─▶ groups ─┬─ server 0 ─▶ parcels of at most 128 groups and 1 MiB of data ─▶ at most 4 under way
+//!   items ─▶ groups ─┬─ server 0 ─▶ messages of at most 128 groups and 1 MiB of data ─▶ at most 4 under way
 //!                    ├─ server 1 ─▶ …                                                   all servers at once
 //!                    └─ …
-//!            statuses ◀── in the order of the items; those that a server asked to try again go again, alone
+//!            statuses ◀── in the order of the items; a group that must be tried again is sent alone
 //! ```
-//! Each item is a group of its own: one atomic transaction with a status of its own, so one `Exists` does not
-//! undo 63 other creates. An item that one round cannot finish continues separately. If the object of an
-//! entry lives on another server, it is reached in a second round, to all such servers at once. A large or
-//! striped file uses the verb for one file.
+//! Each item is a *group* of its own: operations that succeed or fail together, with one status. So one
+//! `Exists` does not undo 63 other creates. An item that one round of messages cannot finish continues
+//! separately. If an entry leads to an object on another server, a second round reaches the object; this
+//! round goes to all such servers at once. For a large or striped file the operation for a single file is
+//! used.
 //!
 //! **Each compound is an operation with a deadline of its own**, so the time of a call with a million items
 //! is not bounded by one number, but by the progress of the servers. A server that does not answer costs only

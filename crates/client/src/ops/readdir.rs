@@ -1,31 +1,34 @@
 //! Listing a directory, in batches.
 //!
 //! With `readdirplus = off` attributes are requested one by one, as by a program that lists and then stats.
-//! With `compound = off` a batch's entries come without attributes; then one request to each server asks for
-//! those of many objects: the paper's *listattr*.
+//! With `compound = off` a batch's entries come without attributes. Then the client sends each server one
+//! request for the attributes of many objects: the paper's *listattr*.
 //!
-//! Otherwise readdirplus never costs one message an entry. It costs one message a batch for the entries whose
-//! objects are on the same server, one a server and batch for the other objects, and one a data server and
-//! batch for the facts of striped files. If contents of small files are requested, they come in the same
-//! reply; contents on other servers cost one more message a server and batch.
+//! Otherwise readdirplus never costs one message an entry. Each batch costs one message for the entries and
+//! the objects on the directory's server. It costs one further message for each other server with objects
+//! of the batch, and one for each data server that has facts of striped files. If contents of small files
+//! are requested, they come in the same reply; contents on other servers cost one more message for each of
+//! these servers in each batch.
 //!
-//! **A split directory's shards are listed one after the other**, in the order of their ranges. That is the
-//! order of a whole directory, so a listing that began before the split continues after the place that it had
-//! reached.
+//! **A split directory's shards are listed one after the other**, in the order of their ranges. A directory
+//! that is not split is listed in the same order, so a listing that began before the split continues after
+//! the place that it had reached.
 //!
-//! **A caller that continues to read gets read-ahead** (decision 0001). From the second batch on, the client
-//! requests the next batch as soon as one has arrived, so the server makes it while the caller uses this one:
+//! **A caller that continues to read gets read-ahead** (decision 0001). From the second batch on, the
+//! client requests the next batch as soon as a batch has arrived. So the server makes the next batch while
+//! the caller uses the present one:
 //!
 //! ```text
 //!   client   ask 1 ░░░ use 1, ask 2 ░░░ ask 3, use 2 ── ask 4, use 3 ── ask 5, use 4 ──
 //!   server        make 1          make 2       make 3         make 4         make 5
 //! ```
-//! One batch is at hand and one is ahead, never more: a shard's next batch begins where its last one ended,
-//! so it cannot be requested before the last one has come. A listing that is left after its first batch has
-//! cost one message; one that is left later has cost at most one too many. At the end of the directory
-//! nothing is requested.
+//! One batch is at hand and one is ahead, never more: a shard's next batch begins where its last batch
+//! ended, so it cannot be requested before that batch has come. If a caller leaves a listing after the
+//! first batch, the listing has cost one message. If the caller leaves it later, at most one message was
+//! not needed. At the end of the directory nothing is requested.
 //!
-//! *A slow caller gets no read-ahead, and small batches* ([`SLOW`]): attributes would grow old in large ones.
+//! *A slow caller gets no read-ahead, and small batches* ([`SLOW`]): in a large batch, attributes would
+//! become old before the caller uses them.
 //!
 //! **A batch ahead is a request without a task**: it is sent when it is made, and holds its answer. A caller
 //! that drops the listing, or seeks in it, cancels the request. If the request fails, no error is reported

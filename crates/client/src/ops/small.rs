@@ -1,4 +1,5 @@
-//! Whole small files in one message each (the paper's augmented create, and its mirror).
+//! Writes or reads a whole small file with one message: the paper's augmented create, and the read that
+//! corresponds to it.
 
 use super::{attr_among, capability_among};
 use crate::core::{Core, Operation, ToldGroup};

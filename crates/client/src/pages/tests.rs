@@ -1,4 +1,4 @@
-//! The account of cached pages, tested with a small model of a kernel and a server.
+//! Tests of the client's record of a kernel's cached pages, with a small model of a kernel and a server.
 
 use super::*;
 use proptest::prelude::*;

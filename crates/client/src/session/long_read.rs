@@ -1,9 +1,10 @@
-//! Long reads under way: the pieces that came, and how a read continues after its connection was lost.
+//! Long reads under way: the pieces that have arrived, and the rest that is requested again after a lost
+//! connection.
 //!
 //! ```text
 //!   packed bytes     0 ├─ piece ─┤├─ piece ─┤          ├─ piece ─┤
-//!   lost here                                T
-//!   asked again                              ├──────────────────────────────┤   the rest, from T on
+//!   connection lost                          T = the first missing byte
+//!   requested again                          ├──────────────────────────────┤   the rest, from T on
 //! ```
 //! The pieces come in any order. **After a lost connection the rest is requested**: from the first packed
 //! byte that did not come. Pieces after that byte come again. So a transfer completes even if no connection

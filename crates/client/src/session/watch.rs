@@ -1,13 +1,13 @@
-//! The watch over the callers that wait for a server, and over the server's silence.
+//! Watches for servers that do not answer, and ends the waits of their callers.
 //!
-//! **A server is silent if a whole time limit passed without a sign of life from it.** Then requests that
-//! were not sent yet fail at once, and so do all reads. New requests are refused, so none of them is
-//! executed. A time in which no request waits does not count. Signs of life are an answer, a handshake, and a
-//! refused connection (the server is not running, or starts); a connection attempt that fails in another way
-//! is none.
+//! **A server is silent if a whole time limit passed without a sign of life from it.** Then all reads fail
+//! at once, and so do all other requests that were not sent yet. New requests are refused without being
+//! sent, so none of them is executed. A time in which no request waits does not count. Signs of life are an
+//! answer, a handshake, and a refused connection (the server is not running, or starts). A connection
+//! attempt that fails in another way is no sign of life.
 //!
 //! ```text
-//!              asked, and for a time limit no sign of life
+//!              a request waits, and for a time limit no sign of life
 //!   answers ───────────────────────────────────────────────▶ silent: its link connects again, once a second
 //!      ▲                                                        │
 //!      └──────── an answer, a handshake, a refusal ─────────────┘

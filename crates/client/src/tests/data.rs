@@ -1,4 +1,4 @@
-//! Data over several datafiles: patterns, holes, ends, syncs.
+//! Tests of data over several datafiles: patterns, holes, ends of files, syncs.
 
 use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
 use crate::{Client, Error, OpenFile};

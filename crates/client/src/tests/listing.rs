@@ -1,5 +1,5 @@
-//! Listings with read-ahead: the order of entries, that each comes once, the cost in messages, and the end of
-//! the batch ahead. The fake servers return three entries a batch.
+//! Tests of listings with read-ahead. Entries come in order and once; the cost in messages is known; a
+//! listing that is dropped cancels its next batch. The fake servers return three entries in each batch.
 
 use crate::DirStream;
 use crate::fake::{FakeCluster, Hand, name};

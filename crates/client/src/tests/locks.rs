@@ -1,4 +1,4 @@
-//! Calls for locks: no end of a call leaves a place in a queue, or a lock, that no call knows of.
+//! Tests of calls for locks: however a call ends, it leaves no place in a queue and no lock of its own.
 
 use crate::fake::{FakeCluster, Hand, OWNER, name};
 use crate::{Error, OpenFile};

@@ -1,4 +1,5 @@
-//! Long reads: one request a server, its pieces in any order, its time limit, and lost connections.
+//! Tests of long reads: one request to each server, its pieces in any order, its time limit, and lost
+//! connections.
 
 use crate::fake::{FakeCluster, Hand, OWNER, name};
 use crate::session::Outgoing;

@@ -1,4 +1,4 @@
-//! Many files in one message a server.
+//! Tests of operations on many files with one message to each server.
 
 use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
 use crate::{NewFile, Piece, Which};

@@ -1,4 +1,4 @@
-//! Names: walks, caches, listings, orphans.
+//! Tests of names: walks, caches, listings, orphans.
 
 use crate::fake::{FakeCluster, Hand, OWNER, name};
 use shoal_proto::{Handle, Kind, Rights, ServerId, Status};

@@ -1,4 +1,4 @@
-//! Which requests are retried, which are not, and when retries end.
+//! Tests of retries: the requests that are retried, those that are not, and the end of the retries.
 
 use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
 use bytes::Bytes;

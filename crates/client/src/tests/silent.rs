@@ -1,4 +1,4 @@
-//! A server that does not answer, among others that do.
+//! Tests of one server that does not answer, while the other servers answer.
 
 use crate::core::SILENT_PAUSE;
 use crate::fake::{COLLECTION, FS_ID, FakeCluster, Fault, Hand, KEY, OWNER, name, serve};

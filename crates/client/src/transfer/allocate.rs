@@ -1,4 +1,4 @@
-//! Reserving space and making holes: a logical range is one physical range in each datafile.
+//! Reserves space and makes holes. A range of the file is one range in each datafile.
 
 use crate::core::Operation;
 use crate::file::{Opened, Shape};

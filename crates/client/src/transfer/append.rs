@@ -1,11 +1,12 @@
 //! Appending: the server chooses the offset (the server's `data::append`).
 //!
-//! In a file laid out over servers the metafile's server writes the data to the other servers, and its answer
-//! does not hold their loss ids. So the client learns those ids before it sends the append, keeps them while
-//! it is under way, and notes them when it is acknowledged: a later sync then finds that one of those servers
-//! has lost its memory since. A sync that ends while the append is under way does not remove them. If a
-//! client believes that a laid-out file is stuffed, the server refuses the append, and the client fetches the
-//! layout before it tries again.
+//! In a file laid out over servers the metafile's server writes the data to the other servers, and its
+//! answer does not hold their *loss ids* (a server's loss id changes when it has lost its memory). So the
+//! client requests the loss ids before it sends the append, keeps them while the append is under way, and
+//! notes them when the append is acknowledged. A later sync compares them, and so finds a server that has
+//! lost its memory since. A sync that ends while the append is under way does not remove these ids. If the
+//! client still treats a laid-out file as stuffed, the server refuses the append, and the client fetches
+//! the layout before it tries again.
 
 use crate::core::Operation;
 use crate::file::{Opened, Shape};

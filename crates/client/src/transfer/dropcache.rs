@@ -1,7 +1,8 @@
-//! Dropping what the servers have of a file in memory, for measurements that begin cold.
+//! Drops the bytes of a file that the servers have in memory, for measurements that begin with a cold
+//! cache.
 //!
-//! Only durable data is dropped, so an fsync comes first. A client keeps no data of open files. Pages that a
-//! mount's kernel keeps are dropped by programs there (`posix_fadvise`).
+//! Only durable data is dropped, so an fsync comes first. A client keeps no data of open files. The kernel
+//! of a mount also keeps pages; the measured programs drop these themselves (`posix_fadvise`).
 
 use crate::{Error, OpenFile};
 use futures_util::future::join_all;

@@ -1,4 +1,4 @@
-//! Making a file durable, and reporting losses.
+//! Makes a file durable, and reports losses.
 //!
 //! Every reply carries a loss id, which names everything that its server would lose together. When the id
 //! that came with a write differs from the id that comes with the sync after it, the server lost its memory
@@ -7,7 +7,7 @@
 //! An fsync covers the inode, not the open file: writes through any open file of this client
 //! ([`crate::inodes`]), and writes of other clients. **So it goes to all datafiles, also to those that
 //! another client laid out**: the request carries the generation that this client knows, and the metafile's
-//! server refuses an older one (`StaleLayout`).
+//! server refuses an older generation (`StaleLayout`).
 
 use crate::core::Operation;
 use crate::file::{Opened, Shape};

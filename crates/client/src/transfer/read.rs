@@ -4,12 +4,12 @@
 //! Only then are the other datafiles asked for their facts, and the file's size is the largest end that any
 //! of them implies. Bytes before that end that no datafile has are a hole, and read as zeros.
 //!
-//! **A read that returns the file's size returns no byte that never was in the file** ([`Opened::extent`]),
-//! also beside writes that grow it. The facts of one answer are of one moment. For a file of one stream,
-//! every read ends at the smallest end that any part of its answer reported. For a file of several streams,
-//! each stream that ended before the file's size is asked once more. If it has grown, the read is repeated
-//! once, up to that size; otherwise the missing bytes are a hole. Reads without a size return such bytes as
-//! zeros, and need no further message.
+//! **A read that also returns the file's size returns only bytes that were in the file at some time**
+//! ([`Opened::extent`]), even if other writes enlarge the file at the same time. The facts in one answer
+//! all belong to one moment. For a file of one stream, every read ends at the smallest end that any part of
+//! its answer reported. For a file of several streams, each stream that ended before the file's size is
+//! asked once more. If it has grown, the read is repeated once, up to that size; otherwise the missing
+//! bytes are a hole. Reads without a size return such bytes as zeros, and need no further message.
 
 use super::{Plan, bounds, contiguous};
 use crate::core::{Operation, Told};

@@ -1,4 +1,4 @@
-//! Writing: bytes are gathered from the caller's buffer, without a copy where they lie in few pieces.
+//! Writes. The bytes are gathered from the caller's buffer, without a copy if they lie in few pieces.
 
 use super::paired::{Source, places};
 use super::{Plan, bounds, contiguous};

@@ -1,9 +1,9 @@
-//! Numbers of descriptors in a process of a foreign program.
+//! Chooses the numbers of file descriptors in the process of a foreign program.
 //!
 //! A library in a foreign program has descriptors beside those of the program. Programs choose low numbers
 //! themselves (a shell with `exec 3>file`), and would close or replace the library's descriptors. So the
-//! library calls [`keep_from`]: then users' files are opened at numbers from that one on. Our own programs
-//! leave the number at 0, which costs nothing.
+//! library calls [`keep_from`] with a lowest number: its users' files are then opened at this number or
+//! above. Our own programs leave the number at 0, which costs nothing.
 
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::io::fcntl_dupfd_cloexec;

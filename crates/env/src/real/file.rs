@@ -3,7 +3,7 @@
 //! *Reads* of buffered files first try the page cache alone (`preadv2` with `RWF_NOWAIT`) on the thread
 //! that polls the environment; the pool reads the missing bytes. *Small buffered writes* are made on that
 //! thread too, as long as none stalls ([`inline`](super::inline)); other writes and everything else that
-//! may block go to the pool. A short read or write is continued, an interrupted one is repeated, so a
+//! may block go to the pool. A short read or write is continued, and an interrupted call is repeated. So a
 //! caller sees all bytes, or the end of the file, or an error.
 //!
 //! *Direct* files read through aligned buffers of their own, wider than the requested range if it is not

@@ -5,9 +5,9 @@
 //! the link itself.
 //!
 //! **A new object has the wanted owner and mode when its call returns, or is removed again.** The owner and
-//! mode of a new file are set through the descriptor that created it. Other kinds have no such descriptor, so
-//! the new object is looked up by its name. Another program may have put an object of its own there, so owner
-//! and mode are set only if kind, owner and link count are those of a new object.
+//! mode of a new file are set through the descriptor that created it. Other kinds have no such descriptor,
+//! so the new object is looked up by its name. Another program may have put an object of its own there, so
+//! owner and mode are set only if the object has the kind, owner and link count of a new object.
 
 mod made;
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Decides which writes are made by the thread that polls the environment.
 //!
-//! A small write to the page cache is a copy of a few microseconds; handing it to another thread and being
-//! woken by it costs some tens. But the kernel may delay any write: too many dirty pages, or a commit of
-//! the local file system's journal. So writes are made inline **until one stalls**; after that the pool
-//! makes them for a while, and the thread is free for other work. A write that is durable on return
-//! (`O_DSYNC`) or bypasses the page cache always waits, so the pool always makes it.
+//! A small write to the page cache is a copy of a few microseconds; to hand it to another thread and to be
+//! woken by that thread costs some tens of microseconds. But the kernel may delay any write: too many dirty
+//! pages, or a commit of the local file system's journal. So writes are made inline **until one stalls**;
+//! after that the pool makes them for a while, and the thread is free for other work. A write that is
+//! durable on return (`O_DSYNC`) or bypasses the page cache always waits, so the pool always makes it.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

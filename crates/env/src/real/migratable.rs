@@ -1,4 +1,5 @@
-//! Migratable worlds: a thread that wakes one polls it.
+//! Migratable worlds. A *world* is an event loop with its tasks, clock, sockets and files; a thread that
+//! wakes a migratable world may also poll it.
 //!
 //! To wake a thread costs 20 to 40 µs, which is more than most work that it then does: a stat takes 5 µs. A
 //! world made by [`spawn_migratable`](super::spawn_migratable) has a thread of its own, which waits for its
@@ -8,35 +9,36 @@
 //!
 //! ```text
 //!   a thread that wakes    enqueue, wake ──▶ poll the client's world ──▶ wake, poll the server's ──▶ …
-//!   the client's own       waits for sockets and timers
-//!   the server's own       waits for sockets and timers
+//!   the client's thread    waits for sockets and timers
+//!   the server's thread    waits for sockets and timers
 //! ```
 //!
 //! A world's state decides which thread may poll it:
 //!
 //! ```text
-//!            wake                    the first thread                  ended, panicked
+//!            wake               the first thread to poll               ended, panicked
 //!   IDLE ───────────▶ QUEUED ─────────────────────────────▶ RUNNING ─────────────────▶ ENDED
 //!    ▲                  ▲                                    │   │ wake
 //!    │                  └────────── own thread is woken ── AGAIN ◀┘
 //!    └──────────────────────────────────────────────────────┘ no wake meanwhile
 //! ```
 //!
-//! **Invariant: one thread at a time polls a world**, the one that moved it from `QUEUED` to `RUNNING`; the
-//! move to and from `RUNNING` orders the accesses of one thread before those of the next. **Invariant: a
-//! queued world is polled**: a thread within [`run_woken`] polls it next, or hands it to the world's own
-//! thread when it leaves `run_woken` in any way; or the world's own thread is woken. Another thread polls a
-//! world once for a wake; the world's own thread does the remaining work.
+//! **Invariant: one thread at a time polls a world**: the thread that changed its state from `QUEUED` to
+//! `RUNNING`. The changes to and from `RUNNING` order the accesses of one thread before the accesses of the
+//! next thread. **Invariant: a queued world is polled**: a thread within [`run_woken`] polls it next, or
+//! hands it to the world's own thread when it leaves `run_woken` in any way; or the world's own thread is
+//! woken. Another thread polls a world once for a wake; the world's own thread does the remaining work.
 //!
 //! **Within one `run_woken` a thread polls worlds one after the other and queues at most one**: a second
-//! woken world goes to its own thread, on another core. So does a world that has waited for [`WAIT_MAX`] for
-//! the end of the poll of another.
+//! woken world goes to its own thread, on another core. A world that has waited for [`WAIT_MAX`] while the
+//! thread polls another world also goes to its own thread.
 //!
-//! **Why several threads may poll a world in turn**: its body creates all its values inside the world, and
-//! values that are not `Send` stay inside: the code that started it keeps none (inputs and results are
-//! `Send`), and no thread-local variable has any (`tests/house.rs` of the `shoal` crate checks that code in
-//! worlds has none). The world's own thread also keeps the environment itself, with the tasks' futures; it
-//! touches that only before the first poll and after the end.
+//! **Why several threads may poll a world in turn**: the body of a world creates all its values inside the
+//! world, and values that are not `Send` stay inside. The code that started the world keeps none of them
+//! (inputs and results are `Send`). No thread-local variable holds one (a test in `tests/house.rs` of the
+//! `shoal` crate checks that code in worlds has no thread-local variable). The world's own thread also
+//! keeps the environment itself, with the tasks' futures; it touches that only before the first poll and
+//! after the end.
 
 use futures_util::future::LocalBoxFuture;
 use futures_util::task::AtomicWaker;

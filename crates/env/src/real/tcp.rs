@@ -1,8 +1,8 @@
 //! TCP sockets.
 //!
-//! Every stream has `TCP_NODELAY`: the layer above gathers messages into one write, and a write must not wait
-//! for the acknowledgement of the one before. Listening sets `SO_REUSEADDR`, so a server that is started
-//! again gets its port at once.
+//! Every stream has `TCP_NODELAY`: the layer above gathers messages into one write, and a write must not
+//! wait for the acknowledgement of the previous write. Listening sets `SO_REUSEADDR`, so a server that is
+//! started again gets its port at once.
 
 use super::Meter;
 use super::send::{is_passing, send};

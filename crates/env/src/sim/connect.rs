@@ -1,4 +1,4 @@
-//! Listening and connecting: a request travels one way, the reply back.
+//! Listening and connecting: the request to connect travels to the listener, and its reply travels back.
 
 use super::core::Core;
 use super::door::Place;

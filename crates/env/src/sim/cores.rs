@@ -1,4 +1,5 @@
-//! Cores: which process runs, which waits for a core, and the cost of a turn.
+//! Simulated cores: they decide when a process runs and when it waits for a core. A *turn* is one poll of a
+//! task of a process.
 //!
 //! A machine with `cores` of 0 has one core for each process, and a turn's effects leave at its beginning:
 //! this is the default, for tests of correctness. With any other number processes take turns on the cores, as
@@ -6,7 +7,7 @@
 //!
 //! ```text
 //!   ready ──▶ waiting for a core ──▶ on a core: turn, turn, … ──▶ nothing ready: asleep
-//!                  ▲                        │ its slice is over, and another waits
+//!                  ▲                        │ its slice is over, and another process waits
 //!                  └────────────────────────┘
 //! ```
 //! * A core serves one process at a time, in order of arrival. A process that has slept begins `wake_ns`

@@ -1,4 +1,5 @@
-//! A machine's disk: when calls end, its space, and the effect of a stop on calls in flight.
+//! A machine's disk: the times at which calls end, the space of the disk, and the effect of a stop on calls
+//! in flight.
 //!
 //! Every call takes effect at its end. Calls in flight when a process is killed are done, not done, or
 //! (writes) done up to some byte. Calls in flight at a power cut count as written but not synced; the power

@@ -1,4 +1,4 @@
-//! One process's `Door` to its world.
+//! The `Door` of a simulated process: its access to the simulated clock, network and disk.
 
 use super::connect;
 use super::core::Core;

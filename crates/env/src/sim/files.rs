@@ -1,4 +1,5 @@
-//! The file calls: each takes its time on the disk and takes effect at its end.
+//! The simulated file calls. Each call takes its time on the disk, and takes effect at the end of that
+//! time.
 
 use super::core::{Core, Event};
 use super::disk::{DiskState, Fate, Transfer};

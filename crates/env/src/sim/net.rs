@@ -1,9 +1,9 @@
 //! Links between machines: when a segment arrives.
 //!
-//! A segment of n bytes leaves when the sender's card and the link are free; its first bit arrives after the
-//! latency; its last when the link has carried, and the receiver's card has taken, n bytes after all earlier
-//! ones. So all senders to one receiver share the receiver's card, and all receivers of one sender share the
-//! sender's card. Within a machine only the loopback link counts.
+//! A segment of n bytes leaves when the sender's card and the link are free. Its first bit arrives after
+//! the latency. Its last bit arrives when the link has carried all earlier bytes and these n bytes, and the
+//! receiver's card has taken them. So all senders to one receiver share the receiver's card, and all
+//! receivers of one sender share the sender's card. Within a machine only the loopback link counts.
 
 use super::config::{Congestion, Link, wire_ns};
 use super::connect::Listening;

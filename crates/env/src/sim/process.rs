@@ -1,4 +1,4 @@
-//! Machines and processes: how they live, stop and die.
+//! Machines and processes: their start, their stop, and their crash.
 
 use super::config::{self, Cpu};
 use super::core::{Core, TaskKey};

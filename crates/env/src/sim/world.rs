@@ -1,4 +1,4 @@
-//! The control of a simulated world: build it, run it, break it.
+//! The control of a simulation: builds its machines and processes, runs them, and makes them fail.
 
 use super::config::{self, Config, Cpu, Link};
 use super::core::{Core, Event, Step};

@@ -1,5 +1,5 @@
-//! Transactions of a coordinator whose store was given up: ended alike on all servers, however often a
-//! repair is interrupted.
+//! Tests of transactions whose coordinator's store was given up (declared lost). They end in the same way
+//! on all servers, however often a repair is interrupted.
 
 use super::{decision, foreseen};
 use crate::Problem;

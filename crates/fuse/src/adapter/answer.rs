@@ -1,4 +1,4 @@
-//! Results to replies.
+//! Sends the result of an operation as the reply to the kernel.
 
 use super::convert::{attributes, dot_attributes, ino, kind, no_attributes};
 use super::locks;

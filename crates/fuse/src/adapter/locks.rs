@@ -1,9 +1,9 @@
 //! Locks, in the form of the kernel's requests.
 //!
-//! The owner of a POSIX record lock is the process's table of files; the owner of an `flock`, or of a lock of
-//! an open file description, is the open file. The kernel marks a request as `flock` by a flag that fuser
-//! 0.18 does not pass on. So all locks are locks of ranges here, and an `flock` is one of the whole file, as
-//! in NFS.
+//! The owner of a POSIX record lock is the process's table of files; the owner of an `flock`, or of a lock
+//! of an open file description, is the open file. The kernel marks a request as `flock` by a flag that
+//! fuser 0.18 does not pass on. So all locks are locks of ranges here, and an `flock` is a lock of the
+//! whole file, as in NFS.
 
 use crate::fs::{Errno, Result};
 use shoal_vfs::{LockCall, LockKind, LockOwner, LockRange};

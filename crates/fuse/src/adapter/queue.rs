@@ -1,9 +1,10 @@
 //! The queue from the event loops to the client.
 //!
-//! It has no lock. A burst of requests does not wake a client that runs, and wakes one that sleeps once. The
-//! queue needs no bound of its own, because the kernel bounds it: each program waits for its request, and
-//! without a waiting program the kernel has at most [`BACKGROUND_MAX`](crate::options::BACKGROUND_MAX)
-//! requests under way. There are at most as many `Forget` messages as answers that named an object.
+//! It has no lock. A burst of requests does not wake a client that runs, and wakes a sleeping client only
+//! once. The queue needs no bound of its own, because the kernel bounds it: each program waits for its
+//! request, and without a waiting program the kernel has at most
+//! [`BACKGROUND_MAX`](crate::options::BACKGROUND_MAX) requests under way. There are at most as many
+//! `Forget` messages as answers that named an object.
 
 use crate::fs::Fs;
 use futures_channel::mpsc;

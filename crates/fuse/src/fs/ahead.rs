@@ -6,20 +6,22 @@
 //! lookups from here, **on the event loop's own thread**: they cost no message and wake no other thread.
 //!
 //! ```text
-//!   lookups by message     m m m m m m m m m m m            m m m m m
+//!   lookup by message      m m m m m m m m m m m            m m m m m
 //!   listing ahead                         └ list ┘│ believed │     └ list ┘
-//!   answered from here                     h h hhhhhhhhhhhhhhh            hhhhh …
+//!   lookup answered here                   h h hhhhhhhhhhhhhhh            hhhhh …
 //! ```
 //!
-//! **An entry's cache time counts from the moment at which the entry was requested**; the kernel receives the
-//! remaining time, so the two cache times do not add up. A strict mount lists nothing. **A name or an object
-//! that was changed through this mount since then is not answered from here** ([`Known`] remembers it), nor
-//! one that a server reported gone. The listing never gives a negative answer for a name.
+//! **An entry's cache time counts from the moment at which the entry was requested**; the kernel receives
+//! the remaining time, so the two cache times do not add up. A strict mount lists nothing. **A lookup is
+//! not answered from here if its name or its object was changed through this mount since that moment**
+//! ([`Known`] remembers the changes), or if a server has reported that the object is gone. The listing
+//! never gives a negative answer for a name.
 //!
-//! **A listing must be worth its cost**: a thousand listed entries take as much CPU time as 200 lookups. If
-//! fewer than one in [`ENTRIES_A_HIT`] of the entries was looked up, the next listing of that directory
-//! begins only after more lookups by message within the cache time: as many as would have made this one worth
-//! it, and at least twice as many as last time. Otherwise it begins after [`FEW`] of them.
+//! **A listing must be worth its cost**: a thousand listed entries take as much CPU time as 200 lookups.
+//! The next listing of a directory begins after a number of lookups by message within the cache time.
+//! Usually the number is [`FEW`]. If fewer than one in [`ENTRIES_A_HIT`] of the last listing's entries was
+//! looked up, the number grows: to the number of lookups that would have paid for that listing, and at
+//! least to twice the last number.
 
 use super::known::Known;
 use bytes::Bytes;

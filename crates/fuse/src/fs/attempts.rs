@@ -1,28 +1,29 @@
-//! Second tries: opens and attribute requests of programs that met a file which was replaced.
+//! Second tries of the kernel, for opens and attribute requests that met a file which was just replaced.
 //!
 //! The kernel walks a path by its cached entries, and opens (or requests the attributes of) the object that
 //! they lead to. If that object is gone, the reply `ESTALE` makes the kernel walk once more: it looks up
-//! every name, and opens the object that it then finds. Between that second lookup and that open the file can
-//! be replaced again. So programs that replace a file again and again (write a temporary one, rename it over)
-//! would make opens of others fail.
+//! every name, and opens the object that it then finds. Between that second lookup and that open the file
+//! can be replaced again. So a program that replaces a file again and again (it writes a temporary file and
+//! renames it to the name) would make opens of other programs fail.
 //!
 //! ```text
-//!   thread 7:  OPEN 51 ─▶ ESTALE        refused
-//!              LOOKUP dir "name"  ─▶    found: 52, looked up *and opened* at once, after the refusal
-//!              (LOOKUP dir "name" ─▶    found anew: the kernel asks twice where it believed something else)
-//!              OPEN 52                  the server is asked: 53 may have replaced it meanwhile
-//!                         ─▶            then the file that was found, though it is gone by now
+//!   thread 7:  OPEN 51 ─▶ ESTALE        refused: file 51 is gone
+//!              LOOKUP dir "name"  ─▶    file 52 is looked up *and opened* at once
+//!              (LOOKUP dir "name" ─▶    a second lookup, if the kernel had cached a different object)
+//!              OPEN 52                  the server is asked; if file 53 has replaced file 52 meanwhile,
+//!                                       the mount answers with the open of file 52 that it already has
 //! ```
 //! If the kernel caches nothing, it requests a file's attributes before it opens the file, and that request
-//! may be refused: the second lookup then opens the file for reading, and the open that follows uses it.
+//! may be refused. Then the second lookup opens the file for reading, and the kernel's next open uses that
+//! file.
 //!
 //! **Invariant: a file that was gone before an open began is not opened.** A file that is gone at its open is
 //! opened only if
 //!
 //! - a lookup found it within [`TRY_SPAN`] after a refusal of the same thread. The lookup may be another
 //!   thread's: threads of one mount share a lookup of one name. Meanwhile the kernel caches nothing of that
-//!   name ([`Known::doubt_name`](super::known::Known::doubt_name)), and each lookup of it opens the file that
-//!   it finds: so an open that begins after the refused one has ended makes a lookup of its own;
+//!   name ([`Known::doubt_name`](super::known::Known::doubt_name)), and each lookup of the name opens the
+//!   file that it finds. So an open that begins after the refused open has ended makes a lookup of its own;
 //! - or the same thread was refused the same object, and has looked up no name since: then the kernel opens
 //!   it without a path (`/proc/self/fd/7`), and the client still has it open.
 

@@ -1,13 +1,14 @@
-//! Attributes: requested and changed.
+//! Requests and changes of attributes.
 //!
-//! Clearing of set-user-id and set-group-id: if the kernel did it, it would request `security.capability`
-//! before each write, and it would not do it for files opened past its page cache. So the mount declares that
-//! it clears these bits itself (`FUSE_HANDLE_KILLPRIV_V2`), and the kernel then requests it:
+//! A write or a change of owner must clear the bits set-user-id and set-group-id. If the kernel cleared
+//! them, it would request `security.capability` before each write, and it would not clear them for files
+//! opened past its page cache. So the mount declares that it clears these bits itself
+//! (`FUSE_HANDLE_KILLPRIV_V2`). The kernel then requests the clearing with four kinds of requests:
 //!
 //! - a truncation by a user other than root: the server clears in the same operation;
 //! - a change of owner or group: the server clears in the same operation;
-//! - a write by a user other than root: each such write carries the request, whether the bits are set or not:
-//!   see [`data`](super::data);
+//! - a write by a user other than root: each such write requests the clearing, whether the bits are set or
+//!   not (see [`data`](super::data));
 //! - a change without a new value, before allocating or writing to a file that the kernel knows to have such
 //!   bits, and for `chown(-1, -1)`.
 

@@ -9,8 +9,8 @@
 //! cache time of zero.
 //!
 //! **A server that does not answer delays a listing by [`PATIENCE`] at most**: entries of its objects are
-//! returned without attributes. If a program wants those, the kernel looks the name up, and the program gets
-//! the server's error.
+//! returned without attributes. If a program needs the attributes, the kernel looks the name up, and the
+//! program gets the server's error.
 
 use super::ahead::{PACE, PAUSES_MAX, Wanted};
 use super::listing::{Listed, Listing, Source};

@@ -7,10 +7,11 @@
 //! (The kernel itself answers creations in a removed directory, and its listing.) Open files are not kept
 //! here: their server keeps them until the last close.
 //!
-//! An object that another client removed is not known here: it is `ESTALE`.
+//! An object that another client removed is not known here: a request for it fails with `ESTALE`.
 //!
-//! The kernel reports when it no longer refers to an object (`FORGET`), nearly always at once; that drops the
-//! kept attributes. The table is bounded; an object that falls out of it is `ESTALE`.
+//! The kernel reports when it no longer refers to an object (`FORGET`), nearly always at once; that drops
+//! the kept attributes. The table is bounded; requests for an object that falls out of it fail with
+//! `ESTALE`.
 
 use lru::LruCache;
 use shoal_proto::{Attr, Handle, SetAttr};

@@ -1,7 +1,7 @@
 //! Facts about objects that the mount remembers for a moment, to save messages that the kernel would
 //! otherwise cause.
 //!
-//! Facts, each with the moment it was true:
+//! Each fact is kept with the moment at which it was true:
 //!
 //! - *bare*: the object has no extended attributes. Programs and the kernel ask for `security.capability`,
 //!   `security.selinux` and others of nearly every file; they are answered from here.

@@ -1,7 +1,7 @@
 //! An open directory: its reader's place, and the next entry.
 //!
-//! The kernel asks for entries after an offset: 0 at first, afterwards the offset that came with the last
-//! entry its caller took. That need not be the last one returned: entries that did not fit the caller's
+//! The kernel requests entries after an offset: 0 at first, afterwards the offset of the last entry that
+//! the program took. The mount may have returned further entries: those that did not fit into the program's
 //! buffer are requested again.
 //!
 //! ```text
@@ -9,11 +9,11 @@
 //!            ├── . ───┼── .. ───┼─ entry ──┼─ entry ──┼── ... ─ entry ──┤
 //! ```
 //!
-//! An entry's offset is its *place*, the 63-bit keyed hash of its name, which stays the same whatever else is
-//! created and removed. So an entry that exists from the beginning of a listing to its end is listed exactly
-//! once, and others at most once. Places up to 2 are taken by the dots and are lifted to 3. If two entries
-//! have the same place (one pair in 2^63), a listing that continues returns both from memory; only a seek to
-//! exactly that place may miss one.
+//! An entry's offset is its *place*, the 63-bit keyed hash of its name, which stays the same whatever else
+//! is created and removed. So an entry that exists from the beginning of a listing to its end is listed
+//! exactly once, and any other entry at most once. The entries `.` and `..` use the places up to 2, so an
+//! entry whose place would be that low gets place 3. If two entries have the same place (one pair in 2^63),
+//! a listing that continues returns both from memory; only a seek to exactly that place may miss one.
 
 use super::errno::Result;
 use bytes::Bytes;

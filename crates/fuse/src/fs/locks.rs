@@ -2,8 +2,8 @@
 //!
 //! **A read under a lock returns the bytes that were written under the lock before it.** A lock drops the
 //! kernel's pages and attributes of the file, and what the mount knows of it. Before an unlock the kernel
-//! writes back the changes of mappings. So programs that lock, read, write and unlock are right on two
-//! mounts.
+//! writes back the changes of mappings. So programs on two mounts that lock, read, write and unlock see
+//! each other's bytes.
 
 use super::{Errno, Fs, Opened, Result, Untrue};
 use crate::adapter::locks::Asked;

@@ -2,8 +2,8 @@
 //!
 //! Any answer about a file may show that another client changed it. Its pages are then invalidated in the
 //! background, because the kernel may first wait for reads under way that fill them. **Each file has one
-//! invalidation at a time, and no second one within the time for which names and attributes are cached**,
-//! however often others write.
+//! invalidation at a time, and no second invalidation within the time for which names and attributes are
+//! cached**, however often other clients write.
 
 use super::{Invalidate, Untrue};
 use shoal_env::Env;

@@ -1,7 +1,8 @@
-//! Descriptors: closed, duplicated, queried; and those of our own kept out of the program's way.
+//! The calls that close, duplicate and query descriptors. This file also keeps the library's own
+//! descriptors out of the program's way.
 //!
-//! **A descriptor that the runtime makes while a thread is in our world moves to a high number**: programs
-//! choose low numbers themselves (a shell's `exec 3>file`), and would close or replace it.
+//! **A descriptor that the library makes for itself is moved to a high number**: programs choose low
+//! numbers themselves (a shell's `exec 3>file`), and would close or replace it.
 
 use super::{also, stdio};
 use crate::config;

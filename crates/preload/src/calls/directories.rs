@@ -1,7 +1,7 @@
 //! Directory streams.
 //!
-//! A stream of the C library begins with a descriptor, which is never negative. A stream of ours begins with
-//! two words that no such stream can begin with.
+//! A stream of the C library begins with a descriptor, which is never negative. A stream of this library
+//! begins with two words with which no stream of the C library can begin.
 
 use super::also;
 use super::open::open_spot;

@@ -1,6 +1,6 @@
 //! Calls that the C library carries out later, by threads of its own that bypass this library.
 //!
-//! On a virtual descriptor they are refused (`ENOSYS`): programs then use plain reads and writes.
+//! On a virtual descriptor these calls are refused (`ENOSYS`): programs then use plain reads and writes.
 
 use crate::guard::{answer, decline};
 use crate::real;

@@ -9,10 +9,12 @@
 //! Two files have the same range by chance, one pair in 536 million; their locks then exclude each other.
 //! Locks of bytes from 2 GiB on are not offered there (`ENOLCK`).
 //!
-//! **Record locks** (`fcntl`) belong to one process, and POSIX releases them at any close of the file in that
-//! process. The file system below opens and closes such objects for itself, so a lock of that kind would not
-//! last. So record locks are taken on one descriptor for each file and process, as locks of an open file
-//! description; locks of other processes respect them. **A call that waits for a lock is not in our world.**
+//! **Record locks** (`fcntl`) belong to one process, and POSIX releases them at any close of the file in
+//! that process. The file system below opens and closes such objects for itself, so a lock of that kind
+//! would not last. So record locks are taken on one descriptor for each file and process, as locks of an
+//! open file description; locks of other processes respect them. **While a call waits for a lock, its
+//! thread is not in the library's world** (its event loop; see [`crate::guard`]). So other threads can use
+//! the world, and signals arrive.
 //!
 //! **With a lock a process sees all bytes that others wrote before they released it**: the logs of a
 //! container are read anew.

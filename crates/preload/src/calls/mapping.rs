@@ -1,4 +1,4 @@
-//! Files in memory: mappings for reading, and shared objects.
+//! The calls that map a file into memory (`mmap`), and the calls that load a shared object (`dlopen`).
 //!
 //! A mapping of a virtual file is memory of the process with the file's bytes at that moment. A shared
 //! mapping that may be written is not possible in this way, and fails with `ENODEV`.

@@ -1,4 +1,4 @@
-//! Entries of directories: made, moved, removed, and links read.
+//! The calls that make, move and remove entries of directories, and read links.
 
 use crate::guard::{Failed, Res, answer, call};
 use crate::real;

@@ -1,7 +1,7 @@
-//! `open` and its family.
+//! The calls that open files: `open` and its variants.
 //!
-//! On the supported machines an optional argument is passed like a fixed one, so the mode is declared as a
-//! fixed one; it is used only with `O_CREAT`.
+//! On the supported machines an optional argument is passed like a fixed argument. So the mode is declared
+//! as a fixed argument; it is used only with `O_CREAT`.
 
 use super::also;
 use crate::guard::{Res, answer, call};

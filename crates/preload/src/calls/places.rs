@@ -1,9 +1,9 @@
 //! The working directory, canonical paths, and the umask.
 //!
-//! While the program's working directory lies in a file system of ours, the kernel's working directory of the
-//! process is the host directory of the same path. A child process without this library starts there. If the
-//! host has no such directory (under the mount point of a ShoalFS it has none), the kernel's working
-//! directory is the host directory of the file system's root.
+//! While the program's working directory lies in a file system of this library, the kernel's working
+//! directory of the process is the host directory of the same path. A child process without this library
+//! starts there. If the host has no such directory (under the mount point of a ShoalFS it has none), the
+//! kernel's working directory is the host directory of the file system's root.
 
 use crate::config;
 use crate::guard::{Res, answer, call, errno, is_inside, set_errno};

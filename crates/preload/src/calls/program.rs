@@ -1,4 +1,4 @@
-//! Programs in a file system of ours, in a form that the kernel can run.
+//! Programs in a file system of this library, in a form that the kernel can run.
 
 use crate::guard::{Res, call, errno};
 use crate::route::{Spot, Target, target};

@@ -1,7 +1,8 @@
 //! `posix_spawn`.
 //!
 //! The C library makes the child and runs the other program in it without a call that this library sees. So
-//! everything of ours is prepared before: the environment, the program, and files that the child is to open.
+//! this library prepares everything before the call: the environment, the program, and the files that the
+//! child is to open.
 
 use super::process::{candidates, environment};
 use super::program::{arguments, program};

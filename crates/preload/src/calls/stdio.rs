@@ -1,13 +1,14 @@
-//! Streams.
+//! The streams of the C library (`FILE`).
 //!
 //! The C library's streams read and write by calls that do not pass through this library. So a stream on a
 //! virtual descriptor is made of functions that call this library (`fopencookie`); the number of its
 //! descriptor is put where `fileno` finds it.
 //!
 //! **`stdin`, `stdout` and `stderr`** are variables. When descriptor 0, 1 or 2 becomes virtual (a shell's
-//! redirection, inherited or made by `dup2`), its variable gets a stream of ours, with the bytes that the
-//! former stream had not written yet. When the descriptor is the kernel's again, the variable gets its own
-//! stream back. A program that copied the variable before has the old stream.
+//! redirection, inherited or made by `dup2`), its variable gets a stream of this library, with the bytes
+//! that the former stream had not written yet. When the descriptor belongs to the kernel again, the
+//! variable gets its first stream back. If a program copied the variable before, its copy still leads to
+//! the old stream.
 
 use super::also;
 use super::open::open_spot;

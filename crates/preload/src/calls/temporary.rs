@@ -1,4 +1,4 @@
-//! Files and directories with names that are new.
+//! The calls that make a temporary file or directory under a new name.
 
 use super::also;
 use super::metadata::fstatat;

@@ -1,5 +1,5 @@
-//! Calls that walk trees inside the C library, implemented anew for trees of ours: the C library's own calls
-//! would not pass through this library.
+//! Calls that walk directory trees inside the C library. They are implemented anew for the file systems of
+//! this library, because the C library's own calls would not pass through this library.
 
 use super::also;
 use super::directories::{closedir, opendir, readdir};

@@ -1,7 +1,8 @@
-//! The events, and the fields of each. `docs/operating/care.md` lists them for administrators.
+//! The events of the audit log, and the fields of each event. `docs/operating/care.md` lists them for
+//! administrators.
 //!
-//! `role` and `key` are proved by the handshake. A connection that is refused before its proof has only
-//! claimed them, so these fields then begin with `claimed_`.
+//! The handshake proves the fields `role` and `key`. If a connection is refused before that proof, its role
+//! and key are only claimed, and the names of these fields begin with `claimed_`.
 
 use super::queue::Kind;
 use super::{Audit, Noted};

@@ -1,15 +1,15 @@
-//! The file of an audit log, and the one before it.
+//! The file of an audit log (`FILE`), and the file that was full before it (`FILE.1`).
 //!
 //! ```text
-//!   FILE.1  ◀── renamed, in place of an older one, when FILE would grow beyond its bound
+//!   FILE.1  ◀── FILE is renamed to FILE.1 before it would exceed its bound; an older FILE.1 is replaced
 //!   FILE    ◀── whole lines, many in one write
 //! ```
-//! **The file is opened for each append.** So a file that was renamed or removed is made again, and a link or
-//! another user's file in its place is refused, even if it was put there while the server runs. A failed
-//! write is truncated at once, and a line torn by a power cut by the next append. **Never more is truncated
-//! than a torn write can leave**: if more bytes follow the last whole line, the file is set aside unchanged.
-//! A file that does not begin as a log of this kind is refused and not changed; this holds for FILE.1 too.
-//! Except for the close, no file call blocks the server's thread.
+//! **The file is opened for each append.** So a file that was renamed or removed is made again. A link or a
+//! file of another user at its path is refused, even if it was put there while the server runs. After a
+//! failed write, the partial line is truncated at once; a line torn by a power cut is truncated by the next
+//! append. **A truncation removes at most the bytes of one torn write**: if more bytes follow the last
+//! whole line, the file is set aside unchanged. A file that does not begin as an audit log is refused and
+//! not changed; this holds for `FILE.1` too. Except for the close, no file call blocks the server's thread.
 
 use super::line::{BEGIN, LINE_BYTES_MAX};
 use super::queue::WRITE_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! A line: one JSON object, in plain ASCII.
+//! A line of the audit log: one JSON object, in plain ASCII.
 //!
 //! ```text
 //!   {"time":"2026-11-28T21:25:00.123456Z","server":0,"event":"refused","peer":"tcp:10.0.0.9:40112",…}

@@ -2,17 +2,18 @@
 //!
 //! A stuffed file ends where its stream ends, so the store does the append. For a laid-out file the
 //! metafile's server does one append at a time. It requests the facts of the datafiles and computes the
-//! file's end from them. It writes the data there: its own share by the store, the other shares through their
-//! servers. The answer leaves when all shares are written; then the next append has its turn.
+//! file's end from them. It writes the data at this end: its own share through the store, the other shares
+//! through their servers. The answer leaves when all shares are written; then the next append has its
+//! *turn* (the right to append to the file).
 //!
 //! **An operation that begins a generation of a laid-out file (a truncation, explicit times) takes a turn,
-//! too** ([`Turns`]). Otherwise a share could be written although its server answers that the generation is
-//! old. If the file also became longer meanwhile, the append could not know that its bytes are there: it
-//! would be written again at the new end, and be in the file twice.
+//! too** ([`Turns`]). Otherwise a share could be written and its server could still answer that the
+//! generation is old. If the file also became longer meanwhile, the append could not see that its bytes are
+//! already in the file. It would write them again at the new end, and they would be in the file twice.
 //!
-//! A repair begins a generation without a turn; a share that is refused for that reason is written again at
-//! the same place; **the whole append is never repeated after its partial bytes**. Where that is impossible,
-//! the append fails.
+//! A repair begins a generation without a turn. A share that is refused for that reason is written again at
+//! the same place. **The whole append is never repeated after a part of its bytes was written.** If its
+//! shares cannot be completed at their places, the append fails.
 
 use super::Engine;
 use super::work::status_of;

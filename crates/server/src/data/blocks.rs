@@ -1,13 +1,14 @@
 //! The block cache: recently read blocks of all streams, bounded in bytes.
 //!
-//! It serves requests that want the same block one after the other: a block of interleaved records is read
-//! once for all its readers. The least recently used blocks are evicted first. There is no read-ahead and no
-//! delayed write: a write drops the block.
+//! It serves requests that need the same block at different times: a block of interleaved records is read
+//! once for all its readers. The least recently used blocks are evicted first. There is no read-ahead and
+//! no delayed write: a write drops the block.
 //!
-//! **A block is valid while the stream has the same change count as when the block was read.** Each change of
-//! a stream's bytes moves that count ([`change_counts`](super::change_counts)): writes, appends, truncations,
-//! holes, a content that is replaced. So no cached block outlives a truncation, in any path. Only blocks that
-//! lie wholly inside the stream are kept, so no cached block contains bytes after the stream's end.
+//! **A block is valid while the stream has the same change count as when the block was read.** Each change
+//! of a stream's bytes moves that count ([`change_counts`](super::change_counts)): writes, appends,
+//! truncations, holes, a content that is replaced. So after a truncation no cached block is used, no matter
+//! how the truncation was made. Only blocks that lie wholly inside the stream are kept, so no cached block
+//! contains bytes after the stream's end.
 
 use super::extent::{BLOCK_BYTES, Extent};
 use bytes::Bytes;

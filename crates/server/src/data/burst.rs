@@ -1,4 +1,5 @@
-//! A burst: as many runs of a request as are kept in memory at once, cut and sorted for the sweep.
+//! A burst: the runs of a request (ranges of consecutive bytes) that are kept in memory at once. They are
+//! cut at the borders of blocks, and sorted in the order in which the sweep serves extents.
 //!
 //! ```text
 //!   blocks   |       |       |       |

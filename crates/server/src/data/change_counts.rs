@@ -7,7 +7,7 @@
 //! ```text
 //!   write of one batch:   c ─────────▶ d          moved when the batch is applied, before another request
 //!   write of bulk data:   c ──▶ d ··· bytes ··· e ──▶ f      before the first byte and after the last
-//!   read:                 the count of before its first byte
+//!   read:                 answers with the count that was current before its first byte was read
 //! ```
 //! **Invariant: no count is current both before and after a change.** A read that is answered while bytes are
 //! being written has a count that the end of that write replaces for good. After a start of the server,

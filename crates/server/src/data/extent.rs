@@ -1,4 +1,4 @@
-//! Extents of streams, and the requests that wait at one.
+//! Extents of streams, and the requests that wait at an extent.
 
 use shoal_proto::Handle;
 

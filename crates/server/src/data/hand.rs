@@ -1,4 +1,4 @@
-//! Requests in hand, and the sweep that serves them.
+//! Data requests that the server is working on, and the *sweep*: the cyclic order in which it serves them.
 //!
 //! A request is kept as its part of a pattern ([`StreamPart`]). Its runs are computed one *burst* at a time,
 //! cut at the borders of blocks and sorted. The sweep takes extents in the order of [`Order`], with several
@@ -14,8 +14,8 @@
 //! it.
 //!
 //! Small contiguous requests do not wait for the sweep: they take the lock of their extent and go to the
-//! store, between two steps. If a handler replaces the content of a small stream in its batch, this module is
-//! not used. So **a small stream is never rewritten with old bytes that were only read**.
+//! store, between two steps. If a handler replaces the content of a small stream in its batch, this module
+//! is not used. So **a small stream is never rewritten with old bytes that a step has read**.
 //!
 //! The thread is never held for long: a burst is bounded in runs, a step in bytes, and the copying of records
 //! yields between requests.

@@ -1,12 +1,14 @@
-//! One stream's part of a long read, whatever its length: it is cut into pieces as they are sent.
+//! One stream's part of a long read. A part of any length is divided into pieces, one at a time, as the
+//! pieces are sent.
 //!
 //! ```text
 //!   window   ....####....####....####....####....####....
-//!   pieces   ├────────────────┤├───────────────┤├───────┤   each a part of at most 256 KiB
+//!   pieces   ├────────────────┤├───────────────┤├───────┤   each piece has at most 256 KiB
 //! ```
-//! Pieces lie side by side in packed bytes: one begins where the last one ended, with the bytes of other
-//! servers between. A piece is found by a walk that is bounded in steps, so that the thread is never held for
-//! long. Tiny records therefore make small pieces.
+//! Pieces lie side by side in packed bytes (the bytes of the whole pattern in the order of a message). Each
+//! piece begins where the previous piece ended; bytes of other servers may lie between them. A piece is
+//! found by a walk that is bounded in steps, so that the thread is never held for long. Tiny records
+//! therefore make small pieces.
 
 use super::hand::BURST_RUNS;
 use super::part::{StreamPart, end_of, place_of};

@@ -1,18 +1,19 @@
-//! The order in which requests in hand are served: extents of streams, in cyclic sweeps (C-SCAN).
+//! The order in which data requests are served: by extents of streams, in cyclic sweeps (C-SCAN).
 //!
 //! An *extent* is the unit that a step reads or writes: a block, or a longer run of one request. All requests
 //! that want bytes of an extent wait at it together, and one step serves them. The sweep goes upwards over
 //! (stream, offset) and begins again at the lowest. Each disk has a sweep of its own.
 //!
 //! ```text
-//!   young    blocks to which writers bring parts with gaps between: they wait for others ([`young`])
-//!   ripe     ──▶──▶──▶──▶ at ──▶──▶──▶   this round of the sweep
-//!   later    extents that came since the round began: the next round's
-//!   locked   the extents of steps under way: alone if they are written ([`locks`])
+//!   young    blocks with parts of writers and gaps between them: they wait for further writers ([`young`])
+//!   ripe     ──▶──▶──▶──▶ at ──▶──▶──▶   extents of this round of the sweep; `at` is its position
+//!   later    extents that came since the round began: they belong to the next round
+//!   locked   extents of steps under way: an extent that is written is locked alone ([`locks`])
 //! ```
-//! **No request starves.** A round has the extents that were waiting when it began, and ends when each of
-//! them was served. So a transfer that always adds the next extent ahead of the sweep cannot keep the sweep
-//! there. A writer that a lock stops claims its extent: readers that come later do not enter it.
+//! **No request starves.** A round consists of the extents that were waiting when it began, and ends when
+//! all of these were served. So a transfer that always adds the next extent ahead of the sweep cannot keep
+//! the sweep there. A writer that must wait for a lock *claims* its extent: readers that come later do not
+//! lock the extent before it.
 //!
 //! **Invariant: while bytes of a stream are written, no other step reads or writes them.** So when a block is
 //! read, changed and written, no other write to it is lost. Changes whose place is not known beforehand

@@ -7,11 +7,11 @@
 //!   cover       ====....====....====....          no gaps: one run, one write; else
 //!   block       AABBooooAABBooooAABB              gaps keep the old bytes: read before the write
 //! ```
-//! **Where pieces overlap, the later one wins**: within a request the later one in packed order, between
-//! requests the one of the later request.
+//! **If two pieces overlap, the later piece wins.** In one request this is the later piece in packed order
+//! (the order of the bytes in the message). Of two requests it is the piece of the later request.
 //!
 //! A gap that reads as zeros and covers a whole page of the disk may be a hole. No bytes are written there,
-//! so that a hole stays one.
+//! so a hole stays a hole.
 
 use bytes::{Bytes, BytesMut};
 use shoal_pattern::ViewRun;

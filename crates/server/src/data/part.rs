@@ -1,4 +1,5 @@
-//! One stream's part of a transfer, kept in the form of the request: pattern, window, distribution.
+//! One stream's part of a transfer. It is kept in the form of the request: pattern, window (a range of the
+//! packed bytes), distribution.
 //!
 //! Its runs are found by a walk whenever they are needed, and never all at once: a message of a mebibyte may
 //! hold a million records of one byte. Its length and its end come from arithmetic.

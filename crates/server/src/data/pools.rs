@@ -1,5 +1,5 @@
-//! Pools: datafiles of other servers, made ahead of need, for files of this one (PVFS small files, section
-//! III-A).
+//! Pools: datafiles of other servers, made ahead of need, for files of this server (PVFS small files,
+//! section III-A).
 //!
 //! A file that grows out of its first strip needs datafiles on other servers, and so does a new file whose
 //! server holds no data. The pools hold such datafiles in reserve, as handles. So both cases are **one local
@@ -8,19 +8,20 @@
 //!
 //! ```text
 //!   row p server:  ranges  ├────────┬───────────────────────────┬──────────┤
-//!                        taken     lent                       level: under `low` the next batch is asked for
-//!                          └ next   └ what may be taken; moved on durably, ahead
+//!                        taken     lent: up to here           level: under `low` the next batch is requested
+//!                          └ next   may be taken; this limit advances durably, before it is used
 //! ```
 //! * **Taking is a change of the pool's row in the batch of the file that takes**: both happen, or neither.
-//! * **No datafile is given twice.** In the weaker sync modes a client may see a file's layout, and write to
-//!   its datafiles, before the record is durable. If the record is then lost, the row says that they are
-//!   still in the pool. So datafiles are *lent* before they may be taken, durably in every mode, some at a
-//!   time. At its start a server retires all that are lent and not taken: the reaper has their own server
-//!   mark them as used up, touched or not.
-//! * **A batch is numbered.** Its number is one more than that of the pool's last batch, and the row of the
-//!   pool names the batch stored last. So if an answer is lost, the same number is requested again and
-//!   returns the same batch, and nothing leaks. A new pool draws an id, durably, before its first request, so
-//!   that it never takes a batch of a lost pool for its own.
+//! * **No datafile is given twice.** In the weaker sync modes a client may see a file's layout, and write
+//!   to its datafiles, before the record is durable. If the record is then lost, the row says that the
+//!   datafiles are still in the pool. So datafiles are *lent* before they may be taken, durably in every
+//!   mode, some at a time. When a server starts, it retires all datafiles that are lent and not taken:
+//!   through the reaper, the server that holds a retired datafile marks it as used up, whether it was
+//!   touched or not.
+//! * **A batch is numbered.** Its number is one more than the number of the pool's last batch, and the row
+//!   of the pool names the batch stored last. If an answer is lost, the server requests the same number
+//!   again and gets the same batch, so no datafile leaks. A new pool draws an id, durably, before its first
+//!   request, so that it never takes a batch of a lost pool for its own.
 //! * Each pool has a fill task of its own: other pools are filled while one server does not answer, and its
 //!   pool is filled when it answers again. A new server gets a pool when the map contains it.
 //! * If a pool is empty, callers wait until their deadline, then fail with the refill error (`Unavailable`,
@@ -28,13 +29,13 @@
 //!
 //! # Which objects have pools
 //!
-//! Datafiles only. Directories have none, although the paper's pools have object types: a directory must have
-//! its attributes on its server before its name becomes visible, and a handle made ahead saves none of the
-//! messages that bring them. Handles for new directories are drawn, 64 by one message. A drawn handle has no
-//! object, so a lost one leaks nothing.
+//! Datafiles only. Directories have none, although the paper's pools have object types: a directory must
+//! have its attributes on its server before its name becomes visible, and a handle made ahead saves none of
+//! the messages that bring them. Handles for new directories are drawn, 64 by one message. A drawn handle
+//! has no object, so nothing leaks if a handle is lost.
 //!
-//! Batches are large from the first one on. A large batch costs as much as a small one (a message, a record
-//! on each side), because it is one row on each server.
+//! All batches are large, also the first. A large batch costs as much as a small batch (a message, and a
+//! record on each side), because it is one row on each server.
 
 use crate::counters::{Counters, add};
 use crate::data::status_of;

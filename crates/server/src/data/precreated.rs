@@ -2,8 +2,8 @@
 //!
 //! Another server requests a batch ([`crate::ops::peer::batchcreate`]) and gives its datafiles to its own
 //! files, without a message to this server ([`crate::data::pools`]). A batch is **one row**, whatever its
-//! size: the owner of its pool, and a bit for each datafile, which is set when the datafile is first named.
-//! Until then a datafile has no row and no stream of its own, and takes no space.
+//! size. The row has the server that owns the pool, and a bit for each datafile, which is set when the
+//! datafile is first named. Until then a datafile has no row and no stream of its own, and takes no space.
 //!
 //! ```text
 //!   made ahead ──── first touch: a data write, or an action of a transaction ────▶ used: rows of its own
@@ -16,23 +16,23 @@
 //!
 //! A datafile made ahead has no owner and no generation. It takes both from the **first touch**, which is a
 //! write or an action of a transaction. The owner is the file that the write's capability or the action
-//! names; it must be a file of the pool's server. The generation is the one that the write or the action
-//! carries. A read touches nothing: an unwritten datafile is empty, whatever the generation.
+//! names; it must be a file of the pool's server. The generation is the generation that the write or the
+//! action carries. A read touches nothing: an unwritten datafile is empty, whatever the generation.
 //!
-//! **Because of this rule no late write is lost, and no cut write comes back.** Let a file take the datafile
-//! when its layout begins generation *g*. No request for this datafile carries an older generation: before
-//! that the file did not have the datafile, and no handle is in a pool twice. A later generation (truncate,
-//! explicit times) begins by a transaction that names *all* datafiles of the layout, also those never
-//! touched. It touches them, durably, before it is answered; while it is undecided their keys are locked and
-//! every access waits. So as long as a datafile is untouched, its file's generation is *g*, and the first
-//! touch of a client can only bring *g*. After the touch it is a datafile like any other: an older generation
-//! is answered `StaleLayout`.
+//! **Because of this rule no late write is lost, and no bytes that a truncation removed come back.** Let a
+//! file take the datafile when its layout begins generation *g*. No request for this datafile carries an
+//! older generation: before that the file did not have the datafile, and no handle is in a pool twice. A
+//! later generation (truncate, explicit times) begins by a transaction that names *all* datafiles of the
+//! layout, also the untouched datafiles. It touches them, durably, before it is answered; while it is
+//! undecided their keys are locked and every access waits. So as long as a datafile is untouched, its
+//! file's generation is *g*, and the first touch of a client can only bring *g*. After the touch it is a
+//! datafile like any other: an older generation is answered `StaleLayout`.
 //!
-//! A write's touch is as weak as the write: it is in the same record or an earlier one, so if the data is
-//! kept, the datafile is kept. If a power cut loses both, the datafile is untouched again. Its file's
-//! generation is still *g*: a transaction's touch would be durable, and so would be the earlier record of the
-//! write. At the next start the remains of the datafile's local file are removed, durably, before it can be
-//! touched again.
+//! The touch by a write is as durable as the write: it is in the same record of the journal or in an
+//! earlier record. So if the data survives, the datafile survives. If a power cut loses both, the datafile
+//! is untouched again. Its file's generation is still *g*: a transaction's touch would be durable, and so
+//! would be the earlier record of the write. At the next start the remains of the datafile's local file are
+//! removed, durably, before it can be touched again.
 //!
 //! A write that comes after the file was removed and its datafiles reaped finds the bit set (or no batch) and
 //! no row. It is answered `Stale`, and creates no datafile.

@@ -1,4 +1,5 @@
-//! Room on the disk of a store: how much is free, how much is needed, and when an operator must act.
+//! Room on the disk of a store: the free space, the needed space, and the warning that an operator must
+//! act.
 //!
 //! ```text
 //!   the disk  ├─ rows, bytes ─┼─ journal ─┼──────────────── free ─────────────────┤
@@ -6,11 +7,11 @@
 //!                                         ├──────────── needed ───────────┤
 //! ```
 //! The *reserve* is for removals and recovery: a change that would leave less is refused with `ENOSPC` (the
-//! store's admission). The *journal to come* is the segments that the journal still lacks to its least size,
-//! and [`SEGMENTS_AHEAD`] more, which are filled while a checkpoint frees older ones. **A server with less
-//! free space than reserve and journal to come is not well**: it refuses new files and data, or soon will.
-//! The smallest useful disk holds the reserve and the least journal of a new store, with [`SEGMENTS_AHEAD`]
-//! more.
+//! store's admission). The *journal to come* is the segments that the journal still lacks to its least
+//! size, and [`SEGMENTS_AHEAD`] further segments, which are filled while a checkpoint frees older segments.
+//! **A server with less free space than reserve and journal to come is not well**: it refuses new files and
+//! data, or soon will. The smallest useful disk holds the reserve and the least journal of a new store,
+//! with [`SEGMENTS_AHEAD`] more.
 
 use crate::shard::Shard;
 use shoal_store::{CollectionConfig, Space};

@@ -1,10 +1,10 @@
 //! One step of the sweep: it reads for its readers, and writes the pieces of its writers.
 //!
-//! If much of a block is wanted, the whole block is read, and kept in the cache; if little is wanted, only
-//! that part is read. Writers' pieces are merged ([`pack`](super::pack)). Old bytes are read only where
-//! pieces lie close together with gaps between them. The extent is locked from that read to the write. The
-//! store does both in one turn at the stream, because a truncation of a file of one stream takes no lock of
-//! the sweep.
+//! If the readers need much of a block, the whole block is read, and kept in the cache. If they need little
+//! of it, only that part is read. Writers' pieces are merged ([`pack`](super::pack)). Old bytes are read
+//! only where pieces lie close together with gaps between them. The extent is locked from the read of the
+//! old bytes to the write. The store carries out this read and the write in one turn at the stream, because
+//! a truncation of a file of one stream takes no lock of the sweep.
 
 use super::extent::{BLOCK_BYTES, Extent};
 use super::hand::{HandWork, RECORDS_A_TURN, SweepState, give_way};

@@ -1,4 +1,4 @@
-//! Bulk work: the store's work outside the handlers.
+//! Bulk work: operations of the store that do not run inside a handler.
 
 use super::Peers;
 use super::append::{self, Place};

@@ -1,9 +1,10 @@
-//! The calls for locks that have a request at this server, and the calls that their client took back
+//! Tracks the calls for locks that have a request at this server, and the calls that a client has cancelled
 //! ([`crate::ops`]' `unwait`).
 //!
-//! A request may wait in several places before it asks the table. **When a call is taken back, its requests
-//! that are here take no lock any more.** A request of it that comes later, from a connection that its client
-//! has given up, takes none either, if the call is among the last ones that were taken back.
+//! A request may wait in several places before it asks the table. **When a call is cancelled, its requests
+//! at this server take no lock any more.** A request of the call may also arrive later, from a connection
+//! that the client has given up. It takes no lock either, if the call is among the last calls that were
+//! cancelled.
 
 use super::table::Wanted;
 use shoal_proto::ClientId;

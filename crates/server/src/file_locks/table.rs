@@ -16,8 +16,8 @@
 //! An owner's own locks never conflict with its request: the requested lock replaces what the owner has there
 //! (POSIX). While the request waits, the owner keeps what it has.
 //!
-//! A waiting request is found again by its owner and the number of its call. Once granted, it is found by
-//! what its owner holds.
+//! A repeated request finds a waiting request by its owner and the number of its call. If the lock was
+//! granted, it finds the lock among the owner's locks.
 
 use shoal_proto::{ClientId, Handle, LockHolder, LockKind, LockOwner, LockRange, LockRanges};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,19 +1,23 @@
-//! The position up to which a server says that its store is durable. It may differ from peer to peer.
+//! Claims: the journal position up to which a server states that its store is durable. It may state a
+//! different position to each peer.
 //!
-//! A peer compares that position with the one that it remembers, and so finds an older copy of a store. But
-//! every write of a server advances its journal. So an older copy that wrote while its peers were down, or at
-//! each refused start, would pass after some time. **Therefore a server gives a peer the position at which
-//! the store was opened, until the peer has accepted the store.** Before anything is written, that position
-//! is stored as a row for each fellow ([`crate::membership::stores`]) that has not answered or has refused
-//! the store. Each later start gives that fellow the position of the row. The row is removed when the fellow
-//! has accepted the store; a later position is given only when the removal is durable.
+//! A peer compares the stated position with the position that it remembers, and so finds an older copy of a
+//! store. But every write of a server advances its journal. So an older copy that writes while its peers
+//! are down, or at each refused start, would reach the remembered position after some time, and would be
+//! accepted. **Therefore a server gives a peer the position at which the store was opened, until the peer
+//! has accepted the store.** A *fellow* is one of the servers that remember this position
+//! ([`crate::membership::stores`]). Before anything else is written, the position is stored as a row for
+//! each fellow that has not answered or has refused the store. Each later start gives that fellow the
+//! position of the row. The row is removed when the fellow has accepted the store. A later position is
+//! stated only when the removal is durable.
 //!
-//! The position of the opening is that of the last record in the folder. Recovery itself writes (a cut that
-//! it completes, a size that it corrects), so the durable position after recovery may already be a later one.
+//! The position at which the store was opened is the position of the last record in the folder. Recovery
+//! itself writes (it completes a truncation, or corrects a size), so the durable position after recovery
+//! may already be later.
 //!
-//! The record next to the cluster file is compared in the same way: a start that it refuses keeps a row under
-//! the server's own id ([`refused_by_record`]), so that restarts by a supervisor do not get an older copy
-//! accepted.
+//! The start also compares the position with the record next to the cluster file. If this record shows that
+//! the store is an older copy, the start is refused, and a row under the server's own id keeps the position
+//! ([`refused_by_record`]). So an older copy is not accepted after repeated restarts by a supervisor.
 
 use crate::meta::keys;
 use crate::shard::{Shard, apply_own};

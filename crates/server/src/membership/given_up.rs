@@ -1,10 +1,12 @@
-//! Removes objects of this server when a store of another server is given up.
+//! Removes objects of this server when a store of another server is *given up*: an operator has declared
+//! that the store is lost and that a new store replaces it.
 //!
-//! The map says that a store is given up. The batch that writes this map, however the map arrived, removes
-//! the store's datafiles from this server's pools, and the untouched datafiles that this server made for the
-//! store's pool. From then on a server of that store is refused. If the successor is an older copy, its files
-//! may use datafiles of this server that are still untouched, so these stay. They also stay if this server
-//! knew no store of the other server, because then the successor may have taken them.
+//! The cluster map lists the stores that are given up. The batch that writes such a map removes the
+//! datafiles of the lost store from this server's pools. It also removes the untouched datafiles that this
+//! server made for the pool of the lost store. From then on a server with that store is refused. If the new
+//! store is an older copy of the lost store, its files may use datafiles of this server that are still
+//! untouched, so these datafiles stay. They also stay if this server knew no store of the other server,
+//! because the new store may have taken them.
 
 use crate::meta::keys::{self, Table};
 use crate::meta::rows::{Batch, RowValue};

@@ -1,14 +1,15 @@
-//! How a change of the map comes to all servers.
+//! Passes a change of the cluster map on to all servers.
 //!
-//! A change is made, durably, on the server that receives the request for it, and passed on to all others at
-//! once. A server that is down at that time learns of it later: every handshake with a peer, and every answer
-//! of one, carries the epoch of its map. **The connecting server fetches a newer map, and sends its own if
-//! that is not older**: two maps with one epoch may differ, if two servers that could not reach each other
-//! made a change each. So one connection in either direction is enough. If a peer connected before this
-//! server served, its map is requested when this server begins to serve. Each server connects to its fellows
-//! when it begins, and asks them once a minute ([`crate::membership::stores`]), so a change needs no
-//! particular server: if server 0 has moved to an address that no other server knows yet, server 0 itself
-//! connects.
+//! A change is made, durably, on the server that receives the request for it, and passed on to all others
+//! at once. A server that is down at that time learns of the change later: every handshake with a peer, and
+//! every answer of a peer, carries the epoch of the peer's map. **The connecting server fetches the peer's
+//! map if that is newer, and sends its own map if that is not older**: two maps with the same epoch may
+//! differ, if two servers that could not reach each other have each made a change. So one connection in
+//! either direction is enough. If a peer connected before this server served, its map is requested when
+//! this server begins to serve. Each server connects to its *fellows* (the servers that remember its
+//! position) when it begins, and sends them a request once a minute ([`crate::membership::stores`]). So a
+//! change needs no particular server: if server 0 has moved to an address that no other server knows yet,
+//! server 0 itself connects.
 //!
 //! Two maps are merged by [`ClusterMap::succeeded_by`], which loses no change of either. **Rows of the map
 //! are written in the order in which maps are taken**: between the read of the present map and the write of

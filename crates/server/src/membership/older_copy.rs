@@ -1,21 +1,24 @@
-//! An older copy of a server's folder that an operator accepts, as a new store.
+//! Accepts an older copy of a server's folder as a new store, when an operator requests it.
 //!
 //! Changes acknowledged after the copy was made are lost, but others remember them: a client has a reply,
-//! another server has taken a datafile. So no promise of the copy to others continues. The operator's command
-//! first gives the store of the copy up on all other servers. Then the identity file of the folder names the
-//! successor, and the next start finds rows of a store that was given up ([`is_accepted`]). Before the server
+//! another server has taken a datafile. So no promise of the copy to others continues. The operator's
+//! command first *gives up* the store of the copy on all other servers: their maps then name a new store,
+//! the successor, in its place. Then the command writes the successor's identity to the identity file of
+//! the folder. The next start finds rows of a store that was given up ([`is_accepted`]). Before the server
 //! serves requests, it removes
 //!
 //! * the pools: files that were lost may have taken these datafiles after the copy was made, and a pool that
 //!   is used again would give one datafile to two files;
-//! * the rows of the newest batches, so that no other server gets a batch of before the loss as an answer;
+//! * the rows of the newest batches, so that no other server gets as an answer a batch that was made before
+//!   the loss;
 //! * the sessions and their kept replies: a client that continued would get replies for changes that are not
 //!   there.
 //!
-//! The successor gives handles of a range of its own ([`shoal_proto::ServerInfo::handles_from`]), reports no
-//! transaction of the lost time as aborted ([`crate::membership::stores::is_of_lost_store`]), and loses
-//! unsynced changes ([`crate::shard::Shard::loss_kept`]). Untouched datafiles of this server that files of
-//! other servers took stay: only those servers know whether one is named.
+//! The successor gives handles of a range of its own ([`shoal_proto::ServerInfo::handles_from`]), reports
+//! no transaction of the lost time as aborted ([`crate::membership::stores::is_of_lost_store`]), and loses
+//! unsynced changes ([`crate::shard::Shard::loss_kept`]). Files of other servers may have taken untouched
+//! datafiles of this server. These datafiles stay, because only the other servers know whether a file names
+//! them.
 //!
 //! **The map's row is written last**, and names the store whose rows these are. A start that was interrupted
 //! begins again.

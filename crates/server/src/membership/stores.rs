@@ -1,27 +1,28 @@
-//! Which store each server is served from.
+//! The store of each server, and how servers check it.
 //!
-//! A store is the contents of one folder of one server. Its identity is drawn at random when it is made, and
-//! is kept in the folder's identity file. **A folder that is new is never taken for one that was lost**: each
-//! server's map names the stores of the others, and a server with another store is refused, no matter which
-//! side connects.
+//! A store is the contents of one folder of one server. Its identity is drawn at random when it is made,
+//! and is kept in the folder's identity file. **A new folder is never taken for a lost folder**: each
+//! server's map names the stores of the other servers, and a server with a different store is refused, no
+//! matter which side connects.
 //!
 //! * When a server opens its store, it enters the store into its map.
 //! * A server learns the store of a peer from the peer's first handshake, durably. From then on it refuses
-//!   any other one.
-//! * An operator gives a store up for good. Then the map names its successor, and lists the old store among
-//!   those that are refused.
+//!   the peer with any other store.
+//! * An operator *gives up* a store that is lost for good. Then the map names a new store, the successor,
+//!   and lists the old store among the stores that are refused.
 //!
 //! # Older copies
 //!
-//! The journal's durable position of a store only grows. Each server reports to some others, its *fellows*,
-//! how far its store is durable: with each connection, and once a minute; they keep it as a row. **A server
-//! that is not as far as a fellow remembers has an older copy of its store, and is refused.** A server asks
-//! its fellows when it starts, before it writes anything. It does not wait for a fellow that cannot be
-//! reached within [`ASK_TIMEOUT`] or does not answer within [`ANSWER_TIMEOUT`]: it asks that one later, and
-//! the fellow then compares the position at which the store was opened ([`crate::membership::claims`]). **A
-//! server that a peer refuses at any time does not serve from then on** ([`Shard::set_aside`]). A fellow
-//! remembers the position of its last row, so a copy that was made after that position passes the check. An
-//! operator accepts an older copy explicitly; it continues as a new store (`crate::membership::older_copy`).
+//! The journal's durable position of a store only grows. Each server reports this position to some other
+//! servers, its *fellows*, with each connection and once a minute; a fellow keeps it as a row. **A server
+//! whose position is before the position that a fellow remembers has an older copy of its store, and is
+//! refused.** A server asks its fellows when it starts, before it writes anything. It does not wait for a
+//! fellow that cannot be reached within [`ASK_TIMEOUT`] or does not answer within [`ANSWER_TIMEOUT`]: it
+//! asks this fellow later, and the fellow then compares the position at which the store was opened
+//! ([`crate::membership::claims`]). **A server that a peer refuses at any time does not serve from then
+//! on** ([`Shard::set_aside`]). A fellow remembers the position of its last row, so a copy that was made
+//! after that position passes the check. An operator accepts an older copy explicitly; it continues as a
+//! new store (`crate::membership::older_copy`).
 //!
 //! Modules that keep nothing have no identity ([`StoreId::NONE`]), and are not checked.
 

@@ -1,14 +1,14 @@
 //! Changes of attributes that were answered before they were durable (`shoal_store::Strength::Deferred`).
 //!
 //! ```text
-//!   chmod by A     answered when it is written
-//!   chown by A     of the same object: reads the row that the chmod changed, and is answered when both are written
-//!   chown by B     is answered when the chmod is durable: its answer shows the mode
-//!   anything else  is answered when the chmod is durable
+//!   chmod by client A                 answered when it is written
+//!   chown of the same object by A     reads the row that the chmod changed; answered when both are written
+//!   chown of the same object by B     answered when the chmod is durable, because its answer shows the mode
+//!   any other request on the object   answered when the chmod is durable
 //! ```
-//! So a change is remembered until it is durable, with its client and with the earlier changes that had to be
-//! durable for its answer. The number of remembered changes is limited; if one is dropped earlier, its client
-//! waits longer, and nothing else happens.
+//! So a change is remembered until it is durable, with its client and with the earlier changes that had to
+//! be durable for its answer. The number of remembered changes is limited. If a change is dropped before it
+//! is durable, its client waits longer, and nothing else happens.
 
 use shoal_proto::ClientId;
 use shoal_store::Lsn;

@@ -1,19 +1,19 @@
-//! Directories that split: when, and how (decision 0009).
+//! Splits a large directory over several servers (decision 0009).
 //!
 //! ```text
-//!   home (server 1)                          after the split, one shard a metadata server
-//!   a dir    inode                           server 0   a dir  inode   d dir 00… – 3f…   the first range of places
-//!   d dir …  4,096 entries        ──────▶    server 1   a dir  inode   d dir 40… – 7f…   home: also parent, xattrs
-//!                                            server 2   a dir  inode   d dir 80… – bf…
-//!                                            server 3   a dir  inode   d dir c0… – ff…
+//!   home (server 1)                      after the split, one shard on each metadata server
+//!   a dir    inode                       server 0   a dir  inode   d dir 00… – 3f…   first range of places
+//!   d dir …  4,096 entries     ─────▶    server 1   a dir  inode   d dir 40… – 7f…   home; parent, xattrs
+//!                                        server 2   a dir  inode   d dir 80… – bf…
+//!                                        server 3   a dir  inode   d dir c0… – ff…
 //! ```
 //! When the number of a directory's entries reaches the switch `split`, it is split **once**, over all
-//! metadata servers of that moment, in equal ranges of the keyed hash that places its names. The split is one
-//! transaction ([`crate::ops`]' split plans it), which the directory's own server, its *home*, coordinates.
-//! The inode is locked exclusively. The entries of other ranges are sent with the prepares, and are removed
-//! from home in the batch of the decision. They fit one prepare for each server
-//! ([`shoal_proto::limits::SHARD_BYTES_MAX`]: 2,900 of the longest names, 16,384 of usual ones); a directory
-//! that exceeds this before it could be split stays whole.
+//! metadata servers of that moment, in equal ranges of the keyed hash that places its names. The split is
+//! one transaction ([`crate::ops`]' split plans it), which the directory's own server, its *home*,
+//! coordinates. The inode is locked exclusively. The entries of other ranges are sent with the prepare
+//! messages, and are removed from home in the batch of the decision. The entries for each server fit into
+//! one prepare message ([`shoal_proto::limits::SHARD_BYTES_MAX`]: 2,900 entries with the longest names, or
+//! 16,384 entries with usual names); a directory that exceeds this before it could be split stays whole.
 //!
 //! **Each shard has the directory's inode row under the directory's own handle**, so a handler runs on a
 //! shard as it runs on a whole directory. **Objects stay where they are**: an entry older than the split
@@ -21,9 +21,9 @@
 //! record, as before.
 //!
 //! *Mode, owner, template and explicit times* are alike on all shards: a change of them is one transaction
-//! over all (`ShardSet`). *Counts and times of change* are each shard's own; clients merge them. *Parent and
-//! extended attributes* are at home alone. A removal is one transaction over all shards, each of which must
-//! be empty.
+//! over all (`ShardSet`). *Counts and times of change* are each shard's own; clients merge them. *Parent
+//! and extended attributes* are kept only at home. A removal is one transaction over all shards, each of
+//! which must be empty.
 //!
 //! A client that asks a server for a name of another shard is redirected
 //! ([`crate::request::ctx::Stopped::Split`]) and asks again there. A shard cannot be read before the

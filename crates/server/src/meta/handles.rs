@@ -1,4 +1,4 @@
-//! Handles of this server: a counter that only grows, never used twice.
+//! Handles of this server. They come from a counter that only grows, so no handle is used twice.
 //!
 //! ```text
 //!    used          ready in memory        reserved durably, not yet handed out

@@ -1,4 +1,4 @@
-//! Keys of the collection's rows: one ordered space, the first byte is the table.
+//! Keys of the collection's rows. They form one ordered space; the first byte of a key is the table.
 //!
 //! ```text
 //! a handle                       inode: attributes of an object            rows::Inode

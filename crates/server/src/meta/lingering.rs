@@ -1,11 +1,12 @@
-//! Objects that linger: files without a name that may be open at clients other than the one that removed
-//! them.
+//! Lingering objects: files without a name that clients other than the remover may have open.
 //!
 //! ```text
-//!   last name goes ──▶ orphan of its remover?  (Held: it has the file open)     o file client
-//!                  └─▶ may be open elsewhere?  (crate::meta::openers)                 o file anyone, z time file
-//!   hold ────────────▶ that client has it open, still                           o file client
-//!   a lease later ───▶ o file anyone, z time file go; with the last row of `o`, the file
+//!   event                                                                 rows that are added or removed
+//!   last name removed by a client that has the file open: an orphan       + o file client
+//!   last name removed, another client may have the file open (openers)    + o file anyone, z time file
+//!   `hold`: a client reports that it still has the file open              + o file client
+//!   a lease later                                                         - o file anyone, z time file
+//!   the last row `o file …` is removed                                    - the file
 //! ```
 //! So a client can use an open file for a lease after its removal. If it reports within that time that it
 //! holds the file open, it can use the file as long as it holds it. All of that is kept in rows, so it

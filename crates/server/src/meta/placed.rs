@@ -6,9 +6,10 @@
 //! The row is written with the map, or by the first start that finds none.
 //!
 //! The key of an entry's row has a hash of its name that is keyed with the place key
-//! ([`crate::shard::Identity::place_of`]). A server with another key would list all names, find none of them,
-//! and make a second entry beside an existing one. **So such a start is refused, before anything is
-//! written.** The row shows whether two keys are equal, and nothing else of them.
+//! ([`crate::shard::Identity::place_of`]). A server with a different key would list all names, find none of
+//! them by a lookup, and make a second entry with the name of an existing entry. **So such a start is
+//! refused, before anything is written.** The row shows whether two keys are equal, and nothing else of
+//! them.
 
 use crate::meta::keys;
 use crate::shard::Shard;

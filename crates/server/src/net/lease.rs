@@ -11,9 +11,10 @@
 //! last. So if the server crashes in between, the row is still there, and the session ends again after the
 //! next start.
 //!
-//! An orphan names a client, not a session. [`run`] looks every half lease for orphans of clients without any
-//! session here, and removes those that two consecutive looks have found. The same task ends the stepwise
-//! changes of absent clients ([`stepwise::sweep`]).
+//! An orphan (a removed file that a client has open) names a client, not a session. Every half lease,
+//! [`run`] looks for orphans of clients without any session here, and removes the orphans that two
+//! consecutive looks have found. The same task ends the stepwise changes of absent clients
+//! ([`stepwise::sweep`]).
 
 use crate::counters::add;
 use crate::data::status_of;

@@ -1,7 +1,7 @@
-//! A server that must not serve, and reports the reason.
+//! The refusals of a server that must not serve.
 //!
 //! A server whose store is missing listens where its clients know it, and refuses each connection with the
-//! reason. So a client fails at once with an error, where it would otherwise wait for a server that does not
+//! reason. So a client fails at once with an error. Otherwise it would wait for a server that does not
 //! answer. Nothing is read from any store.
 
 use crate::net::connection::{self, Frames, Line, Refused, Scratch};

@@ -1,9 +1,10 @@
-//! The end of a revoked mount key's sessions.
+//! Ends the sessions of a mount key that was revoked.
 //!
-//! As soon as this server's map says that a key is revoked, no request with it begins and no connection with
-//! it is accepted. Each connection with it gets a refusal with the reason, and this server reads nothing more
-//! from it. A moment later the connection is closed as if it had been lost, with all messages that still wait
-//! on it. Then the session ends, with its locks and the removed files that it had open.
+//! As soon as this server's map says that a key is revoked, no request under the key begins and no new
+//! connection with the key is accepted. Each existing connection with the key gets a refusal with the
+//! reason, and this server reads nothing more from the connection. A moment later the connection is closed
+//! as if it had been lost, with all messages that still wait on it. Then the session ends, with its locks
+//! and the removed files that it had open.
 
 use crate::net::connection::Refused;
 use crate::net::lease::end_session;

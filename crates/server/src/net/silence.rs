@@ -1,11 +1,11 @@
 //! Peers that do not answer requests.
 //!
 //! ```text
-//!   a request waited SILENT_AFTER for nothing ──▶ silent: asked once in PROBE_EVERY, new directories go to other servers
-//!   any answer, or a handshake ─────────────────▶ answers
+//!   a request got no answer for SILENT_AFTER ──▶ silent: a probe every PROBE_EVERY; no new directories there
+//!   any answer, or a handshake ────────────────▶ answers
 //! ```
-//! Requests to a silent peer are sent as usual. Only work that can be done elsewhere is not begun there:
-//! otherwise each new directory whose turn is at that peer would wait for it.
+//! Requests to a silent peer are sent as usual. Only work that another server can do is not given to the
+//! silent peer: otherwise each new directory that the rotation places on that peer would wait for it.
 
 use shoal_proto::ServerId;
 use std::cell::RefCell;

@@ -1,15 +1,17 @@
 //! The facts of an operation: all that the server knows of it besides its [terms](shoal_proto::op::Terms).
 //!
-//! Each operation's file states its own, as one constant `FACTS`; [`super::of`] finds them. A fact that an
-//! operation does not state has the value that it has for most operations ([`OpFacts::new`]).
+//! Each operation's file states the facts of its operation as one constant `FACTS`; [`super::of`] finds
+//! them. A fact that an operation does not state has the value that it has for most operations
+//! ([`OpFacts::new`]).
 //!
-//! Its cost counts the objects and entries that it makes, alters or removes, however few messages carry it.
-//! It is reported to the environment as work; nothing else depends on it. PVFS keeps each object and each
-//! entry as records of Berkeley DB; the small-file paper's augmented create "allocates a local metadata
-//! object and a local data object to hold the first strip of data, then fills in the distribution function"
-//! (section III.B). These are three records, and the directory entry is a fourth. Without stuffing, PVFS's
-//! create takes a datafile of each server out of a pool; these were made earlier, in batches. Ours makes a
-//! file in one operation: entry, metafile, first strip. Contents are reported by their bytes.
+//! The *cost* of an operation is the number of objects and entries that it makes, alters or removes,
+//! however few messages carry it. The cost is reported to the environment as work; nothing else depends on
+//! it. PVFS keeps each object and each entry as records of Berkeley DB; the small-file paper's augmented
+//! create "allocates a local metadata object and a local data object to hold the first strip of data, then
+//! fills in the distribution function" (section III.B). These are three records, and the directory entry is
+//! a fourth. Without stuffing, PVFS's create takes a datafile of each server out of a pool; these were made
+//! earlier, in batches. Ours makes a file in one operation: entry, metafile, first strip. Contents are
+//! reported by their bytes.
 
 use crate::request::ctx::{Ctx, Stopped};
 use crate::request::executor::Asker;

@@ -1,4 +1,4 @@
-//! Namespace operations over several servers without a wire.
+//! Tests of namespace operations over several servers, without a network.
 
 mod cluster;
 mod forgetful;

@@ -1,15 +1,16 @@
 //! Locks of transactions: the locked keys and their holders.
 //!
-//! An *exclusive* lock (an entry, an inode that is being removed) stops every other reader and writer of the
-//! key. A *shared* lock (the directory an entry is put into) stops only requests that would remove it or lock
-//! it exclusively: counts and times of a directory are changes that commute, applied when the transaction
-//! finishes. No request waits while it holds a lock: a transaction that meets another's lock gives up its own
-//! and tries again ([`shoal_proto::Status::Busy`]); an ordinary operation, which holds none, waits for
-//! [`Locks::released`] and runs again. A release wakes the operations that wait for one of its keys, and no
-//! others: with a thousand waiting, each release would otherwise run a thousand handlers again.
+//! An *exclusive* lock (an entry, an inode that is being removed) stops every other reader and writer of
+//! the key. A *shared* lock (the directory an entry is put into) stops only requests that would remove it
+//! or lock it exclusively: counts and times of a directory are changes that commute, applied when the
+//! transaction finishes. No request waits while it holds a lock. A transaction that meets a lock of another
+//! transaction gives up its own locks and tries again ([`shoal_proto::Status::Busy`]). An ordinary
+//! operation, which holds no locks, waits for [`Locks::released`] and runs again. A release wakes the
+//! operations that wait for one of its keys, and no others: with a thousand waiting, each release would
+//! otherwise run a thousand handlers again.
 //!
-//! Locks are in memory. At start a participant's locks are made again from its *prepared* rows. A
-//! coordinator's need not be: without a commit record its transaction is aborted.
+//! Locks are in memory. When a server starts, a participant's locks are made again from its *prepared*
+//! rows. The locks of a coordinator are not made again: without a commit record its transaction is aborted.
 
 use bytes::Bytes;
 use shoal_env::local::{Notify, NotifyWait};

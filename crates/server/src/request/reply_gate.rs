@@ -7,7 +7,7 @@
 //! ```text
 //!   metadata mode      strong changes seen or made     data mode     weak changes made (small data writes)
 //!   at reply           durable                         at reply      durable
-//!   at fsync           written (write(2) of the group) at fsync      written
+//!   at fsync           written (write(2) has ended)    at fsync      written
 //!   never              nothing                         at fsync      nothing, with metadata never
 //! ```
 //! A change of attributes alone is *deferred* ([`Strength::Deferred`]): its own reply waits only until the
@@ -23,8 +23,8 @@
 //! the table for that durability holds for its reply, and for no other reply.
 //!
 //! Waiting replies are kept in order of the LSN they wait for; at each step of the journal one task of the
-//! shard releases all whose LSN is reached. When the store is poisoned, all waiting requests are answered
-//! `Poisoned`, because it is not known whether their changes are kept.
+//! shard releases all replies whose LSN is reached. When the store is poisoned, all waiting requests are
+//! answered `Poisoned`, because it is not known whether their changes are kept.
 
 use shoal_proto::Durability;
 use shoal_store::{Collection, DataSync, Lsn, MetadataSync, Strength, SyncModes};

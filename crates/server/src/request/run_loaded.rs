@@ -1,5 +1,5 @@
-//! A function over a context that needs nothing but rows: it runs, the rows that it missed are loaded, and it
-//! runs again from its start.
+//! Runs a function over a context that needs nothing but rows. If rows are not in memory, they are loaded,
+//! and the function runs again from its start.
 //!
 //! Transactions and first touches of datafiles are executed in this way. A client's compound may wait for
 //! more than rows, and keeps its state meanwhile: [`crate::request::executor`] runs it. Reads without a

@@ -1,9 +1,9 @@
 //! Actions of transactions: the locks, the validity and the changes of each.
 //!
-//! The same three functions serve operations on one server and on several. If an operation needs this server
-//! alone, [`apply`] runs at once, in the operation's own run: validation and change are one turn, so no lock
-//! is needed. If it needs several servers, each validates ([`validate`]) and locks ([`locks`]) at *prepare*
-//! and applies at *finish*.
+//! The same three functions serve operations on one server and on several. If an operation needs this
+//! server alone, [`apply`] runs at once, in the operation's own run: nothing else runs between validation
+//! and change, so no lock is needed. If an operation needs several servers, each server validates
+//! ([`validate`]) and locks ([`locks`]) at *prepare* and applies at *finish*.
 //!
 //! **Invariant: actions validated under their locks can be applied.** The locks ensure that. Exclusive locks
 //! are taken on an entry that is changed, and on an object whose own facts are changed or that is removed. A

@@ -7,20 +7,20 @@
 //!
 //! * **Its coordinator has forgotten it**, because all participants have finished, durably. A coordinator
 //!   that answers *aborted* for a committed transaction has forgotten it.
-//! * **Its coordinator's store was given up, and no other server has it prepared.** No server will prepare it
-//!   later: it was committed, so all had prepared it before, and the coordinator is refused. When a server
-//!   answers that it does not have the transaction prepared, that is durable. Until a repair has ended the
-//!   transaction everywhere, the row stays.
+//! * **Its coordinator's store was given up (declared lost), and no other server has it prepared.** No
+//!   server will prepare it later: it was committed, so all had prepared it before, and the coordinator is
+//!   refused. When a server answers that it does not have the transaction prepared, this fact is durable.
+//!   Until a repair has ended the transaction everywhere, the row stays.
 //!
-//! No message is sent for a single transaction: once a lease a participant asks about all that are older than
-//! a lease, many in one message. When it remembers [`SOON`] transactions, it asks at once, and about the
-//! younger ones too.
+//! No message is sent for a single transaction: once a lease a participant asks about all that are older
+//! than a lease, many in one message. When it remembers [`SOON`] transactions, it asks at once, and also
+//! about the younger transactions.
 //!
-//! **At most [`limits::ENDED_MAX`] are remembered, together with the prepared ones.** At that number no
-//! transaction with several participants is prepared (`Busy`) until some are forgotten; none is dropped. Only
-//! servers that are down can keep so many waiting. A coordinator that is down begins no new transactions, so
-//! at most [`SOON`] of its transactions wait, besides those under way. The same holds for a participant that
-//! is down, because no new transaction is prepared there.
+//! **At most [`limits::ENDED_MAX`] transactions are remembered, prepared transactions included.** At that
+//! number no transaction with several participants is prepared (`Busy`) until some are forgotten; none is
+//! dropped. Only servers that are down can keep so many waiting. A coordinator that is down begins no new
+//! transactions, so at most [`SOON`] of its transactions wait, besides those under way. The same holds for
+//! a participant that is down, because no new transaction is prepared there.
 
 use crate::data::status_of;
 use crate::membership::stores;

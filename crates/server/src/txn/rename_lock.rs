@@ -1,18 +1,19 @@
-//! The rename lock: moves of directories to other directories form no loop, and no move waits for a
-//! coordinator that is down.
+//! The rename lock. It ensures that moves of directories to other directories form no loop, and that no
+//! move waits for a coordinator that is down.
 //!
 //! ```text
-//!   the lock's server     nothing ── Prepare [lock] ──▶ held ── Prepare [lock, …], its vote ──▶ in doubt, lock passed on
-//!                            ▲                           │ ▲                                        │
-//!                            │   its coordinator is away │ └── not held: Changed                    │ Finish
-//!                            └───────────────────────────┴──────────────────────────────────────────┘
-//!   the coordinator        takes the lock ─ walks the new ancestors ─ all others prepare ─ the lock's server votes ─ decides
+//!   the lock's server   nothing ── Prepare [lock] ─▶ held ── Prepare [lock, …], its vote ─▶ in doubt,
+//!                          ▲                          │ ▲                                   lock passed on
+//!                          │   coordinator is silent  │ └── not held: Changed                  │ Finish
+//!                          └──────────────────────────┴────────────────────────────────────────┘
+//!   the coordinator     takes the lock ─▶ walks the new ancestors ─▶ all other participants prepare
+//!                       ─▶ the lock's server votes ─▶ decides
 //! ```
 //! A move is a transaction that changes the parent of a directory (two parents, where two directories are
-//! exchanged). It takes the lock and walks from the new parent to the root; if it meets the directory that it
-//! moves, it is given up. The lock is held for the walk and until all other participants have prepared, and
-//! no longer. So if a move's coordinator fails, or loses its disk, only moves that meet the same directories
-//! wait:
+//! exchanged). It takes the lock and walks from the new parent to the root; if it meets the directory that
+//! it moves, the move fails. The lock is held for the walk and until all other participants have prepared,
+//! and no longer. So if a move's coordinator fails, or loses its disk, only moves that meet the same
+//! directories wait:
 //!
 //! * **The lock's server votes last, and passes the lock on with its vote.** By then each directory that gets
 //!   a new parent is locked on its server, exclusively. If that server is a participant, the lock is durable.
@@ -42,9 +43,9 @@
 //! *i* is aborted, *G(i)* is *G(i-1)*. ∎
 //!
 //! If a move needs only the lock's server and the lock is free, the move is done at once, without a
-//! transaction: it takes the lock, walks and votes in one turn. A prepare message that is delivered late does
-//! no harm: a server ends the requests of a peer's earlier connection before it accepts the next one, so no
-//! lock is taken for a walk that is over.
+//! transaction: it takes the lock, walks and votes, and no other work of the server runs in between. A
+//! prepare message that is delivered late does no harm: a server ends the requests of a peer's earlier
+//! connection before it accepts the peer's next connection. So no lock is taken for a walk that is over.
 
 use super::Undecided;
 use super::coordinator::PREPARE_TIMEOUT;

@@ -1,4 +1,5 @@
-//! A participant in doubt asks: after a while, and repeatedly, until its coordinator returns the decision.
+//! A participant in doubt (it has voted and does not know the decision) asks its coordinator, repeatedly,
+//! until it has the decision.
 //!
 //! If the coordinator does not answer, a participant that has voted stays in doubt. Only the rename lock is
 //! taken back ([`super::rename_lock`]).

@@ -1,4 +1,4 @@
-//! `shoal add-server`: one more server for a running file system. Server 0 assigns the id and makes the new
+//! `shoal add-server`: adds a server to a running file system. Server 0 assigns the id and makes the new
 //! map; then the command changes the cluster file.
 
 use crate::address::{Place, ShoalAddress};

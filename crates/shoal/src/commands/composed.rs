@@ -1,4 +1,4 @@
-//! `shoal composed`: composed directories, each command one function.
+//! `shoal composed`: the commands for composed directories. Each command is one function.
 
 mod picture;
 mod tree;

@@ -1,4 +1,5 @@
-//! `shoal container`: containers in the directory below a mount, each command one function.
+//! `shoal container`: the commands for containers in the directory below a mount. Each command is one
+//! function.
 //!
 //! A path leads to a container's own directory. The root of the containers' file system is the nearest
 //! directory above it with a `.shoal` folder, in which containers are made.

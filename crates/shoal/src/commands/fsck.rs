@@ -1,4 +1,4 @@
-//! `shoal fsck`: is every object where it belongs? See [`shoal_fsck`] for how.
+//! `shoal fsck`: checks that every object is where it belongs. The work is done by [`shoal_fsck`].
 
 use crate::address::Place;
 use crate::cli::Fsck;

@@ -1,7 +1,7 @@
-//! `shoal map`: which bytes of a file are on which server, in words, as a picture for the terminal, and as
+//! `shoal map`: shows the server of each byte of a file, in words, as a picture for the terminal, or as
 //! SVG.
 //!
-//! The views that make the picture are the ones that place the bytes: the whole file, projected through its
+//! The picture is made by the same views that place the bytes: projections of the whole file through its
 //! distribution.
 
 mod forked;

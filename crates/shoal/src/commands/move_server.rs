@@ -1,11 +1,11 @@
 //! `shoal move-server`: change the address of a server.
 //!
-//! In this order, so that the same command completes an interrupted move:
+//! The steps have this order, so that the same command completes an interrupted move:
 //!
-//! 1. All servers that answer are asked for their maps. The newest of these maps, and of the cluster file,
-//!    says how often the server was moved. If the server already has the requested address there, that number
-//!    stays, and the same change is made where it is missing.
-//! 2. The listener at a new address must be the server itself, or there must be none.
+//! 1. All servers that answer are asked for their maps. The newest of these maps and of the cluster file
+//!    gives the number of times that the server was moved. If that map already has the requested address,
+//!    the number stays the same, and the change is sent to the servers that lack it.
+//! 2. At a new address the server itself must listen, or no process at all.
 //! 3. Each server that answers takes the new address, durably; the server that moves is the first.
 //! 4. The cluster file is changed.
 //!

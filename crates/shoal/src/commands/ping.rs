@@ -1,5 +1,6 @@
-//! `shoal ping`: the thesis's checks. Do all servers have the same configuration? How long does a message
-//! take? Do the servers hold the intended file system? Is its root owned by exactly one server?
+//! `shoal ping`: the checks that the thesis describes. All servers must have the same configuration and
+//! hold the intended file system, and exactly one server must own its root. The command also shows how long
+//! a message takes.
 
 use crate::address::Place;
 use crate::cli::Ping;

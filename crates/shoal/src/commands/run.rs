@@ -1,7 +1,7 @@
-//! `shoal run`: become a program that has the preload library.
+//! `shoal run`: runs a program with the preload library, in place of this process.
 //!
-//! All mistakes that can be found before are refused here, with a message: once the program runs, a mistake
-//! is only an error number in it.
+//! The command checks its arguments before it starts the program, and reports a mistake with a message. In
+//! the running program the same mistake would only be an error number.
 
 use crate::cli::Run;
 use anyhow::{Context as _, Result, anyhow, bail};

@@ -1,4 +1,4 @@
-//! `shoal status`: the servers' state and rates, and with `--counters` all they count.
+//! `shoal status`: shows the state and the rates of the servers, and with `--counters` all their counters.
 //!
 //! Rates are differences of two samples of the servers' counts, a moment apart.
 

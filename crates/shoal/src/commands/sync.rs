@@ -1,6 +1,6 @@
-//! `shoal sync`: make everything durable now, or change when changes become durable. Each server does so by
-//! itself. If some servers do not answer, the command names them, the others have done it, and the exit
-//! status is 1.
+//! `shoal sync`: make everything durable now, or change when changes become durable. Each server carries
+//! the command out by itself. If some servers do not answer, the command names them and the exit status is
+//! 1; the other servers have carried the command out.
 
 use crate::address::{self, Place};
 use crate::cli::Sync;

@@ -1,4 +1,4 @@
-//! `shoal umount`: end a mount, dead or alive.
+//! `shoal umount`: ends a mount, even if its process no longer runs.
 
 use crate::address::MountNote;
 use crate::cli::Umount;

@@ -1,6 +1,6 @@
 //! The bytes of one file. A small file is read whole and made with its contents, which on a ShoalFS is one
-//! message. Of a larger file several chunks are under way at once: some are read on one side while others are
-//! written on the other.
+//! message. A larger file is copied in chunks, with several chunks under way at once: some are read from
+//! the source while others are written to the destination.
 
 use super::Copier;
 use super::spot::{Spot, owner};

@@ -1,4 +1,4 @@
-//! A place in a tree: a name in a directory of a file system.
+//! A *spot*: a name in a directory of a file system.
 
 use super::tree::{CopyTree, in_each};
 use super::xattrs::{self, Xattrs};

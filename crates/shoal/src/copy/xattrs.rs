@@ -1,9 +1,9 @@
 //! Extended attributes of copied objects.
 //!
-//! Attributes of `user.` are kept; those of `trusted.` and `security.` are kept by root, because only root
-//! may set them. Others do not belong to the file itself: access control lists are in `system.`, and a
-//! ShoalFS has none. If the other side does not accept an attribute, that is an error: no attribute is left
-//! out silently.
+//! Attributes of `user.` are kept. Attributes of `trusted.` and `security.` are kept if root copies,
+//! because only root may set them. Attributes of other namespaces do not belong to the file itself: access
+//! control lists, for example, are in `system.`, and a ShoalFS has no access control lists. If the other
+//! side does not accept an attribute, that is an error: no attribute is left out silently.
 
 use super::tree::{CopyTree, in_each};
 use anyhow::{Context as _, Result};

@@ -1,7 +1,9 @@
-//! The native client as a target of benchmarks: one worker is one thread with a client of its own.
+//! The native client as a target of benchmarks: each worker is a thread with a client of its own.
 //!
-//! A worker's methods block; the client is asynchronous and bound to its thread. So each worker has a world
-//! of its own, on its thread, entered for each call: no hop between threads is part of what is measured.
+//! The methods of a worker block, but the client is asynchronous and bound to its thread. So each worker
+//! thread has a *world* of its own (an event loop of `shoal_env` with its clock, sockets and files). Each
+//! call of the worker runs this event loop until the client's answer is there. So the client adds no switch
+//! between threads to the measured time.
 
 use crate::address::Place;
 use crate::connect;

@@ -1,12 +1,13 @@
 //! Torture: a file system of real processes in a throwaway folder, and checks whether it keeps its promises.
 //!
-//! Two parts. **Together**: several clients on mounts and native ones do concurrent operations
+//! It has two parts. **Together**: several clients, on mounts and native, do concurrent operations
 //! ([`together`]). **Killed under load**: clients run a load and keep ledgers, while servers, mounts and
-//! clients are killed, stopped and filled; then everything that was acknowledged must be there.
+//! clients are killed or stopped, and disks are filled. Then everything that was acknowledged must be
+//! there.
 //!
-//! All processes are this program: `shoal serve` with one server each, `shoal mount`, and a [`hand`] for each
-//! client, which does one act at a time. Only this process decides, remembers and judges; so any of the
-//! others may die at any moment. A violation is a sentence in the [`report`], and the torture continues.
+//! All processes are this program: `shoal serve` with one server each, `shoal mount`, and a [`hand`] for
+//! each client, which does one act at a time. Only this process decides, remembers and judges, so any other
+//! process may die at any moment. A violation is a sentence in the [`report`], and the torture continues.
 
 mod check;
 mod crew;

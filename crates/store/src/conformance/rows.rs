@@ -1,4 +1,4 @@
-//! Rows: order, scans, dependencies, durability.
+//! Checks of rows: order, scans, dependencies, durability.
 
 use super::{Subject, handle, ok};
 use crate::{Changes, Follow, StoreError, StreamChange, Strength, look, settle};

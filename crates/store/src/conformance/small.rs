@@ -1,4 +1,4 @@
-//! Small streams: written and read with their metadata.
+//! Checks of small streams, which are written and read with their metadata.
 
 use super::{Subject, handle, moment, ok, pattern};
 use crate::{Changes, StreamChange, look};

@@ -1,4 +1,4 @@
-//! Streams in bulk.
+//! Checks of the bulk operations on streams.
 
 use super::{Subject, handle, moment, ok, pattern};
 use crate::{StoreError, StreamChange};

@@ -1,11 +1,11 @@
 //! Makes a store that looks very full, for benchmarks. Its sealed segments have counts of live bytes, and no
 //! contents.
 //!
-//! The cost of a change must not grow with the stored bytes, and such a store shows this without the writing
-//! of a terabyte. Each segment is a file with the head of a group and nothing else (it takes one block of the
-//! disk), and a row of the table counts its live bytes, as for a real segment. No stream refers to these
-//! contents, so no request reads them. Their generations and LSNs are older than any in the journal, so
-//! recovery skips them.
+//! The cost of a change must not grow with the stored bytes, and such a store shows this without the
+//! writing of a terabyte. Each segment is a file with the header of a group (one write of the journal) and
+//! nothing else. It takes one block of the disk. A row of the table counts its live bytes, as for a real
+//! segment. No stream refers to these contents, so no request reads them. Their generations and LSNs are
+//! older than any in the journal, so recovery skips them.
 
 use super::bloom::BloomFilter;
 use super::identity;

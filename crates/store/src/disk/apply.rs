@@ -1,5 +1,6 @@
-//! How a batch is applied. It is staged first, so that an invalid batch changes nothing. Then it is encoded
-//! into the present group of the journal, and entered into the active table.
+//! Applies a batch of changes. The batch is staged first, so that an invalid batch changes nothing. Then it
+//! is encoded into the present group of the journal (the records of one write), and entered into the active
+//! table.
 
 use super::CollectionState;
 use super::journal::group::{self, RecordWriter};

@@ -1,11 +1,11 @@
-//! A Bloom filter of the checkpointed table's keys, so that a create, which must know that the name is
-//! free, loads nothing.
+//! A Bloom filter of the checkpointed table's keys. With it a create learns without a load from disk that a
+//! name is free.
 //!
 //! The filter has blocks of one word (Putze, Sanders, Singler: *Cache-, Hash- and Space-Efficient Bloom
 //! Filters*, 2007): one cache line a lookup. **Invariant: the keys of a table enter the filter before the
 //! table's checkpoint begins.** After a restart a background task reads the present keys; until it has
 //! finished, the filter excludes no key. Removed keys stay in the filter until the next start: a lookup of
-//! one costs an unneeded load, and its result is correct.
+//! a removed key costs an unneeded load, and its result is correct.
 //!
 //! The tables in memory find their rows by the same hash, so that it is computed once for a lookup.
 

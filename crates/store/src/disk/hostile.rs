@@ -1,5 +1,5 @@
-//! The decoders of everything read back from a disk, by name, so that fuzzers can feed them invalid bytes
-//! (`fuzz/`). They return only whether an error was found, and not which.
+//! The decoders of all bytes that are read back from a disk, by name, so that fuzzers can feed them invalid
+//! bytes (`fuzz/`). They return only whether they found an error, and not the error itself.
 
 use super::identity::Kept;
 use super::journal::group::{Found, HEADER, Header, RecordWriter, next_record, record_len};

@@ -1,7 +1,7 @@
 //! The identity file: the owner and the form of the folder's data.
 //!
-//! Written to a new file and renamed, so it is there whole or not at all. `collection`, 64 bytes,
-//! little-endian:
+//! The file is written under a new name and then renamed, so it is there whole or not at all. Its name is
+//! `collection`. It has 64 bytes; all numbers are little-endian:
 //!
 //! ```text
 //! 0  magic "shoalcol"

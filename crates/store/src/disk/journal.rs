@@ -1,9 +1,9 @@
 //! The journal: one order of all changes, made durable group by group.
 //!
-//! Batches are gathered in a *group*, which is one write. A group has its segment and offset from its first
-//! record on. So a batch gets its LSN and the final place of its bytes at once, and a row can name the place
-//! of a content in the same record. Batches that arrive while a group is being written gather in the next
-//! one; one group is in flight.
+//! Batches are gathered in a *group*, which is one write. A group gets its segment and its offset with its
+//! first record. So a batch gets its LSN and the final place of its bytes at once, and a row can name the
+//! place of a content in the same record. Batches that arrive while a group is being written gather in the
+//! next group; one group is in flight.
 //!
 //! **Invariants.** LSNs and sequences have no gaps. Groups reach the disk in order. `durable` ≤ `written` ≤
 //! `applied`. A segment is taken with a generation greater than any before it, also over restarts, and only

@@ -1,8 +1,9 @@
-//! Loads the rows that handlers missed, off the shard's thread, for many requests at a time.
+//! Loads rows from disk that handlers did not find in memory, on another thread than the shard's, for many
+//! requests at a time.
 //!
-//! One closure reads for all requests that come in one turn, in one transaction; a few closures run at
-//! once, so that one cold page delays only the requests read with it. A load that a checkpoint overtook is
-//! repeated.
+//! One closure reads in one transaction for all requests that come in one turn of the event loop. A few
+//! closures run at once, so that a page that must come from the disk delays only the requests of its own
+//! closure. A load that a checkpoint overtook is repeated.
 
 use super::CollectionState;
 use super::apply::NotLoaded;

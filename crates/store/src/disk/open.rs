@@ -4,7 +4,7 @@
 //! 2. Replay the journal after that LSN; the rows become the first frozen table, and the counts of live
 //!    bytes follow.
 //! 3. Continue the journal in a fresh segment.
-//! 4. Complete the truncations of local files that were recorded and not done.
+//! 4. Complete the truncations of local files that the journal records and that were not carried out.
 //! 5. Local files: remove one whose stream is gone or lives elsewhere; if a file is longer than its
 //!    stream's size, the size becomes the file's (the record of a size follows its write; a killed server
 //!    may not have written it).

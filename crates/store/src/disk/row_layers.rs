@@ -3,16 +3,17 @@
 //! They are searched in this order; the first layer that knows the key gives the answer:
 //!
 //! 1. the *active* table: changes since the last freeze;
-//! 2. the *frozen* ones, at most two, newest first, on their way into the checkpointed table;
+//! 2. the *frozen* tables, at most two, newest first, on their way into the checkpointed table;
 //! 3. the [Bloom filter](super::bloom) of checkpointed keys: for a new name the search ends here;
 //! 4. the *recent* tables: frozen once, checkpointed since, kept whole as a cache, all together no larger
 //!    than the cache of 6;
-//! 5. the rows that the request loaded, if no checkpoint has ended since (its *epoch* is the present one);
+//! 5. the rows that the request loaded, if no checkpoint has ended since (the *epoch* of the load is the
+//!    present epoch);
 //! 6. the cache of rows loaded before.
 //!
 //! A key's hash is computed once for all tables and the filter.
 //!
-//! A checkpoint finishes in one step: the frozen table becomes a recent one and the epoch is increased.
+//! A checkpoint finishes in one step: the frozen table becomes a recent table, and the epoch is increased.
 //! **Invariant: a cached row is never older than the tables above it**: an apply drops the key from the
 //! cache, and a load enters only keys that no table knows.
 

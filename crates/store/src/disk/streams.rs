@@ -1,4 +1,5 @@
-//! Byte streams: the homes of their bytes, and the bulk operations on them.
+//! Byte streams, and the bulk operations on them. The *home* of a stream is the place of its bytes: the
+//! journal, a row, or a local file.
 
 pub(super) mod after;
 pub(super) mod bulk;

@@ -1,10 +1,11 @@
-//! Garbage collection of the value log: live contents of a segment that has few are copied to the journal's
-//! head.
+//! Garbage collection of the value log (the contents of small files that stay in the journal). The few live
+//! contents of an old segment are copied to the journal's head.
 //!
-//! A sealed, checkpointed segment that is less than half alive is read group by group. Each row in it that
-//! names a content in this segment is compared with the current row. If both name the same place, one record
-//! copies the content and changes the row. The old place is free when that record is durable; then the
-//! segment is recycled like any other. Collection is slow, and pauses while changes wait for room.
+//! A sealed, checkpointed segment with less than half of its bytes alive is read from its beginning to its
+//! end. Each row in it that names a content in this segment is compared with the current row. If both name
+//! the same place, one record copies the content and changes the row. The old place is free when that
+//! record is durable; then the segment is reused like any other segment. Collection is slow, and pauses
+//! while changes wait for room.
 
 use super::CollectionState;
 use super::apply::Manner;

@@ -1,4 +1,4 @@
-//! Reads of blocks: each block is read whole, and cached.
+//! Reads blocks. Each block is read whole, and cached.
 //!
 //! A read of a small file fetches its whole block, with the neighbouring files in it: they were written
 //! together, and are often read together. A block is valid up to its first record that is not whole. Blocks

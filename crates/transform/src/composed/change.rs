@@ -1,7 +1,8 @@
 //! Changes of names and attributes, and the checks before them.
 //!
-//! Within this process, one call at a time changes names. It first reads the records that others published,
-//! so a change is newer than all records that it is based on.
+//! Within this process, one call at a time changes names. The call first reads the records that other
+//! processes have published, so the stamp of its change is newer than all records that the change is based
+//! on.
 
 use super::format::{Bind, Changed, Made, Op};
 use super::marks::Claimed;

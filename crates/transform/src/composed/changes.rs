@@ -1,20 +1,21 @@
 //! Notification of changes between the processes of a machine: `changes`, a file of eight bytes.
 //!
-//! A process that published records writes a random number there. Each process reads the number before it
-//! uses a known name. That is a read of eight bytes; a check of all claims would cost one call for each
-//! claim. So a process sees at once the changes that another one made before, as a shell sees a removal by
-//! its child. The first process that publishes each write (`shoal run`) makes the file; without it, known
-//! names may be as old as mounts allow.
+//! A process that has published records writes a random number to this file. Each process reads the number
+//! before it uses a known name. That is a read of eight bytes; a check of all claims would cost one call
+//! for each claim. So a process sees at once the changes that another process made before, as a shell sees
+//! a removal by its child. The first process that publishes each write (`shoal run`) makes the file.
+//! Without the file, a known name may be as old as a mount's cache time allows.
 //!
 //! ```text
-//!   one      records into its block ─▶ changes := 0x7f31…
-//!   another  changes is another number than before ─▶ read what is new ─▶ the name
+//!   process A   writes records into its block ─▶ changes := 0x7f31…
+//!   process B   reads a new number in `changes` ─▶ reads the new records ─▶ the name
 //! ```
-//! **The number is read before the records**: a change in between is found the next time. Over a file system
-//! that caches (NFS) the number of another machine arrives late; then the usual time holds.
+//! **The number is read before the records**: a change in between is found the next time. Over a file
+//! system that caches (NFS) the number of another machine arrives late. Then a known name may be as old as
+//! the cache time.
 //!
-//! The lock of this file serializes the appends of several processes: each appends at the end that the one
-//! before it left.
+//! The lock of this file serializes the appends of several processes: each append begins at the end of the
+//! append before it.
 
 use super::{Shared, names_of};
 use bytes::Bytes;

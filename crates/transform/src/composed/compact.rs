@@ -1,10 +1,14 @@
-//! Giving back the space of what was removed and overwritten.
+//! Compaction: frees the space of removed and overwritten data in the composed store.
 //!
-//! **Compaction** writes what lives in blocks of ended writers anew, into blocks of its own, with the old
-//! stamps, so a record that is found twice changes nothing. Then it publishes a list of the extents that it
-//! took, with one rename: from there on they do not count. Only after that they are given back: their blocks
-//! become holes, that is made durable, and their claims are removed. A kill before the rename leaves the old
-//! blocks in force, and one after it leaves space that the next compaction gives back.
+//! 1. Compaction copies the live records from the blocks of writers that have ended into blocks of its own.
+//!    A copy keeps the stamp of its record, so a reader that finds both versions of a record gets the same
+//!    result.
+//! 2. It publishes a list of the old extents with one rename. From then on readers ignore these extents.
+//! 3. Only then it frees the extents: it replaces their blocks by holes, syncs, and removes their *claims*
+//!    (the entry by which a writer reserved an extent).
+//!
+//! If compaction is killed before the rename, the old blocks stay valid. If it is killed after the rename,
+//! the next compaction frees the remaining space.
 
 use super::format::{Changed, HEADER_BYTES, Made, Op, Record};
 use super::lanes::Extent;

@@ -1,4 +1,5 @@
-//! The file of the merged directory: when it is valid, and when it is written.
+//! The file of the merged directory (the whole index in one file): decides whether it is valid, and whether
+//! it is written anew.
 
 use super::index::Names;
 use super::merged::{Extents, Merged};

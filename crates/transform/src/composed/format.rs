@@ -7,7 +7,7 @@
 //!   record     crc32c u32 | len u32 | kind u8 | clock u64 | tie u64 | object u64 | rest of the body
 //!   data       offset u64, bytes          hole  offset u64, len u64        size   size u64
 //!   create     kind u8, mode u32, uid u32, gid u32, device u64, dir u64, name, target
-//!   attributes bits u8, then those whose bits are set
+//!   attributes bits u8, then the attributes whose bits are set
 //!   xattr      name, bool, value          bind  [dir u64, name, object u64]
 //!   next       place u64                  end
 //! ```

@@ -1,10 +1,11 @@
 //! The index of a composed directory: objects, and names keyed by directory and name.
 //!
-//! Each name is a register, as each fact of an object is: the newest record wins, in whatever order records
-//! are found. A move of a directory is one record, because its entries are keyed by the directory's number.
+//! Each name is a register, and so is each fact of an object: the newest record wins, whatever the order in
+//! which records are found. A move of a directory is one record, because its entries are keyed by the
+//! directory's number.
 //!
 //! **A name made in a removed directory restores the directory.** If one process removes a directory while
-//! another one makes a name in it, the directory gets its last name back, if that is free.
+//! another process makes a name in it, the directory gets its last name back, if that name is free.
 
 use super::format::{Bind, Op, Record, Stamp};
 use super::object::{NOWHERE, Object, Stored};

@@ -1,6 +1,7 @@
-//! Extents of blocks, and the names of their claims.
+//! Extents of blocks, and the names of their claims. A *claim* is an entry of a folder by which a writer
+//! reserves an extent.
 //!
-//! The blocks of a physical file are dealt to seven lanes, for extents of 1, 2, 4, … 64 blocks:
+//! The blocks of a physical file are divided over seven *lanes*, for extents of 1, 2, 4, … 64 blocks:
 //!
 //! ```text
 //!   blocks   0 … 63   64 … 127  128 … 191      384 … 447   448 … 511   …     a round: 448 blocks

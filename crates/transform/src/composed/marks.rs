@@ -1,14 +1,15 @@
-//! Names that are made exclusively, across processes.
+//! Exclusive creation of names: of several processes that make the same name, only one succeeds.
 //!
 //! ```text
-//!   1. make the marker of the name             exists: the name is being made: `Exists`
-//!   2. read what was published since           the name is there: give the marker back: `Exists`
-//!   3. log the name, publish it, give the marker back
+//!   1. make the marker of the name             if it exists, another process makes the name: `Exists`
+//!   2. read the records published since        if the name is there, remove the marker: `Exists`
+//!   3. log the name, publish it, remove the marker
 //! ```
 //!
-//! If two processes make the same name, only one of them can make the marker. If the other one makes it after
-//! its removal, the name was published before that, and step 2 finds it. A marker holds the number of the
-//! object that is being made: an open without `O_EXCL` that meets the marker uses the same object.
+//! If two processes make the same name, only one of them can make the marker. The second process may make
+//! the marker after the first has removed it. But the first process published the name before that, so step
+//! 2 of the second process finds the name. A marker holds the number of the object that is being made: an
+//! open without `O_EXCL` that meets the marker uses the same object.
 
 use super::{Marked, Shared, names_of};
 use shoal_env::mutant::{self, Mutant};

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   "shoalmrg" | crc32c u32 | version u16 | id 16 bytes | epoch u64 | applied u64 | newest u128
-//!   extents    count, each: file u16, lane u8, number u64, writer (bool, 16 bytes), done u32, at u32, ended bool
+//!   extents    count, each: file u16, lane u8, number u64, writer (bool, 16 bytes), done u32, at u32,
+//!              ended bool
 //!   objects    count, each: see the code
 //!   entries    count of directories, each: dir u64, count, each: name, stamp u128, object u64
 //! ```
 //!
 //! It is written when a writer ends, and at an open for processes that publish each write, unless another
 //! writer runs or little is new. First the blocks are made durable. Then the file is written under another
-//! name and renamed. For each extent it states up to where it covers the records. A reader scans the later
-//! records in the blocks.
+//! name and renamed. For each extent it states the position up to which it covers the records. A reader
+//! scans the later records in the blocks.
 //!
 //! The file is ignored, and the blocks are scanned, if it is damaged, has another `epoch`, or names an extent
 //! that is not claimed. So a bad file costs time, and loses no byte.

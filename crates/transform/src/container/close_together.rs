@@ -1,9 +1,11 @@
-//! Closes by all members of a group: one member makes a flattened index of all logs that the group wrote.
+//! Closes of a file by all members of a group (processes that open files together). One member makes a
+//! flattened index of all logs that the group wrote.
 //!
 //! ```text
-//!   all    close; the length of one's own index log       all-gather of answers
-//!   each   reads its own index log, if all are short      gather
-//!   one    makes the flattened index                      broadcast of the answer
+//!   step of the members                                    messages
+//!   all: close, and find the length of the own index log   all-gather of answers
+//!   each: read the own index log, if all logs are short    gather
+//!   one member: make the flattened index                   broadcast of the answer
 //! ```
 //!
 //! From PLFS (its index flatten). Without a group the last writer that closes opens and reads all N index

@@ -1,18 +1,22 @@
-//! Opens by all members of a group: each index log is opened by one member, and so is a flattened index.
+//! Opens of a file by all members of a group (processes that open files together). Each index log is opened
+//! by one member only, and so is a flattened index.
 //!
 //! ```text
-//!   all    may I open it?                                                    all-gather of answers
-//!   one    the container's names; which logs a flattened index covers        broadcast
-//!   each   its share of the other index logs; member 0 those covered too     all-gathers, in rounds
-//!   all    build the index                                                   all-gather of answers
+//!   step of the members                                                       messages
+//!   all: check the access                                                     all-gather of answers
+//!   one: list the container's names, and the logs in a flattened index        broadcast
+//!   each: read a share of the logs that the flattened index does not cover;   all-gathers, in rounds
+//!         member 0: read the flattened index too
+//!   all: build the index                                                      all-gather of answers
 //! ```
 //!
-//! N readers of N writers open N² index logs if each opens alone, N if they open together, and one file after
-//! a flatten. A member's share is logs of neighbouring folders, so it opens few folders. A round carries at
-//! most [`ROUND_BYTES_MAX`] bytes, however large the indexes are: besides the records themselves, an open
-//! takes a known amount of memory.
+//! N readers of a file with N writers open N² index logs if each reader opens the file alone. They open N
+//! index logs if they open the file together, and one file if the index was flattened. A member's share is
+//! logs of neighbouring folders, so it opens few folders. A round carries at most [`ROUND_BYTES_MAX`]
+//! bytes, however large the indexes are: besides the records themselves, an open takes a known amount of
+//! memory.
 //!
-//! **All succeed, or all fail with the words of the first that failed.**
+//! **All members succeed, or all fail with the error text of the first member that failed.**
 
 use super::fold::Replaced;
 use super::load::{self, Known};

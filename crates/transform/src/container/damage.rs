@@ -2,13 +2,14 @@
 //!
 //! A kill in the middle of a write leaves the beginning of a record at the end of an index log, and no byte
 //! of data that belongs to it. A power cut removes bytes that were not synced, and may leave any bytes in
-//! their place. Every other difference is **damage**: acknowledged bytes are gone. (A `write` is acknowledged
-//! for as long as the machine runs, an `fsync` for longer.)
+//! their place. Every other difference is **damage**: acknowledged bytes are gone. (The bytes of an
+//! acknowledged `write` must last as long as the machine runs. After an acknowledged `fsync` they must last
+//! over a power cut too.)
 //!
 //! ```text
-//!   shorter      than a record of the log, its closed writer, a cut or the name's text says
-//!   broken       a whole record whose check sum is wrong; or records after a wrong one
-//!   nameless     bytes of a data log before its first entry
+//!   shorter      the log is shorter than its records, its closed writer, a truncation or its name state
+//!   broken       a whole record with a wrong check sum, or records after a wrong record
+//!   nameless     bytes of a data log before the first entry of its index log
 //! ```
 
 use super::load::{self, Read};

@@ -1,21 +1,21 @@
-//! Folding: the logs of all closed writers become one log, without overwritten or cut bytes, while other
-//! processes read and begin to write.
+//! Folding: merges the logs of all closed writers into one log, without overwritten or truncated bytes.
+//! Meanwhile other processes may read and begin to write.
 //!
 //! ```text
 //!   d.ID… -> e.ID…    each closed writer is sealed: no process continues its logs
-//!   x.NEW.PROCESS     names the logs that the new one replaces; and its logs are made
-//!   m.NEW…            the new one's dropping: from here on it counts, and those that it names do not
+//!   x.NEW.PROCESS     names the old logs that the new log replaces; then the new log is written
+//!   m.NEW…            the mark of the new log: from here on it counts, and the old logs do not
 //!                     a pause, longer than a listing takes; then the old logs are deleted
 //! ```
 //!
-//! **A fold that is killed at any moment changes nothing**: without `m.NEW` readers ignore the new log, and
-//! with it they ignore the old ones. Entries keep their stamps, so the order between them and entries of
-//! newer writers stays.
+//! **A fold that is killed at any moment leaves the file unchanged**: without `m.NEW` readers ignore the
+//! new log, and with `m.NEW` they ignore the old logs. Entries keep their stamps, so their order relative
+//! to the entries of newer writers stays.
 //!
 //! **A truncation during a fold cuts the new log too.** A truncating writer publishes its name before it
-//! lists the logs, and a fold ends if it sees an open writer. So either the fold sees the truncating writer,
-//! or the truncation lists all logs of the fold; and a cut that names all logs of a fold also cuts the new
-//! log.
+//! lists the logs, and a fold ends if it sees an open writer. So either the fold sees the truncating
+//! writer, or the truncation lists all logs of the fold. A record of a truncation that names all logs of a
+//! fold also truncates the new log.
 
 use super::living::{Life, Process};
 use super::load;

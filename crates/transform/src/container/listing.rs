@@ -1,4 +1,4 @@
-//! A listing: containers are files in it.
+//! A listing of a directory. It shows containers as files.
 
 use super::{Container, attributes, names};
 use shoal_proto::{Handle, Kind, Status};

@@ -1,4 +1,4 @@
-//! Reading a container's logs.
+//! Reads a container's logs.
 
 use super::Shared;
 use super::flat;

@@ -1,4 +1,4 @@
-//! Names: [`Vfs`] over the file system below.
+//! The operations on names: implements [`Vfs`] by calls of the file system below.
 
 use super::{Container, ContainerFile, ContainerListing, attributes, names};
 use bytes::Bytes;

@@ -1,11 +1,13 @@
-//! Logs' facts as messages of bounded size: a log with many records is sent in pieces.
+//! Encodes the records of index logs as messages of bounded size: a log with many records is sent in
+//! pieces.
 //!
 //! ```text
 //!   more u8 | count u32, then each: ID 16 bytes | data u64 | is whole u8 | place u64 | length u32 | records
 //! ```
 //!
-//! `place`: how many bytes of that log's records the earlier pieces held; a piece with another place is
-//! refused. Records are as in the index log ([format](crate::record)), each whole.
+//! `place` is the number of bytes of the log's records in the earlier pieces; a piece with a different
+//! place is refused. The records have the form of the index log ([format](crate::record)), and no record is
+//! divided.
 
 use crate::index::LogFacts;
 use crate::limits::CUT_LOGS_MAX;

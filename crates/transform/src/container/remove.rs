@@ -1,4 +1,4 @@
-//! Removal: into the bin by one rename, and out of it in the background.
+//! Removal of a container: one rename moves it into the bin, and the bin is emptied in the background.
 
 use super::{Shared, names};
 use shoal_proto::{Attr, Handle, Kind, Name, Status};

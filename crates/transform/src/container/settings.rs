@@ -1,13 +1,13 @@
 //! Settings of containers, as users write them: `backends=DIR2:DIR3,index=parallel`.
 //!
-//! Three designs of reading the indexes of many writers, from PLFS. They differ in cost, never in bytes, and
-//! programs with different ones may use one file:
+//! There are three designs of reading the indexes of many writers, from PLFS. They differ in cost, never in
+//! the bytes of a file, and programs with different designs may use the same file:
 //!
 //! | design | N readers of N writers open | a close |
 //! |---|---|---|
-//! | original | N² index logs | |
-//! | flatten | N flattened indexes, where there is one | the last of many writers makes one |
-//! | parallel | N index logs together, or one flattened index | as flatten |
+//! | original | N² index logs | makes no index |
+//! | flatten | one flattened index each, if it exists | the last of many writers makes it |
+//! | parallel | N index logs together, or one flattened index | as with `flatten` |
 
 use crate::group::{Meeting, Named};
 use std::path::PathBuf;

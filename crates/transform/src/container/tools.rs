@@ -1,8 +1,11 @@
-//! Tools for the owners of containers: look, check, repair.
+//! Tools for the owners of containers: to inspect, check and repair a container.
 //!
-//! - [`facts`]: size, stored bytes, writers; [`map`]: which writer wrote which bytes, and when;
-//! - [`check`]: damage, in words; [`recover`]: closes the logs of killed writers, and empties the bin;
-//! - [`flatten`]: one index file; [`compact`]: one log, without overwritten or cut bytes.
+//! - [`facts`]: the size, the stored bytes and the writers.
+//! - [`map`]: the writer and the time of each byte.
+//! - [`check`]: the damage, in words.
+//! - [`recover`]: closes the logs of killed writers, and empties the bin.
+//! - [`flatten`]: makes one index file of all index logs.
+//! - [`compact`]: makes one log of all logs, without overwritten or truncated bytes.
 
 use super::load::CACHED_MAX;
 use super::names::Contents;

@@ -1,4 +1,4 @@
-//! Attributes of directories: those of the first backend, with the latest times of all.
+//! Attributes of directories: the attributes on the first backend, with the latest times of all backends.
 
 use super::Federated;
 use shoal_proto::{Attr, Handle, Kind, SetAttr, Status};

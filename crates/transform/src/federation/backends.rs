@@ -1,9 +1,9 @@
-//! The backends: their identities, and the numbered lists of them on the first one.
+//! The backends: their identities, and the numbered lists of backends, which are on the first backend.
 //!
-//! Each backend has an identity in a file of its own. So a disk that is not mounted, or another disk, is not
-//! taken for the backend. A list names identities and directories, in order; lists are made and never
-//! changed. **A list that a program gives must begin with the backends of the newest list**: then it is that
-//! list, or a longer one.
+//! Each backend has an identity in a file of its own. So a disk that is not mounted, or another disk, is
+//! not taken for the backend. A list names identities and directories, in order; lists are made and never
+//! changed. **A list that a program gives must begin with the backends of the newest list**: it is either
+//! the same list or a longer list.
 
 use super::text::{self, LinkId, List};
 use super::{Backend, Federated, handles::BACKENDS_MAX, links};

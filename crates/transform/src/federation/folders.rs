@@ -1,8 +1,8 @@
 //! The folders of a directory on other backends.
 //!
-//! A directory gets an ID, in a file of its own, with the first entry whose place is on another backend. The
-//! folder on a backend is named by the ID, and is made with the first entry there. So a missing folder has no
-//! entries, and an empty one may be removed at any time.
+//! A directory gets an ID, in a file of its own, with the first entry whose place is on another backend.
+//! The folder on a backend is named by the ID, and is made with the first entry there. So a missing folder
+//! means that there are no entries, and an empty folder may be removed at any time.
 //!
 //! **A removal of the directory and a creation in it never miss each other.** The removal exclusively makes
 //! `.shoal-leaving` in the directory; then it removes the folders, and ends if one is not empty. A creation

@@ -1,4 +1,5 @@
-//! Handles: the backend and the kind in bits 55 to 62 of the backend's own.
+//! Handles of a federation: the backend's own handle, with the backend's number and the kind in bits 55 to
+//! 62.
 //!
 //! ```text
 //!   bit 63   62 61   60 … 55   54 … 0

@@ -1,8 +1,8 @@
-//! Listings: those of all backends, merged.
+//! Listings: the listings of all backends, merged.
 //!
 //! The names of a directory are gathered at the first entry, and ordered by their hash: an entry's place is
-//! its hash, the same in all listings, whatever other entries come and go. A listing of an item is that of
-//! its backend.
+//! its hash, the same in all listings, whatever other entries come and go. A listing of an item (a
+//! container) is the listing of its backend.
 
 use super::Federated;
 use super::handles::{Object, Shape};

@@ -1,4 +1,4 @@
-//! The entry of a name: its backend, and its kind.
+//! Finds the entry of a name: its backend and its kind.
 
 use super::Federated;
 use super::handles::{Object, Shape};

@@ -1,4 +1,4 @@
-//! Operations on names and attributes: [`Vfs`] over the backends.
+//! Operations on names and attributes: implements [`Vfs`] by calls of the backends.
 
 use super::handles::{Object, Shape};
 use super::{Federated, FederatedFile, FederatedListing};

@@ -1,4 +1,5 @@
-//! Removal of entries, and the folders on other backends: those that reserve names, and an item's folders.
+//! Removal of entries, and of the folders on other backends that belong to them: folders that reserve a
+//! name, and the folders of an item (a container).
 
 use super::Federated;
 use super::folders::{WAIT, WAITS_MAX, leaving_stays};

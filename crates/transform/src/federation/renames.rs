@@ -1,14 +1,15 @@
-//! Renames: an object stays on its backend; its new name is there too, or is a metalink.
+//! Renames. An object stays on its backend. Its new name is on that backend too, or is a *metalink* on
+//! another backend: a small file that leads to the object.
 //!
 //! ```text
-//!   to a name of the same backend     one rename
-//!   to another's                      1  a metalink at the new name, to objects/ID: it leads nowhere yet
-//!                                     2  the entry is renamed to objects/ID: this is the moment
-//!   exchange of one backend's         one exchange
-//!   of two backends'                  1  objects/X, a metalink to Y; objects/Y, a metalink to X
-//!                                     2  the entry of X's backend and X are exchanged: its name leads to the
-//!                                        object still, over Y and X
-//!                                     3  the other entry and Y are exchanged: this is the moment, for both
+//!   rename on one backend             one rename
+//!   rename to a second backend        1  make a metalink at the new name, to objects/ID; it leads nowhere
+//!                                     2  rename the entry to objects/ID: now the new name is valid
+//!   exchange on one backend           one exchange
+//!   exchange over two backends        1  make objects/X, a metalink to Y, and objects/Y, a metalink to X
+//!                                     2  exchange the first entry with X on its backend: its name leads
+//!                                        to its object still, over Y and X
+//!                                     3  exchange the second entry with Y: now both names are exchanged
 //! ```
 //!
 //! A metalink is durable before the entry that it leads to is moved. The first step of an exchange is durable
@@ -16,13 +17,14 @@
 //! states.
 //!
 //! A process that is killed between the steps leaves both names as they were, and small files that lead
-//! nowhere. After each step the moved object is checked: another process may have put a different one at the
-//! name.
+//! nowhere. After each step the moved object is checked, because another process may have put a different
+//! object at the name.
 //!
-//! **Not one step**: a directory that replaces an empty one, and a swap of a directory and a file.
+//! **Two renames are not one atomic step**: a directory that replaces an empty directory, and an exchange
+//! of a directory and a file.
 //!
-//! If a metalink is moved or swapped, the new metalink leads to it. Afterwards the new one is exchanged for
-//! one that leads to the object itself.
+//! If a metalink itself is moved or exchanged, the new metalink first leads to the old metalink. Afterwards
+//! the new metalink is replaced by a metalink that leads to the object itself.
 
 use super::Federated;
 use super::links::{HOPS_MAX, rename_new};

@@ -1,10 +1,13 @@
 //! A process reads its group from environment variables.
 //!
 //! ```text
-//!   SHOAL_GROUP_RANK, SHOAL_GROUP_SIZE     its number, and the number of members
-//!   SHOAL_GROUP_JOB                        the job's name          without it: the launcher's, or `job`
-//!   SHOAL_GROUP_LISTEN                     where member 0 listens  tcp:127.0.0.1:0, or a port of its host
-//!   SHOAL_GROUP_SECONDS                    limit of each wait      10
+//!   variable             meaning                          default
+//!   SHOAL_GROUP_RANK     number of this process           the launcher's variable
+//!   SHOAL_GROUP_SIZE     number of members                the launcher's variable
+//!   SHOAL_GROUP_JOB      name of the job                  the launcher's job, or `job`
+//!   SHOAL_GROUP_LISTEN   address at which member 0        tcp:127.0.0.1:0, or a port of its host
+//!                        listens
+//!   SHOAL_GROUP_SECONDS  limit of each wait               10
 //! ```
 //!
 //! Without `SHOAL_GROUP_RANK` and `SHOAL_GROUP_SIZE` the launcher's variables are used: `PMI_RANK`,

@@ -1,11 +1,12 @@
-//! Messages between members.
+//! Messages between the members of a group (processes that open files together).
 //!
 //! ```text
 //!   kind u8 | len u64 | crc32c u32 of the bytes | bytes        kind 0: bytes; 1: the call failed, with words
 //! ```
 //!
-//! The reader gives the number of bytes that it accepts, so a connection of an unknown program costs a known
-//! amount. After a partly sent message the other side could not find the next one: that link sends no more.
+//! The reader gives the number of bytes that it accepts, so a connection of an unknown program costs a
+//! known amount. After a message that was sent only in part, the receiver could not find the beginning of
+//! the next message. So the link then sends no further message.
 
 use super::payload;
 use bytes::{Bytes, BytesMut};

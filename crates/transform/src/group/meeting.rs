@@ -1,20 +1,21 @@
-//! How members meet: processes over TCP or a Unix socket, threads in their process.
+//! The meeting of the members of a group. Processes connect over TCP or a Unix socket, threads within their
+//! process.
 //!
 //! ```text
-//!   member 0       listens; writes g.JOB: its address and a secret; takes the others; removes g.JOB
-//!   the others     read g.JOB; connect
-//!                  -> JOB rank size, 16 random bytes                              at most 256 bytes
-//!                  <- 16 random bytes; a keyed hash: member 0 knows the secret
-//!                  -> a keyed hash: so does the member
-//!                  <- accepted, at once
-//!                  <- ready? when all have come            -> here
-//!                  <- welcome, when all are here
+//!   member 0           listens; writes its address and a secret to g.JOB; accepts the members; removes g.JOB
+//!   each other member  reads g.JOB; connects
+//!                      -> JOB rank size, 16 random bytes                          at most 256 bytes
+//!                      <- 16 random bytes; a keyed hash: proves that member 0 knows the secret
+//!                      -> a keyed hash: proves that the member knows the secret
+//!                      <- accepted, at once
+//!                      <- ready? when all members have connected         -> here
+//!                      <- welcome, when all members have answered "here"
 //! ```
 //!
-//! Only the user of the job may read `g.JOB`: members trust each other's index records, and a foreign program
-//! in the group could send false ones. The secret itself is not sent: each side proves it by a keyed hash,
-//! and the other compares that in constant time. Later messages are neither encrypted nor signed: they are
-//! not protected against a network that forges packets.
+//! Only the user of the job may read `g.JOB`: members trust each other's index records, and a foreign
+//! program in the group could send false records. The secret itself is not sent: each side proves it by a
+//! keyed hash, and the other compares that in constant time. Later messages are neither encrypted nor
+//! signed: they are not protected against a network that forges packets.
 //!
 //! Member 0 replaces a file that a killed job left; members that cannot connect read the file again. If a
 //! member connects twice, its last connection counts, because the first may be dead. If a connection is dead

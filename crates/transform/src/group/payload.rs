@@ -1,4 +1,5 @@
-//! The contents of messages: lists of bytes, and results, so that a failure of one member fails all.
+//! The contents of messages between members: lists of bytes, and results. A result carries the failure of
+//! one member to all members.
 //!
 //! ```text
 //!   list     count u32, then each: length u32, bytes

@@ -1,4 +1,4 @@
-//! From index logs to the index.
+//! Builds the index from index logs.
 
 use super::Index;
 use super::run::Run;

@@ -1,4 +1,4 @@
-//! Single records, disjoint: the newer byte is kept where two overlap.
+//! Single records, kept disjoint: if two records overlap, the newer bytes are kept.
 
 use super::{Hit, Order};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Entries: made, found, removed.
+//! Checks that entries are made, found and removed.
 
 use super::{BOTH, DIR_OWNER, Ground, OWNER, bytes_of, name};
 use crate::{NewFile, Vfs, VfsFile};

@@ -1,4 +1,5 @@
-//! Calls of the host: off the world's thread, with a deadline, and with the object named in the error.
+//! Calls of the host. They are made on another thread than the event loop's, with a deadline, and their
+//! errors name the object.
 
 use super::way::Way;
 use super::{Local, LocalOptions};

@@ -1,8 +1,8 @@
 //! Open files of a [`Local`].
 //!
-//! An open has one descriptor of the host, which its clones and [`VfsFile::again`] share. The host reports a
-//! lost write once through a descriptor. So these reports are counted for the descriptor, and each open file
-//! returns those that came since its own last one.
+//! An open has one descriptor of the host, which its clones and [`VfsFile::again`] share. The host reports
+//! a lost write once through a descriptor. So the reports are counted for the descriptor, and each open
+//! file returns the reports that came since it last returned one.
 
 use super::{Local, attributes};
 use crate::{Error, Result, VfsFile, error};

@@ -1,4 +1,4 @@
-//! Names: looked up, made, removed, moved.
+//! Looks up, makes, removes and moves names.
 
 use super::attributes::{access, attr_of, open};
 use super::calls::in_directory;

@@ -1,4 +1,4 @@
-//! The way to an object: from a descriptor, by names.
+//! Finds an object again: begins at the descriptor of a parent, and follows names.
 
 use super::calls::stale;
 use shoal_env::{HostFacts, HostFiles, HostNode, WallTime};

@@ -1,8 +1,8 @@
 //! An open directory: a stream of entries that can continue from any of them.
 //!
 //! The kernel requests the entries after an offset, which is the cookie that the underlying directory
-//! returned with the entry before. A listing in order continues from the entries read ahead; any other offset
-//! drops those and seeks.
+//! returned with the entry before. A listing in order continues from the entries read ahead; any other
+//! offset drops these entries and seeks.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

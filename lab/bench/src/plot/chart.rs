@@ -1,4 +1,5 @@
-//! A figure of measured, possible and published values: solid lines with their spread, dashed ones, rings.
+//! A figure of three kinds of values. Measured values are solid lines with their spread, bounds are dashed
+//! lines, and published values are rings.
 
 use super::frame::{Frame, Plot, words};
 use super::{COLOURS, plain};

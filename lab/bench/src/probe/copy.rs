@@ -1,5 +1,6 @@
-//! A file through one TCP connection into another file: the highest rate that a network client can reach for
-//! a large file with one stream, because such a client and its server do at least this.
+//! Copies a file through one TCP connection into another file. A network client and its server do at least
+//! this work for a large file, so the rate of the copy is the highest rate that such a client can reach
+//! with one stream.
 //!
 //! The source is in the page cache, nothing is synced, both sides use buffers of 256 KiB. The time ends when
 //! the last byte is in the other file.

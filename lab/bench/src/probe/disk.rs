@@ -1,8 +1,9 @@
-//! A disk: large writes and reads in order, single reads in order and at random, and the same of the
-//! operating system's cache.
+//! Measures a disk: large writes and reads in order, and single reads in order and at random. The same
+//! accesses measure the operating system's cache.
 //!
-//! One file is written once by large writes (the cache's rate) and then synced (with that, the disk's rate).
-//! It is read through the cache, and past it if the file system offers that.
+//! One file is written once by large writes and then synced. The writes alone give the cache's rate, the
+//! writes with the sync give the disk's rate. The file is read through the cache, and without the cache if
+//! the file system offers that.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

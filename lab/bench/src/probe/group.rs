@@ -1,5 +1,6 @@
-//! A journal's group, made durable: so many bytes at once, by as many writers as there are servers, on the
-//! servers' disk; and that disk's total rate of large durable writes.
+//! Measures durable writes of the size of one journal write (a *group*: the records of operations that
+//! share a sync). As many writers as there are servers write at once to the servers' disk. The probe also
+//! measures the disk's total rate of large durable writes.
 
 use std::path::Path;
 use std::time::Duration;

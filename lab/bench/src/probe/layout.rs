@@ -1,9 +1,15 @@
-//! Round trips in the layout of a real run: plain echo, without a file system.
+//! Measures round trips of plain echo, without a file system. The *layout* is taken from a real run: the
+//! number of its clients and servers, their processes, and their connections.
 //!
-//! The cost of a file system's operation is compared with an echo of the same shape: as many clients, each a
-//! thread that waits for its answer; as many servers, in threads of one other process or in a process each;
-//! the same kind of connection; requests and replies of the same sizes; one write a message. A server is one
-//! thread that waits for all its connections at once. Clients are dealt to the servers in turn.
+//! The cost of a file system's operation is compared with an echo of the same shape:
+//!
+//! * as many clients, each a thread that waits for its answer;
+//! * as many servers, as threads of one other process, or each in a process of its own;
+//! * the same kind of connection;
+//! * requests and replies of the same sizes, each sent by one write.
+//!
+//! A server is one thread that waits for all its connections at once. The clients are distributed over the
+//! servers in turn.
 //!
 //! ```text
 //!   request   len u32 | reply_len u32 | zeros up to len          reply   zeros, reply_len

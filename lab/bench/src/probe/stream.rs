@@ -1,5 +1,5 @@
-//! Bytes in one direction through one connection, from memory to memory: the rate of a link, and its cost for
-//! each side's core.
+//! Measures bytes in one direction through one connection, from memory to memory. This gives the rate of a
+//! link, and its cost for the core of each side.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

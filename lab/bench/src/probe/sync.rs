@@ -1,4 +1,4 @@
-//! How fast four kilobytes, or a group of another size, become durable.
+//! Measures the time until four kilobytes, or another number of bytes, are durable.
 //!
 //! They are written in two ways: into prewritten space with `O_DIRECT|O_DSYNC`, as a journal that recycles
 //! its segments does; and appended with `fdatasync`, which also has to make the new size durable.

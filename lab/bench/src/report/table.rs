@@ -1,5 +1,6 @@
-//! A report as a table: for each phase a row a target, with its median, its spread, the ratio to the
-//! reference and mdtest's figure. Rows, not columns, for the targets: five of them still fit a terminal.
+//! A report as a table. Each phase has a row for each target, with its median, its spread, the ratio to the
+//! reference and mdtest's figure. Targets are rows and not columns, so that five targets still fit a
+//! terminal.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};

@@ -5,13 +5,13 @@
 //!
 //! ```text
 //!   first ──► worker   {"begin": {"spec": "dir:/mnt", "workload": …, "place": …}}      ──► "ready"
-//!                      {"run": 0}       everyone has got here: take t1, run, take t2   ──► {"ran": {…}}
-//!                      "leave"          everyone has got here: take the time again     ──► {"left": ns}
+//!                      {"run": 0}       all workers are here: take t1, run, take t2    ──► {"ran": {…}}
+//!                      "leave"          all workers are here: take the time again      ──► {"left": ns}
 //!                      "clean"          another worker failed                          ──► "cleaned"
 //!                      (end of file)    go
 //! ```
 //!
-//! A failed worker answers `{"failed": "…"}`. A worker's standard error is that of the first process.
+//! A failed worker answers `{"failed": "…"}`. Workers and the first process share standard error.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;

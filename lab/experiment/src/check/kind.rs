@@ -1,4 +1,5 @@
-//! The meaning of a check that holds: not every such check is a reproduced finding of the paper.
+//! The kinds of checks. A check that holds is a reproduced finding of the paper only if it has the right
+//! kind.
 
 use super::{Check, Shape};
 use crate::file::Experiment;

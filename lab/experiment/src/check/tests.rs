@@ -1,4 +1,5 @@
-//! Every check of every experiment is fed a curve made to satisfy it, and one made to break it.
+//! Tests every check of every experiment with two curves: a curve that is made to satisfy the check, and a
+//! curve that is made to break it.
 
 use super::*;
 use crate::builtin;

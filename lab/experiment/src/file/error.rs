@@ -1,4 +1,4 @@
-//! Why a file is not a valid experiment: the file, the place and the remedy.
+//! The error for a file that is not a valid experiment. It names the file, the place and the remedy.
 
 /// Why an experiment cannot be used.
 #[derive(Debug, thiserror::Error)]

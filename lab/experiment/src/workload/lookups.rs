@@ -3,7 +3,7 @@
 //! subsequent").
 //!
 //! Each process makes its files in a directory of its own, in batches where the switches allow that, and
-//! looks names up in it. The random order is a fixed one, from the process's number.
+//! looks names up in it. The random order is fixed by the process's number.
 
 use super::files::{OwnDirectory, file_name};
 use super::{Done, FILE, Process, Work, name, told};

@@ -1,7 +1,7 @@
 //! mdtest with unique directories (`-u`), as the small-file paper runs version 1.7.4 (section IV.B.2): each
 //! process makes, *stats* and removes directories in a directory of its own, then files, with all processes
-//! in step. The time is that of Algorithm 2: the first process's time alone, from the end of the first
-//! barrier to the end of the second. The paper's `-n` is 10.
+//! in step. The time is measured by Algorithm 2: only the time of the first process counts, from the end of
+//! the first barrier to the end of the second barrier. The paper's `-n` is 10.
 
 use super::files::{OwnDirectory, file_name};
 use super::{DIRECTORY, Done, Process, Work};

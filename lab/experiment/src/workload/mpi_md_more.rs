@@ -1,5 +1,5 @@
-//! `mpi-md-more` (thesis, section 6.2): all processes create files in one directory, each its own (names of
-//! rank and number), and then resize each.
+//! `mpi-md-more` (thesis, section 6.2): all processes create files in one directory, and then resize each
+//! file. Each process has files of its own, named by its rank and a number.
 
 use super::{Done, Process, Work, name};
 use shoal_proto::Handle;

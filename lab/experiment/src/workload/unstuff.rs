@@ -1,9 +1,10 @@
 //! The cost of growing beyond the first strip: the small-file paper instruments it and finds "a one-time cost
 //! of approximately 4.1 ms" (section IV.A.1).
 //!
-//! Each process makes files. It writes a block within the first strip, then one right after the strip (before
-//! which the file is laid out over all data servers), and then the next one (which needs no layout). The cost
-//! is the difference of the last two.
+//! Each process makes files. It writes three blocks to each file. The first block lies within the first
+//! strip. The second block lies right after the strip, so the file is laid out over all data servers before
+//! the write. The third block follows the second and needs no layout. The cost is the difference between
+//! the times of the second and the third block.
 
 use super::files::file_name;
 use super::{Done, Process, Work};

@@ -1,7 +1,7 @@
 //! The possible limits: the resources of a machine, and the largest waits of clients.
 //!
-//! Each has a word, for programs, and a name, for people. The waits of a client are one term; its name is
-//! that of the longest wait.
+//! Each has a word, for programs, and a name, for people. The waits of a client are one term, which has the
+//! name of the longest wait.
 
 /// A possible limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,5 @@
-//! Terms of any resources: the least of them is the bound, and its resource binds.
+//! Terms: the limits of a rate, one for each resource. The least term is the bound, and its resource
+//! *binds*.
 //!
 //! The limits of a rate are terms, whether they come from a machine's file ([`Bound::of`]) or from
 //! measurements in the same run (the benchmarks have limits of their own). Both use the same rule to make a

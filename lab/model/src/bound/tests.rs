@@ -1,4 +1,4 @@
-//! Bounds of machines made for it: each term, and that no bound grows when a cost does.
+//! Tests with machines made for the purpose: each term, and that no bound grows when a cost grows.
 
 use super::*;
 use crate::machine::{Congestion, Echo, Sync};

@@ -1,5 +1,5 @@
-//! The chapter's figures, 4.1 to 4.6, as curves: the same counts as its numbers, over clients or over sizes
-//! of blocks.
+//! The figures of chapter 4 (4.1 to 4.6) as curves, over the number of clients or the size of blocks. They
+//! use the same counts as the numbers of the chapter.
 
 use super::{HUGE, KBYTE, MBYTE, WAITING, contiguous, create, least, setting, split};
 use crate::bound::{Access, Bound, Limit, Servers};

@@ -1,4 +1,4 @@
-//! Servers that are added while the others serve.
+//! Adds servers while the other servers serve.
 
 use super::{Cluster, Server, address};
 use shoal_proto::{ClusterMap, Roles, ServerId, ServerInfo, Text};

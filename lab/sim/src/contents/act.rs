@@ -1,4 +1,4 @@
-//! An act on a file's bytes: its effect, and how it may be lost.
+//! An act on a file's bytes (a write, a truncation, a hole): its effect, and the faults that may undo it.
 
 use super::places::bit;
 use super::{Syncer, filled};

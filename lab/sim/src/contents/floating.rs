@@ -1,4 +1,4 @@
-//! Whether bytes can be those of appends that have no place.
+//! Decides whether bytes that were read can come from appends whose place is not known.
 //!
 //! An append without an answer may be at any place, in pieces that begin where strips do, and only once. Its
 //! words are its own, so from some length on a piece is not there by chance.

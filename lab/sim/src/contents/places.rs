@@ -1,4 +1,4 @@
-//! Which servers hold which bytes of a file.
+//! The servers that hold the bytes of a file.
 
 /// Servers that a run may have: each is a bit of the synced set.
 pub(crate) const SERVERS_MAX: u16 = 64;

@@ -1,8 +1,8 @@
-//! One more server, while clients work: it is added as `shoal add-server` does it, then started.
+//! Adds a server while clients work, as `shoal add-server` does, and then starts it.
 //!
-//! The request to server 0 is repeated until its map has the new server; a server that the map has already is
-//! not added again. The new server starts a while later, with the newest cluster file, and may be killed
-//! soon.
+//! The request to server 0 is repeated until the map of server 0 has the new server; a repeated request
+//! does not add the server a second time. The new server starts a while later, with the newest cluster
+//! file, and may be killed soon after.
 
 use super::operators::Operators;
 use super::plan::{Draw, Told, restarts, stop};

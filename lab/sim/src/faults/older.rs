@@ -1,9 +1,9 @@
 //! A server that starts with an older copy of its folder.
 //!
 //! The promise (SEMANTICS §3): a start with a copy is refused if any server that the starting server asks
-//! remembers a later position. So the story waits until one of those servers remembers a position after the
-//! copy's, and the copy is put in place only while such a server runs and answers. **Then every start must be
-//! refused**; with the newest folder, nothing is missing.
+//! remembers a later position. So this fault waits until one of those servers remembers a later position
+//! than the copy has, and puts the copy in place only while such a server runs and answers. **Then every
+//! start must be refused**; with the newest folder, nothing is missing.
 
 use super::operators::Operators;
 use super::plan::{Draw, Told, stop};

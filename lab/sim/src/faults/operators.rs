@@ -1,11 +1,10 @@
-//! Faults that are stories of their own: an operator does several steps one after the other, while clients
-//! work.
+//! Faults with several steps: an operator does one step after the other, while clients work.
 //!
 //! ```text
 //!   clients:   first half of their work ── wait for all operators ──▶ second half
-//!   operator:  begins ── what takes its time ── is ready ──▶ does it ── undoes it ── is done
+//!   operator:  begins ── long preparation ── is ready ──▶ makes the fault ── undoes the fault ── is done
 //! ```
-//! Clients wait half-way, so a fault that needs minutes to be prepared falls into work too.
+//! Clients wait half-way, so a fault that needs minutes of preparation also happens while clients work.
 
 use shoal_env::local::Notify;
 use std::cell::Cell;

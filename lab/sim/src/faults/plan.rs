@@ -1,8 +1,9 @@
 //! The actions, targets and times of all faults of a run, drawn before the run and entered as events of the
-//! simulated world.
+//! simulation.
 //!
 //! ```text
-//!   a fault:  moment ──▶ tell the checks ──▶ do it ── lasts ──▶ undo it (start the server, heal the way, free the disk)
+//!   a fault:  its time ──▶ report possible losses to the checks ──▶ begin the fault ── wait
+//!             ──▶ end the fault (start the server, repair the connection, free the disk)
 //! ```
 //! **Invariant: a fault reports possible losses to the checks before they can happen** ([`Told`]). Without a
 //! report the checks would take a permitted loss for a broken promise. A report of more losses than are

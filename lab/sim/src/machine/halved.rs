@@ -1,4 +1,4 @@
-//! One cost of a machine is reduced: does the rate change?
+//! Reduces one cost of a machine, to see whether the rate changes.
 //!
 //! A bound names the binding limit; this module checks that. If the cost of the binding limit is halved, the
 //! rate rises; if another cost is halved, it stays. The same scaling shows how sensitive a prediction is to a

@@ -3,15 +3,17 @@
 //! ```text
 //!   [link]  round trip ÷ 2, bandwidth of each node's card, congestion   ─▶ Link, Congestion, nic_bits_per_s
 //!   [nodes] cores, idle_us, slice_us                                    ─▶ cores that processes share
-//!   [usual.*], or [cpu.*]: message, operation, change, record, entry, content, wake …  ─▶ Cpu: sockets, work, turns
+//!   [usual.*], or [cpu.*]: message, operation, change, record,          ─▶ Cpu: sockets, work, turns
+//!           entry, content, wake …
 //!   [disk]  seeks, rotation, rates; [memory] bytes                      ─▶ Arm, rates, Pages
 //!   [[sync]] by bytes and writers                                       ─▶ Syncs: latency and gap by bytes
 //! ```
 //! * The simulator counts in integers; numbers are converted here, once, before anything runs.
-//! * If all share one computer there is no network: a message costs its calls to sockets, and the wake-up of
-//!   an idle core. If a file lacks the wake-up (`nodes.idle_us`), the rest of its round trip is latency.
-//! * A measured sync takes the file's time; an unmeasured one is an access of the disk's arm. If several
-//!   writers were measured, their total rate gives the interval between the starts of syncs.
+//! * If all processes share one computer there is no network: a message costs its calls to sockets, and the
+//!   wake-up of an idle core. If the file has no value for the wake-up (`nodes.idle_us`), the rest of its
+//!   round trip is latency.
+//! * A sync whose time is in the file takes that time; any other sync is an access of the disk's arm. If
+//!   several writers were measured, their total rate gives the interval between the starts of syncs.
 //! * Values missing in the file cost nothing, as in the bounds.
 
 use crate::machine::{Simulated, SimulatedError};

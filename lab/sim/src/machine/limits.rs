@@ -1,7 +1,7 @@
-//! How large a simulated cluster may be, in one place.
+//! The limits of the size of a simulated cluster, in one place.
 //!
-//! docs/lab/BOUNDS.md gives its time and memory. The limits admit the largest machine of the papers: 16,384
-//! processes on 64 client nodes and 32 servers.
+//! docs/lab/BOUNDS.md gives the time and memory of a simulation. The limits admit the largest machine of
+//! the papers: 16,384 processes on 64 client nodes and 32 servers.
 
 use crate::machine::{Simulated, SimulatedError};
 

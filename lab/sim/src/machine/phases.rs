@@ -3,9 +3,9 @@
 //! together.
 //!
 //! ```text
-//!   create  stat  remove      empty files, one message each
-//!   write   read              some KiB into files that stay open
-//!   large write, large read   a file each, block by block
+//!   create, stat, remove      empty files, one message for each call
+//!   write, read               some KiB in files that stay open
+//!   large write, large read   a file for each process, block by block
 //! ```
 //! The calls are those that the native client's benchmarks make; names and attributes are requested each
 //! time.

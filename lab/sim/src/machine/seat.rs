@@ -1,4 +1,5 @@
-//! An application process's place in a simulated cluster, and where all processes meet.
+//! The seat of an application process in a simulated cluster: its client and its clock, and the barrier of
+//! all processes.
 
 use shoal_client::Client;
 use shoal_env::local::Notify;

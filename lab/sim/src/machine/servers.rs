@@ -1,4 +1,4 @@
-//! The servers of a simulated cluster: made, opened and served as `shoal up` does it.
+//! Makes, opens and runs the servers of a simulated cluster, as `shoal up` does.
 
 use crate::machine::Simulated;
 use crate::machine::hardware::Hardware;

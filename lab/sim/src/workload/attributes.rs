@@ -1,4 +1,5 @@
-//! Attributes of own objects, and contended extended attributes of shared ones.
+//! Operations on attributes of own objects, and on extended attributes of shared objects, which all clients
+//! change.
 
 use super::{End, Worker};
 use crate::contents::{ATTRIBUTES, Act};

@@ -1,5 +1,5 @@
-//! Bytes written: ranges and patterns, over the borders of strips; appends; sizes; holes; and all of it made
-//! durable.
+//! Operations that change bytes: writes of ranges and patterns over the borders of strips, appends, changes
+//! of size, holes, and syncs.
 
 use super::descriptors::is_loss;
 use super::{End, LANE, LANES_MAX, OPEN_MAX, Opened, Worker};

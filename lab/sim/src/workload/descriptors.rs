@@ -1,6 +1,6 @@
-//! Several open files of one file in a client: an fsync through any of them covers the writes through all of
-//! them, and each of them reports a loss once. Real programs do so when one of their processes syncs the
-//! writes of the others.
+//! Several open files of one file in a client: an fsync through any of them covers the writes through all
+//! of them, and each of them reports a loss once. Real programs use descriptors in this way when one
+//! process syncs the writes of other processes.
 
 use super::{End, Opened, Worker};
 use crate::contents::Syncer;

@@ -1,12 +1,13 @@
-//! Forked files: one more lane of each client works on forks alone.
+//! Forked files. Each client has several *lanes* (tasks that work at the same time); one further lane works
+//! on forks alone.
 //!
 //! ```text
-//!   laid out:   /dir0/forked0 ── subfiles 0, 1, …   all clients make, use and delete forks in them; they stay
-//!   own ones:   /dir2/c3.20-7 ── subfiles 0, 1, …   made, renamed and removed by one lane, which has forks in them
+//!   shared files:  /dir0/forked0 ── subfiles 0, 1, …   stay; all clients make, use and delete forks in them
+//!   own files:     /dir2/c3.20-7 ── subfiles 0, 1, …   one lane makes, renames and removes these files
 //! ```
-//! A fork is a name and an object of the ledger as a file is, so all families of operations that stay within
-//! a directory use the same functions. There are two differences: no byte of a fork is ever on another server
-//! than its subfile's, and a name does not leave its subfile.
+//! A fork is a name and an object of the ledger as a file is, so all families of operations that stay
+//! within a directory use the same functions. There are two differences: all bytes of a fork are on the
+//! server of its subfile, and a name does not leave its subfile.
 //!
 //! **A seed draws forks or not ([`are_drawn`]), and the other lanes draw the same in both cases.** So the
 //! runs of seeds without forks are unchanged.

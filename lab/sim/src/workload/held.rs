@@ -1,5 +1,5 @@
-//! A file that loses its last name while it is open: its own client uses it until the last close; for other
-//! clients it is gone.
+//! A file that loses its last name while it is open. The client that has it open uses it until the last
+//! close; for other clients the file is gone.
 
 use super::{End, Worker, name};
 use crate::ledger::{Object, ObjectId, Slot};

@@ -1,6 +1,6 @@
 //! Several operations at once on one open file: appends, truncations, changes of names, new names and
-//! attributes. So a broken connection, or a fault, meets operations that wait on the file's server for a turn
-//! or a lock.
+//! attributes. So a broken connection, or a fault, meets operations that wait on the file's server for
+//! their turn to append or for a lock.
 
 use super::bytes::FILE_MAX;
 use super::{End, Worker, name};

@@ -1,4 +1,4 @@
-//! Further names of own files, and objects that are no regular files.
+//! Operations on further names of own files, and on objects that are no regular files.
 
 use super::{End, OWNER, Worker, name};
 use crate::ledger::{Object, ObjectId, Slot};

@@ -1,7 +1,7 @@
-//! Moments of a run. The clock of a simulated world stands still while a task runs, so many events have the
-//! same time. But the checks compare moments: an fsync covers a write that returned before it was called, and
-//! no write that returned after it. So each event gets a moment of its own, in nanoseconds; while the clock
-//! stands, it is a little later than the clock.
+//! Moments of a run. The simulated clock stands still while a task runs, so many events have the same time.
+//! But the checks compare moments: an fsync covers a write that returned before it was called, and no write
+//! that returned after it. So each event gets a moment of its own, in nanoseconds; while the clock stands,
+//! it is a little later than the clock.
 
 use std::cell::Cell;
 

@@ -1,5 +1,5 @@
-//! A file that one client holds open and another client removes or replaces: its holder can still use it, and
-//! it is gone for all with the holder's last close.
+//! A file that one client (the holder) has open, while a second client removes or replaces it. The holder
+//! can still use the file, and with the holder's last close it is gone for all clients.
 //!
 //! The holder *offers* the name. The name then has no owner until another client takes the offer and changes
 //! it, or the holder takes the offer back. So at any time only one client changes a name, as the ledger

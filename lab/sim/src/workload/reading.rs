@@ -1,4 +1,5 @@
-//! Reading: own files, other clients', shared ones; by open file and by name; and attributes.
+//! Reads of the client's own files, of other clients' files and of shared files, by open file and by name;
+//! and reads of attributes.
 
 use super::{End, Worker, name};
 use crate::contents::Read;

@@ -1,4 +1,4 @@
-//! Space of the file system.
+//! Requests of the free space of the file system.
 
 use super::{End, Worker};
 

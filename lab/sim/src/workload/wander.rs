@@ -1,4 +1,4 @@
-//! Directories that are moved into each other: none is lost, and no loop forms.
+//! Moves directories into each other: no directory may be lost, and no loop may form.
 
 use super::scene::WANDERERS;
 use super::{Worker, name};

@@ -1,4 +1,5 @@
-//! Attributes of many objects: one request a server. An error of one server fails its own objects only.
+//! Attributes of many objects, with one request to each server. An error of one server fails only the
+//! objects of that server.
 
 use crate::Error;
 use crate::core::{Core, Operation};

@@ -1,5 +1,5 @@
-//! One batch of a listing costs one message. It costs a further one after a shard without (further) entries,
-//! and when the server replies that the directory was split.
+//! Reads one batch of a listing. A batch costs one message. It costs a further message if a shard has no
+//! more entries, or if the server replies that the directory was split.
 
 use super::attributes::Lacks;
 use crate::cache::Stamp;

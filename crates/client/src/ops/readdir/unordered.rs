@@ -1,8 +1,8 @@
 //! Lists all shards of a directory at once, for callers that take the entries in any order.
 //!
 //! A listing in order has one server at work at a time, and is no faster than that server. Without an order
-//! each shard is a listing of its own, with its own batch ahead. The next batch comes from any shard that has
-//! one:
+//! each shard is a listing of its own, with its own batch ahead. The client takes the next batch from any
+//! shard whose batch has arrived:
 //!
 //! ```text
 //!   shard 0   make ── make ── make ──          every entry is in one shard,

@@ -1,4 +1,4 @@
-//! Objects that were just made: their owner and mode.
+//! Sets the owner and the mode of an object that was just created.
 
 use super::{RealHost, facts};
 use crate::{HostFacts, HostFiles as _, HostNode, HostOwner};

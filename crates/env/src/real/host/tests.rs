@@ -1,4 +1,4 @@
-//! Tests of operations that need several calls of the kernel.
+//! Tests of operations on users' files that need several calls of the kernel.
 
 use super::*;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

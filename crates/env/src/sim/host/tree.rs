@@ -1,4 +1,5 @@
-//! The tree: inodes by number, the changes of its names, and its durable state.
+//! The tree of users' files on a simulated machine: its inodes by number, the changes of its names, and its
+//! durable state.
 
 use crate::{HostEntry, HostFacts, HostOwner, WallTime};
 use std::collections::{BTreeMap, BTreeSet};

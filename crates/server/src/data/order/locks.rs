@@ -1,13 +1,14 @@
-//! Locks of extents, and the claims of writers that wait for one.
+//! Locks of extents, and claims. A *claim* is the place of a writer that waits for a lock: no later request
+//! may pass it.
 //!
 //! ```text
-//!   locked    Written    alone
-//!             Shared     with other readers; those that want the same block wait for these bytes
-//!             Read       with other readers
-//!   claimed   a hindered writer's extent: a visitor that comes later does not enter it
+//!   locked    Written    held alone
+//!             Shared     held with other readers; readers of the same block wait for the bytes of this read
+//!             Read       held with other readers
+//!   claimed   the extent of a writer that waits: a request that comes later does not lock it
 //! ```
 //! **Invariant: while an extent is locked to be written, no other lock overlaps it.** The key of a claim
-//! shows its age: of two claims that overlap, the older one goes first.
+//! shows its age: of two claims that overlap, the older claim goes first.
 
 use super::super::extent::Extent;
 use shoal_env::local::{Notify, NotifyWait};

@@ -2,9 +2,9 @@
 //! writers, for a bounded time that is learnt by trial.
 //!
 //! ```text
-//!   company came         the next block waits up to 16 ms from the last arrival
-//!   a block was alone    the next one waits half as long; below 250 µs none waits
-//!   all came that came   … to the block before: no further wait, but for one block of 64
+//!   other writers came to a block         the next block waits up to 16 ms from the last arrival
+//!   no other writer came to a block       the next block waits half as long; below 250 µs no block waits
+//!   as many came as to the last block     the block waits no longer (one block of 64 still does)
 //! ```
 //! No block waits longer than 200 ms. In this way the parts of 16 writers of one stride make one write of a
 //! block, and a lone writer soon waits no longer.

@@ -2,8 +2,8 @@
 //!
 //! A piece is read only when its connection holds less than its credit: bytes that wait to be written, and
 //! pieces that are being read. **So a client that reads nothing costs a bounded amount, and delays no other
-//! client.** All connections share one budget. Each may use a part of the remaining budget, and always one
-//! piece, so the present connections cannot stop a further one.
+//! client.** All connections share one budget. Each connection may use a part of the remaining budget, and
+//! always one piece, so the present connections cannot stop a further connection.
 
 use super::Line;
 use shoal_env::local::{Permit, Semaphore};

@@ -1,8 +1,8 @@
 //! The grants of one long write, and the bytes that its client sent for them.
 //!
-//! A grant names packed bytes of the write's pattern. The client answers the grants of a write one after the
-//! other, each with exactly its bytes; anything else ends the connection. **Room for a grant's bytes is
-//! reserved before the grant is sent**, so the bytes are accepted as soon as they arrive.
+//! A grant names packed bytes of the write's pattern. The client answers the grants of a write in their
+//! order, each with exactly the bytes that the grant names; anything else ends the connection. **Room for a
+//! grant's bytes is reserved before the grant is sent**, so the bytes are accepted as soon as they arrive.
 
 use bytes::Bytes;
 use shoal_env::local::Notify;

@@ -1,8 +1,8 @@
 //! addserver: add a server to a running file system.
 //!
-//! Only server 0 assigns server ids. It stores the new map as a row, durable before the reply leaves (as the
-//! sync mode says), and sends the map to all servers. Every reply carries the map's epoch; a client that sees
-//! a newer epoch fetches the map.
+//! Only server 0 assigns server ids. It stores the new cluster map as a row and sends the map to all
+//! servers. The reply leaves when the row is as durable as the sync mode requires. Every reply of every
+//! server carries the epoch of its map; a client that sees a newer epoch fetches the map.
 
 use crate::meta::keys;
 use crate::ops::{OpFacts, handler, when};

@@ -1,7 +1,8 @@
 //! checkfiles: report the streams whose file is missing, for fsck.
 //!
-//! A row says where the bytes of a stream are. If a disk was given up or an operator removed the file, reads
-//! of the stream fail, and the row does not show that. So the operation opens each file; it reads nothing.
+//! A row names the local file that has the bytes of a stream. If a disk was lost or an operator removed the
+//! file, reads of the stream fail, and the row does not show that. So the operation opens each file; it
+//! reads nothing.
 
 use crate::data::status_of;
 use crate::ops::{OpFacts, direct, when};

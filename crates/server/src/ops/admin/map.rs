@@ -1,4 +1,4 @@
-//! map: the cluster's map, as this server knows it.
+//! map: return the cluster's map, as this server has it.
 
 use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};

@@ -1,9 +1,9 @@
-//! moveserver: a server is at other addresses from now on.
+//! moveserver: change the addresses of a server.
 //!
-//! The request may be sent to any server that can be reached, also to the one that moves: the count of a
-//! server's moves shows which change is the latest. The change is durable when the answer leaves, and is
-//! passed on to all servers. Clients see from the epoch in any answer that they should fetch the map.
-//! Existing connections stay. A repeated request changes nothing.
+//! The request may be sent to any server that can be reached, also to the server that moves: the count of a
+//! server's moves shows the latest change. The change is durable when the answer leaves, and is passed on
+//! to all servers. Clients see from the epoch in any answer that they should fetch the map. Existing
+//! connections stay. A repeated request changes nothing.
 
 use crate::data::status_of;
 use crate::membership::maps;

@@ -1,8 +1,10 @@
-//! renew: accept a map in which stores of other servers are given up and replaced.
+//! renew: accept a map in which stores of other servers are *given up* (declared lost) and replaced by new
+//! stores.
 //!
 //! The server takes the map that names the new stores, with all its changes ([`crate::membership::maps`]).
-//! From then on a server with an old store is refused. **A store has one successor**: a map that names a
-//! second one is not taken, so of two commands at once one fails. A repeated request changes nothing.
+//! From then on a server with an old store is refused. **A store has one successor** (the new store that
+//! replaces it): a map that names a second successor is refused, so if two commands run at once, one of
+//! them fails. A repeated request changes nothing.
 
 use crate::membership::maps;
 use crate::ops::{OpFacts, direct, when};

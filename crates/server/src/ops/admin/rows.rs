@@ -1,4 +1,4 @@
-//! rows: rows of the store after a key, for fsck.
+//! rows: return the rows of the store after a key, for fsck.
 
 use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};

@@ -1,4 +1,5 @@
-//! setsync: change the sync modes of this server's part, and which changes share a sync.
+//! setsync: change the sync modes of this server's part of the file system, and the rule by which changes
+//! share a sync.
 
 use crate::data::status_of;
 use crate::ops::{OpFacts, direct, when};

@@ -1,5 +1,5 @@
-//! statfs: space of this server's part of the file system. Objects are not counted (0): no count of them is
-//! kept.
+//! statfs: return the space of this server's part of the file system. The number of objects is 0, because
+//! no count of objects is kept.
 
 use crate::data::status_of;
 use crate::ops::{OpFacts, direct};

@@ -1,4 +1,4 @@
-//! status: state and counts of this server, as JSON.
+//! status: return the state and the counts of this server, as JSON.
 
 use crate::data::room::Room;
 use crate::data::status_of;

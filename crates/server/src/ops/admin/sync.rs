@@ -1,4 +1,4 @@
-//! sync: everything applied and written so far becomes durable, whatever the mode.
+//! sync: make all changes that were applied or written so far durable, in every sync mode.
 
 use crate::data::status_of;
 use crate::ops::{OpFacts, direct};

@@ -1,4 +1,5 @@
-//! append: write at the present end of the file. See [`crate::data`] for laid-out files.
+//! append: write at the present end of the file. [`crate::data`] has the append to files over several
+//! servers.
 
 use crate::data::{self, Bulk, Work};
 use crate::ops::facts::Cost;

@@ -1,4 +1,4 @@
-//! read: one stream's share of a pattern.
+//! read: read one stream's share of a pattern.
 
 use crate::data::{self, Bulk, LongPart, StreamPart, Work};
 use crate::ops::{OpFacts, handler, when};

@@ -1,4 +1,5 @@
-//! streamstat: facts of one stream; a client merges those of a file's datafiles into its attributes.
+//! streamstat: report the facts of one stream. A client merges the facts of all datafiles of a file into
+//! the file's attributes.
 
 use crate::data::precreated;
 use crate::ops::{OpFacts, handler};

@@ -1,8 +1,9 @@
 //! truncate: set a file's size.
 //!
-//! For a stuffed file it is one change. For a laid-out file it is a transaction over the datafiles. The
-//! generation advances on all of them before the reply, so that no acknowledged write is cut away later, and
-//! no write of an older generation restores cut bytes. Truncations and appends of a file take turns.
+//! The truncation of a stuffed file is one change. The truncation of a laid-out file is a transaction over
+//! the datafiles. The generation advances on all datafiles before the reply. So no later acknowledged write
+//! is truncated, and no write of an older generation restores truncated bytes. Truncations and appends of a
+//! file take turns.
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;

@@ -1,7 +1,8 @@
 //! unstuff: lay a file out over its datafiles.
 //!
-//! The pools have these datafiles ready ([`crate::data::pools`]), so the operation is one local transaction.
-//! With the switch `precreate` off it is a transaction that creates the datafiles on all their servers.
+//! The pools have these datafiles ready ([`crate::data::pools`]), so the operation is one local
+//! transaction. With the switch `precreate` off the operation is a transaction that creates the datafiles
+//! on all their servers.
 //!
 //! The metafile's own stream becomes datafile 0 with its contents, so nothing is copied. The generation
 //! advances: a client that does not yet know the layout is refused at its next data request, and fetches the

@@ -1,8 +1,9 @@
-//! write: one stream's share of a pattern.
+//! write: write one stream's share of a pattern.
 //!
-//! Small content is replaced in the group's own batch, so that a whole small file is one durable record.
-//! Larger data goes to the store before that batch. A write without data, alone in its request, is a long
-//! write: the server pulls its data.
+//! Small content is replaced in the batch of changes of the operation's *group* (operations that are
+//! committed together), so that a whole small file is one durable record. Larger data goes to the store
+//! before that batch. A write without data, alone in its request, is a long write: the server pulls its
+//! data.
 
 use crate::data::{self, LongPart, StreamPart, Work};
 use crate::ops::facts::Cost;

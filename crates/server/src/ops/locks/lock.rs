@@ -1,8 +1,8 @@
 //! lock: take a range of a file, or wait for it.
 //!
-//! The server delays the reply to a request that waits, until the lock is granted or the time in the request
-//! is over. In the latter case the client asks again, and keeps its place in the queue. A repeated request
-//! finds the place or the lock of the first one.
+//! The server delays the reply to a request that waits, until the lock is granted or the time in the
+//! request is over. If the time is over, the client sends the request again, and keeps its place in the
+//! queue. A repeated request finds the place or the lock of the first request.
 
 use crate::file_locks::table::{Locker, Wanted};
 use crate::file_locks::{self, client_of};

@@ -1,6 +1,6 @@
-//! entry: one entry of a directory, as a fact for a peer's plan. A split directory's entry is requested from
-//! the server of the shard that has the name's place; any other shard's server replies with the list of the
-//! shards.
+//! entry: return one entry of a directory, as a fact for the plan of a transaction on another server. A
+//! split directory's entry is requested from the server of the shard that has the name's place; any other
+//! shard's server replies with the list of the shards.
 
 use crate::ops::{OpFacts, forks, handler};
 use crate::request::ctx::{Ctx, Stopped};

@@ -1,4 +1,4 @@
-//! getattr: an object's attributes.
+//! getattr: return an object's attributes.
 
 use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};

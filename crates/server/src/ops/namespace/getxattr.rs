@@ -1,4 +1,4 @@
-//! getxattr: the value of an extended attribute.
+//! getxattr: return the value of an extended attribute.
 
 use crate::meta::keys;
 use crate::ops::{OpFacts, handler};

@@ -1,4 +1,4 @@
-//! listxattr: the names of an object's extended attributes.
+//! listxattr: return the names of an object's extended attributes.
 
 use crate::meta::keys;
 use crate::ops::{OpFacts, handler};

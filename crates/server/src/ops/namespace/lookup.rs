@@ -1,9 +1,12 @@
 //! lookup: walk a path as far as this server can.
 //!
-//! One message resolves as many components as lie on this server. The walk ends early at an entry whose
-//! object is on another server (the client continues there), at a directory whose next name is another
-//! shard's (there too), and at a symbolic link with components after it (the client follows it); the answer
-//! gives the number of resolved components and the object that was reached.
+//! One message resolves as many components as lie on this server. The answer gives the number of resolved
+//! components and the object that was reached. The walk ends early in three cases:
+//!
+//! * The object of an entry is on another server: the client continues on that server.
+//! * The next name belongs to another shard of a split directory: the client continues on the server of
+//!   that shard.
+//! * A symbolic link is followed by further components: the client follows the link.
 
 use crate::meta::rows::Dirent;
 use crate::ops::{OpFacts, handler};

@@ -1,4 +1,4 @@
-//! mkdir: make a directory, on the metadata server whose turn it is (`crate::meta::placement`).
+//! mkdir: make a directory, on the metadata server that the rotation selects (`crate::meta::placement`).
 
 use crate::meta::inode::made_in;
 use crate::ops::facts::Cost;

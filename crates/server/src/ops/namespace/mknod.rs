@@ -1,4 +1,4 @@
-//! mknod: a FIFO, a socket, a device, or a regular file that is not opened.
+//! mknod: make a FIFO, a socket, a device, or a regular file that is not opened.
 
 use crate::meta::inode::made_in;
 use crate::ops::make;

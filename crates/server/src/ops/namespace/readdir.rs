@@ -1,4 +1,5 @@
-//! readdir: entries of a directory, with attributes if requested, and with the contents of small files.
+//! readdir: return entries of a directory, if requested with attributes and with the contents of small
+//! files.
 //!
 //! Entries come in the order of (keyed hash of the name, name), which never changes. So a listing that
 //! continues after an entry returns every remaining entry once, whatever is made or removed meanwhile.

@@ -1,4 +1,4 @@
-//! readlink: where a symbolic link leads.
+//! readlink: return the target of a symbolic link.
 
 use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};

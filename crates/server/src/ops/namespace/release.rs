@@ -1,5 +1,5 @@
-//! release: a client no longer holds an orphan. The server itself releases an orphan of [`ClientId::ANYONE`]
-//! when its time has passed.
+//! release: end a client's hold on an orphan (a removed file that the client had open). The server itself
+//! releases an orphan of [`ClientId::ANYONE`] when its time has passed.
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;

@@ -1,10 +1,10 @@
-//! setattr: mode, owner, times.
+//! setattr: change mode, owner and times.
 //!
 //! An explicit mtime replaces the time of the newest write, and the next write replaces the explicit mtime.
-//! So to set the mtime begins a new generation of the file's streams, which clears their write times. For a
-//! stuffed file the new generation is part of the batch that changes its row. For a laid-out file it takes a
-//! transaction over the datafiles: metafile and datafiles always have the same generation. Any change of a
-//! split directory is a transaction over its shards.
+//! So a change of the mtime begins a new generation of the file's streams, which clears their write times.
+//! For a stuffed file the new generation is part of the batch that changes its row. For a laid-out file it
+//! takes a transaction over the datafiles: metafile and datafiles always have the same generation. Any
+//! change of a split directory is a transaction over its shards.
 //!
 //! A change of one row on this server is deferred: the reply to the client that made it waits until the
 //! change is written, and not until it is synced ([`crate::request::reply_gate`]).

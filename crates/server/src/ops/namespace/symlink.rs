@@ -1,4 +1,4 @@
-//! symlink: a symbolic link. Its target is kept as it was given, in its inode.
+//! symlink: make a symbolic link. Its target is kept unchanged in its inode.
 
 use crate::meta::inode::made_in;
 use crate::ops::make;

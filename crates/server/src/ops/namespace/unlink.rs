@@ -1,4 +1,4 @@
-//! unlink: remove an entry that is no directory, and the object if this was its last name.
+//! unlink: remove an entry that is no directory, and the object if the entry was its last name.
 //!
 //! An object that the removing client holds open stays without a name, as an orphan of that client, until it
 //! is released or the client's lease ends. An object that another client may hold open stays for a while

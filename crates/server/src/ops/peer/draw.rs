@@ -1,5 +1,5 @@
-//! draw: give handles of this server to another server. No handle is given twice; handles that are not used
-//! are lost.
+//! draw: reserve handles of this server for another server. No handle is given twice; handles that the
+//! other server does not use are lost.
 
 use crate::ops::{OpFacts, direct};
 use crate::request::executor::own_handle;

@@ -1,4 +1,4 @@
-//! outcome: this coordinator's decision on a transaction. See [`crate::txn`].
+//! outcome: return this coordinator's decision on a transaction. See [`crate::txn`].
 
 use crate::membership::stores;
 use crate::ops::{OpFacts, direct};

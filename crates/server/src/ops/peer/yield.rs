@@ -1,5 +1,6 @@
-//! yield: another server is short of space. Remove lingering objects here, the oldest first, because their
-//! data may be on that server.
+//! yield: remove lingering objects (removed files that clients may have open) of this server, the oldest
+//! first. A server that is short of space sends this request, because data of these objects may be on its
+//! disk.
 
 use crate::meta::lingering;
 use crate::ops::{OpFacts, direct};

@@ -1,4 +1,4 @@
-//! crdirent: enter an object, which mostly lives on another server, into a directory.
+//! crdirent: enter an object into a directory. The object usually lives on a different server.
 
 use crate::meta::keys;
 use crate::meta::rows::{Dirent, Void};

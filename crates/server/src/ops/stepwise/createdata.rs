@@ -1,4 +1,4 @@
-//! createdata: a client makes a datafile for a metafile that it is making.
+//! createdata: make a datafile for a metafile that the client is making step by step.
 
 use crate::meta::keys;
 use crate::meta::rows::New;

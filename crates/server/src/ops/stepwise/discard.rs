@@ -1,5 +1,5 @@
-//! discard: remove an object that a client made here step by step and that was never entered: a metafile
-//! without its entry, or a datafile that no metafile lists.
+//! discard: remove an object that a client made here step by step and that never became part of a file: a
+//! metafile that was not entered into its directory, or a datafile that no metafile lists.
 
 use crate::meta::keys;
 use crate::meta::rows::{Inode, New};

@@ -1,8 +1,8 @@
 //! removemeta: remove an object whose only name the client has removed.
 //!
-//! If the object never had a second name, the removed name was its last one. Otherwise this is not certain,
-//! and the entry's server settles the link in a transaction. The client removes the datafiles next; a row for
-//! each makes this server remove it if the client does not.
+//! If the object never had a second name, the removed name was its last name. Otherwise this is not
+//! certain, and the entry's server settles the link in a transaction. The client removes the datafiles
+//! next; a row for each makes this server remove it if the client does not.
 
 use crate::meta::keys;
 use crate::meta::rows::Linked;

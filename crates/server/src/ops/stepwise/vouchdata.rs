@@ -1,5 +1,5 @@
-//! vouchdata: whether a metafile lists a datafile that another server made for it. That server asks until it
-//! has an answer.
+//! vouchdata: report whether a metafile lists a datafile that another server made for it. That server
+//! repeats the request until it has an answer.
 
 use crate::meta::keys;
 use crate::meta::rows::{Inode, New};

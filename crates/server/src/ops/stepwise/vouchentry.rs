@@ -1,5 +1,5 @@
-//! vouchentry: whether a name leads to the object that another server made for it. That server asks until it
-//! has an answer.
+//! vouchentry: report whether a name leads to the object that another server made for it. That server
+//! repeats the request until it has an answer.
 
 use crate::meta::keys;
 use crate::meta::rows::Void;

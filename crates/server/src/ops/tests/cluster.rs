@@ -1,4 +1,4 @@
-//! Servers without a wire: a miniature executor over stores in memory. Facts that a handler asks for are
+//! Servers without a network: a miniature executor over stores in memory. Facts that a handler asks for are
 //! fetched; a plan over servers is prepared and carried out on each, exactly as the protocol says, but
 //! nothing runs concurrently.
 

@@ -1,4 +1,5 @@
-//! A store that has nothing in memory until it is loaded: every handler misses whatever it can miss.
+//! A store that has no row in memory until the row is loaded. So every handler first fails to find each row
+//! that it reads.
 
 use bytes::Bytes;
 use futures_util::FutureExt;

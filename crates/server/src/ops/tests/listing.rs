@@ -1,4 +1,4 @@
-//! Listings.
+//! Tests of listings of directories.
 
 use super::cluster::{ALL, Cluster, name};
 use shoal_proto::codec::{Codec, Writer};

@@ -1,4 +1,5 @@
-//! The operations that a transaction under way stops, and those that it lets pass.
+//! Tests of the operations that must wait for a transaction under way, and of the operations that need not
+//! wait.
 
 use super::cluster::{ALL, Cluster, OWNER, name};
 use crate::request::ctx::Stopped;

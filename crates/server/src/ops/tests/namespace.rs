@@ -1,4 +1,4 @@
-//! Making, finding and removing names.
+//! Tests that make, find and remove names.
 
 use super::cluster::{ALL, Cluster, OWNER, name};
 use crate::meta::keys::Table;

@@ -1,4 +1,4 @@
-//! Attributes, opening, extended attributes.
+//! Tests of attributes, opens, and extended attributes.
 
 use super::cluster::{ALL, Cluster};
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! Random operations over three servers against the naive namespace: the same answers, the same tree, nothing
-//! left over.
+//! Compares random operations over three servers with a naive namespace: both must give the same answers
+//! and the same tree, and nothing may be left over.
 
 use super::cluster::{ALL, Cluster};
 use super::model::{How, Model, Node, ROOT};

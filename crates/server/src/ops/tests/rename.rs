@@ -1,4 +1,4 @@
-//! Every rule of rename, on one server and over several.
+//! Tests of every rule of rename, on one server and over several servers.
 
 use super::cluster::{ALL, Cluster};
 use crate::meta::keys::Table;

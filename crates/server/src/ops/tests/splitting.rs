@@ -1,5 +1,5 @@
-//! Directories that split: the entries that a split moves and leaves, and the properties of a split
-//! directory.
+//! Tests of directories that split: the entries that a split moves, the entries that stay, and the
+//! properties of a split directory.
 
 use super::cluster::{ALL, Cluster, OWNER, name};
 use crate::meta::keys::{self, Table};

@@ -1,5 +1,5 @@
-//! The changes that a run makes: directly, of this server's rows and streams; or by actions, as a plan over
-//! servers.
+//! The changes that one run of a handler makes. It changes rows and streams of this server directly, or
+//! plans actions for a transaction over several servers.
 
 use super::{Ctx, Stopped};
 use crate::data::change_counts;

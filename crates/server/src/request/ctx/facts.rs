@@ -1,5 +1,5 @@
-//! The facts that were fetched for a request, and the requests for missing ones. Facts are answers of other
-//! servers, handles, turns, and results of bulk work.
+//! The facts that were fetched for a request, and the list of the facts that are still missing. Facts are
+//! answers of other servers, handles, turns, and results of bulk work.
 
 use super::{Ctx, Stopped};
 use crate::meta::rows::Dirent;

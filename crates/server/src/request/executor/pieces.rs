@@ -1,8 +1,8 @@
 //! A long read: its data is sent in pieces, before the reply.
 //!
 //! ```text
-//!   request ─▶ handler: Stopped::Bulk(Flow) ─▶ cut ─▶ room? ─▶ read ─▶ piece   as they are read, some at once
-//!                                               ▲       └── none: until bytes were written
+//!   request ─▶ handler: Stopped::Bulk(Flow) ─▶ cut ─▶ room? ─▶ read ─▶ piece   some pieces at once
+//!                                               ▲       └── no room: waits until bytes were sent
 //!                                               └──────────────────────────┘
 //!              handler again: reply Sent(upto)
 //! ```

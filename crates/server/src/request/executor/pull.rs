@@ -1,8 +1,9 @@
-//! A long write: the server pulls its data by grants, and writes it as it comes.
+//! A long write: the server pulls the data by *grants* (requests for a part of the data), and writes the
+//! data as it comes.
 //!
 //! ```text
 //!   request ─▶ handler: Stopped::Bulk(Pull) ─▶ cut ─▶ room? ─▶ grant ─▶ given ─▶ written   some at once
-//!                                               ▲       └── none: until bytes were written
+//!                                               ▲       └── no room: waits until bytes were written
 //!                                               └──────────────────────────────────┘
 //!              handler again: reply Facts, when all is written
 //! ```

@@ -1,5 +1,5 @@
-//! Actions on the shards of directories ([`crate::meta::dir_split`]): their creation, and changes on all of
-//! them alike.
+//! Actions on the shards of directories ([`crate::meta::dir_split`]): their creation, and changes that are
+//! the same on all shards.
 
 use super::object;
 use crate::meta::keys;

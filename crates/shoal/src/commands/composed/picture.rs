@@ -1,4 +1,5 @@
-//! The picture of a composed directory: its blocks in rows, a colour a writer, dark where bytes are in use.
+//! The picture of a composed directory: its blocks in rows. Each writer has a colour, which is dark where
+//! bytes are in use.
 
 use shoal_transform::WriterId;
 use shoal_transform::composed::tools::Block;

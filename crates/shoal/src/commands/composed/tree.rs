@@ -1,8 +1,9 @@
-//! Copying a tree from one file system to another, both of any kind.
+//! Copies a tree from one file system to another. Both may be of any kind.
 //!
 //! Kinds, bytes, modes, times, targets of links and extended attributes are kept, and owners where that is
 //! allowed. An object that cannot be copied is named, and the rest continues. Hard links become files of
-//! their own. Times of directories are set at the end, because copying into one changes them.
+//! their own. Times of directories are set at the end, because each copy into a directory changes its
+//! times.
 
 use anyhow::Result;
 use indicatif::ProgressBar;

@@ -1,4 +1,4 @@
-//! The picture of a container: a row a writer, the file from left to right.
+//! The picture of a container: each writer has a row, which shows the file from left to right.
 
 use shoal_transform::WriterId;
 use shoal_transform::container::tools::Part;

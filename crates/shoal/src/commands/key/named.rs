@@ -1,7 +1,7 @@
 //! `shoal key add`, `export` and `revoke`: mount keys with names, while the file system runs.
 //!
-//! A key's secret is derived from the servers' key, so a file of it is written where `key.server` is, and no
-//! secret is sent. The servers receive its name, its id and its limits alone.
+//! The secret of a mount key is derived from the servers' key. So the command writes the key's file beside
+//! `key.server`, and sends no secret. The servers receive only the name, the id and the limits of the key.
 //!
 //! Each server that answers receives the change, and passes it on to the others. A server that does not
 //! answer accepts a revoked key until it has met a server that knows of the change: the command names that

@@ -1,4 +1,4 @@
-//! The map of a forked file: what each server holds, fork by fork.
+//! The map of a forked file: the bytes of each fork on each server.
 
 use super::{COLOURS, MARGIN, PICTURE, escape};
 use crate::bytes_size::human;

@@ -1,4 +1,4 @@
-//! `shoal bench flood`.
+//! The arguments of `shoal bench flood`.
 
 use crate::bytes_size::ByteSize;
 use clap::{Args, ValueHint};

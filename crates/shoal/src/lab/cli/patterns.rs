@@ -1,4 +1,4 @@
-//! `shoal bench patterns`.
+//! The arguments of `shoal bench patterns`.
 
 use super::bench::BenchOwn;
 use crate::bytes_size::ByteSize;

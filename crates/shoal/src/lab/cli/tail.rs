@@ -1,4 +1,4 @@
-//! `shoal bench tail`.
+//! The arguments of `shoal bench tail`.
 
 use crate::bytes_size::ByteSize;
 use clap::{Args, ValueHint};

@@ -1,4 +1,4 @@
-//! `shoal bench tail`: how long the slowest durable creates take while the store works in the background.
+//! `shoal bench tail`: measures the slowest durable creates while the store works in the background.
 //!
 //! A server with small segments and tables runs in a thread of its own, so that within seconds there are
 //! hundreds of checkpoints and segments to clean; the clients share another thread. Most files are removed

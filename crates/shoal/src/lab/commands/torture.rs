@@ -1,4 +1,4 @@
-//! `shoal torture`: see [`crate::lab::torture`] for its acts and how they are judged.
+//! `shoal torture`: the command. [`crate::lab::torture`] has its operations and its checks.
 
 use crate::cluster_file::random;
 use crate::commands::up::free_port;

@@ -1,4 +1,5 @@
-//! After the faults of a round: is everything there, through every way to the file system, and is it whole?
+//! The check after the faults of a round. Every acknowledged object must be there, whole, through every way
+//! to the file system.
 
 use super::crew::Hand;
 use super::gang::Gang;

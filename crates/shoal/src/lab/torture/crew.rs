@@ -1,4 +1,5 @@
-//! The other side of a [hand](super::hand): its process, its input, its output.
+//! The controller's side of a [hand](super::hand) (a client process): starts the process, and has its input
+//! and its output.
 
 use super::hand::{Act, Said, Spec};
 use anyhow::{Context as _, Result, bail};

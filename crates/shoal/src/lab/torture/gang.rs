@@ -1,7 +1,7 @@
-//! The clients that make the load: each is a thread here that drives a [hand](super::hand) in a process of
-//! its own and keeps its ledger. They continue through every fault. A failure that a fault excuses (the death
-//! of a client's own mount or process, a full disk) is recorded as in doubt or refused; any other failure is
-//! a violation.
+//! The clients that make the load. Each is a thread of this process that drives a [hand](super::hand) (a
+//! client process) and keeps the ledger of its changes. They continue through every fault. A failure that a
+//! fault excuses (the death of a client's own mount or process, a full disk) is recorded as in doubt or
+//! refused; any other failure is a violation.
 
 use super::crew::{Hand, Trouble};
 use super::errno::ENOSPC;

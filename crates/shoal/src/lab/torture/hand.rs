@@ -1,10 +1,11 @@
-//! A client in a process of its own, driven by lines over pipes: through a mount, or by the native client.
+//! A *hand*: a client in a process of its own, which uses a mount or the native client. Its controller
+//! drives it by lines over pipes.
 //!
 //! ```text
-//!   first ──► hand    {"mount": "/folder/mnt-0"}                         ──► "ready"
-//!                     {"write": {"path": "a", "offset": 1, …}}           ──► "done"
-//!                     {"read": {"path": "a"}}                            ──► {"bytes": {"len": 5, …}}, and 5 bytes
-//!                     (end of file)   go
+//!   first ──► hand    {"mount": "/folder/mnt-0"}                      ──► "ready"
+//!                     {"write": {"path": "a", "offset": 1, …}}        ──► "done"
+//!                     {"read": {"path": "a"}}                         ──► {"bytes": {"len": 5, …}}, 5 bytes
+//!                     (end of file): the hand ends
 //! ```
 //! A hand does one act at a time and reports the result; a hand on a dead mount reports its errors too. Its
 //! controller may kill it at any moment, in the middle of an act. Bytes are never sent to a hand: they follow

@@ -1,8 +1,9 @@
-//! An idle client: a file is removed while it is open in a mount, its server is killed and starts again, and
-//! the program makes no call for some leases. Every temporary file is such a file. It can be read, written
-//! and synced afterwards.
+//! The check of an idle client. A file is removed while a program has it open in a mount, as with every
+//! temporary file. The file's server is killed and starts again, and the program makes no call for some
+//! leases. After that the program must be able to read, write and sync the file.
 //!
-//! On a file system of its own, in the folder of the torture: one server with a short lease, and one mount.
+//! The check has a file system of its own, in the folder of the torture: one server with a short lease, and
+//! one mount.
 
 use super::site::{Site, Wish};
 use crate::commands::up::free_port;

@@ -10,11 +10,11 @@
 //!   18 - no space              refused: nothing was changed
 //!   19 ~ the client was killed in doubt: done, or not
 //! ```
-//! The rules are those of the simulator's ledger (`shoal_sim::ledger`), for a client that alone uses its
-//! names, and servers that lose no power. Acknowledged changes are there, byte for byte, as the same object,
-//! by each of its names; removed names are not there. **A change of names in doubt was done wholly or not at
-//! all; of a write in doubt any part may be there, and nothing else may have changed.** Names in doubt are
-//! never touched again, so they stay judged to the end.
+//! The ledger has the same rules as the simulator's ledger (`shoal_sim::ledger`), for a client that alone
+//! uses its names, and for servers that lose no power. Acknowledged changes are there, byte for byte, as
+//! the same object, by each of its names; removed names are not there. **If a change of names is in doubt,
+//! it was done wholly or not at all. If a write is in doubt, any part of its bytes may be there, and
+//! nothing else may have changed.** Names in doubt are never touched again, so they stay judged to the end.
 
 use super::hand::{Act, Seen, content};
 use anyhow::{Context as _, Result};

@@ -1,8 +1,8 @@
 //! The load: the next act of a client, drawn from its ledger.
 //!
-//! Each client has names that only it uses: in a directory of its own, and in directories that all share, so
-//! that their changes meet on the same servers and rows. Most files are small; some lie over all servers.
-//! Names are never used twice.
+//! Each client has names that only it uses. Some are in a directory of its own, the others in directories
+//! that all clients share, so that changes of several clients meet on the same servers and rows. Most files
+//! are small; some lie over all servers. Names are never used twice.
 
 use super::hand::Act;
 use super::ledger::Ledger;

@@ -1,14 +1,19 @@
-//! A server's disk that is not mounted at its start, and one that is lost for good.
+//! The check of a server whose disk is not mounted at its start, and then of a server whose disk is lost
+//! for good.
 //!
-//! ```text
-//!   files over three servers, synced ─▶ a server is killed, its folder moved away, an empty one in its place
-//!     its start is refused with the remedy; nothing is made in the empty folder; status says DEGRADED, fsck repairs
-//!     nothing; what the others hold is read meanwhile; the folder comes back: every byte is there
-//!   the server is killed again, its folder removed ─▶ refused as before ─▶ --new-store ─▶ fsck --repair --lost-stores until clean
-//!     what the others hold is there byte for byte; what was lost is missing or zeros, never other bytes; new files everywhere
-//! ```
-//! On a file system of its own, in the folder of the torture: three servers with a short lease, and one
-//! mount.
+//! 1. Files are written over three servers and synced. Then a server is killed, its folder is moved away,
+//!    and an empty folder is put in its place.
+//! 2. The start of this server must be refused with the remedy, and make nothing in the empty folder.
+//!    `shoal status` must say DEGRADED, and fsck must repair nothing. The data of the other servers can be
+//!    read.
+//! 3. The folder is put back: every byte must be there.
+//! 4. The server is killed again and its folder is removed. Its start is refused as before. Then it is
+//!    started with `--new-store`, and `fsck --repair --lost-stores` runs until it finds nothing.
+//! 5. The data of the other servers must be there byte for byte. Lost data must be missing or zeros, never
+//!    other bytes. New files can be made everywhere.
+//!
+//! The check has a file system of its own, in the folder of the torture: three servers with a short lease,
+//! and one mount.
 
 use super::idle;
 use super::site::{Site, Wish};

@@ -1,14 +1,15 @@
-//! A file that is replaced again and again while others read it, as configuration tools do (write a temporary
-//! file, rename it over).
+//! The check of a file that is replaced again and again while other programs read it. Configuration tools
+//! replace files in this way: they write a temporary file, and rename it to the file's name.
 //!
-//! ```text
-//!   mount 1:  write "new", rename it over "settings" ...............................
-//!   mounts 0, 1: open "settings", fstat, read all, repeatedly: each gets one of the contents whole, no error, and none
-//!                that is older than the one that was there when its open began
-//!   then: mount 0 has it open, mount 1 replaces it, its server is killed and starts, all clients are idle for some leases:
-//!   it can be read, written and synced all the same
-//! ```
-//! On a file system of its own, in the folder of the torture: one server with a short lease, and two mounts.
+//! 1. Mount 1 writes "new" and renames it to "settings", again and again. Mounts 0 and 1 open "settings",
+//!    call `fstat` and read the whole file, again and again. Each reader must get one of the contents whole
+//!    and no error, and never a content that is older than the content at the beginning of its open.
+//! 2. Then mount 0 opens the file and mount 1 replaces it. The file's server is killed and starts again,
+//!    and all clients are idle for some leases. After that mount 0 must be able to read, write and sync the
+//!    file.
+//!
+//! The check has a file system of its own, in the folder of the torture: one server with a short lease, and
+//! two mounts.
 
 use super::idle;
 use super::site::{Site, Wish};

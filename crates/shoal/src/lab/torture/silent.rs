@@ -1,13 +1,17 @@
-//! A server that is stopped (SIGSTOP) among others that run, for several time limits of the mount.
+//! The check of a server that is stopped (SIGSTOP) for several time limits of the mount, while the other
+//! servers run.
 //!
-//! ```text
-//!   a directory and a file on each server; one directory with a file of each ─▶ SIGSTOP of the last server
-//!     64 clients at once list, look, ask for space, create and read on the other servers:
-//!       every call ends within the limit; what lies on the others succeeds; once the limit has passed nothing waits
-//!   SIGCONT ─▶ no call is left; all files are there and whole, and only those that were made; fsck finds nothing
-//!   SIGSTOP of the root's server ─▶ every call ends within the limit ─▶ SIGCONT ─▶ all is well again
-//! ```
-//! On a file system of its own, in the folder of the torture: four servers and one mount with a short limit.
+//! 1. There are a directory and a file on each server, and one directory with a file on each server.
+//! 2. SIGSTOP of the last server. 64 clients at once list, look up, request space, create and read on the
+//!    other servers. Every call must end within the limit, and calls for objects of the other servers must
+//!    succeed. After the limit no call may wait.
+//! 3. SIGCONT. No call may be left. All files must be there and whole, and no others. fsck must find
+//!    nothing.
+//! 4. SIGSTOP of the root's server: every call must end within the limit. After SIGCONT all calls succeed
+//!    again.
+//!
+//! The check has a file system of its own, in the folder of the torture: four servers, and one mount with a
+//! short time limit.
 
 use super::errno;
 use super::idle;

@@ -1,30 +1,32 @@
-//! Which changes share a sync (Carns et al., *Small-File Access in Parallel File Systems*, III.C; OrangeFS
-//! `dbpf-sync.c`).
+//! Decides which changes share a sync (Carns et al., *Small-File Access in Parallel File Systems*, III.C;
+//! OrangeFS `dbpf-sync.c`).
 //!
-//! Here an *operation* is a strong batch: the changes of one group of a request, atomic, with one place in
-//! the journal. Such a group is one operation, however many operations of the protocol are in it, because no
-//! sync can make a part of it durable. Each group of a compound counts, because each has its own record,
-//! status and retry.
+//! Here an *operation* is a strong batch: the changes of one group of a request (operations that succeed or
+//! fail together), with one place in the journal. Such a group is one operation, however many operations of
+//! the protocol are in it, because no sync can make a part of it durable. Each group of a compound counts,
+//! because each has its own record, status and retry.
 //!
 //! ```text
-//!   applied ─▶ scheduling queue ─▶ written ─┬─ fewer than `low` are queued after it, or ──▶ sync; it and all that
-//!                                           │  `high` wait in the coalescing queue            wait are complete
-//!                                           └─ else ──▶ coalescing queue
+//!   applied ─▶ scheduling queue ─▶ written ─┬─ fewer than `low` scheduled, or ──────▶ sync: completes it and
+//!                                           │  `high` in the coalescing queue         the coalescing queue
+//!                                           └─ otherwise ──▶ coalescing queue
 //! ```
-//! The test comes before the enqueuing: with `high` 8 one sync completes up to nine. With `low` 1 no timer
-//! is needed, as the last operation of the queue always syncs. A failed operation changes nothing and has
-//! no record, but follows the same path: it counts in the queue and completes with those before it. Where
-//! metadata is not durable at reply, an operation completes at once, and the same marks decide when it is
-//! synced after the reply.
+//! An operation is tested before it enters the coalescing queue: with `high` 8 one sync completes up to
+//! nine operations. With `low` 1 no timer is needed, because the last operation of the scheduling queue
+//! always syncs. A failed operation changes nothing and has no record, but follows the same path: it counts
+//! in the queue and completes with the operations before it. In the modes in which metadata is not durable
+//! at reply, an operation completes at once, and the same two marks decide when it is synced after the
+//! reply.
 //!
-//! With *per-op* every operation is synced on its own, one after the other, as PVFS does without coalescing.
-//! *Pipelined* is the journal's natural behaviour: all operations that arrived during the last sync go into
-//! the next one. A group of the journal also waits for further operations if that pays ([`AdaptiveDelay`]).
+//! With *per-op* each operation has a sync of its own, one after the other, as in PVFS without coalescing.
+//! *Pipelined* is the journal's natural behaviour: the next sync covers all operations that arrived during
+//! the last sync. A group of the journal also waits for further operations if that pays
+//! ([`AdaptiveDelay`]).
 //!
 //! A record gets its place in a group of the journal when it is applied, so a group holds no more than the
 //! operations of one sync: `high` + 1. With `low` above 1 it is not known at that time whether an operation
-//! will sync. So each operation has a group of its own then; groups that wait are in the page cache until one
-//! sync covers them all.
+//! will sync. So in this case each operation has a group of its own; groups that wait are in the page cache
+//! until one sync covers them all.
 
 use shoal_proto::Coalescing;
 use std::time::Duration;

@@ -1,8 +1,10 @@
-//! The buffer of a gathering group.
+//! The buffer of a journal group that is being filled. A *group* is one write to the journal: the records
+//! of the operations that are made durable together.
 //!
-//! Usually one group gathers while another is written, each in a buffer of full size that is reused. If each
-//! sync completes one operation alone, a group is one operation, and each waiting operation has a group. Such
-//! a group holds only its record; it is copied into a buffer of full size when it is to be written.
+//! Usually one group is filled while another group is written. Both have a buffer of full size, which is
+//! reused. In the modes in which each sync completes only one operation, each waiting operation has a group
+//! of its own. Such a group has a small buffer, only for its record. The record is copied into a buffer of
+//! full size just before the write.
 
 use super::group::HEADER;
 use shoal_env::AlignedBuf;

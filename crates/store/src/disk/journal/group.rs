@@ -1,4 +1,4 @@
-//! The form of a group and of its records.
+//! The form of a group of the journal and of its records.
 //!
 //! A group is one write: a header, records one after the other, zeros up to a multiple of 4,096 bytes. All
 //! numbers are little-endian.

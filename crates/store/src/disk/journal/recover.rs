@@ -1,14 +1,15 @@
-//! Reading the journal back.
+//! Reads the journal back. A *group* is one write of the journal.
 //!
-//! Replay walks the groups after the checkpoint's LSN, from segment to segment: the next one is that of a
-//! greater generation whose first group continues the LSNs. Where the walk ends, later groups decide:
+//! Replay walks the groups after the checkpoint's LSN, from segment to segment. The next segment is the one
+//! with a greater generation whose first group continues the LSNs. Where the walk ends, later groups
+//! decide:
 //!
 //! * a later group (after it in the segment, or in a segment of a greater generation) whose header states a
-//!   durable LSN at or above the first missing one: **that record was durable and is missing: damage**,
-//!   reported, never skipped;
-//! * else a torn tail: cut. Nothing after it was ever promised. **Invariant: nothing is ever written after
-//!   a cut**: the journal continues in another segment with a greater generation, and the next replay finds
-//!   it by the LSNs.
+//!   durable LSN at or above the first missing one: then **that record was durable and is missing**: this
+//!   is damage, which is reported and never skipped;
+//! * otherwise the end is a torn tail, which is cut off. No reply has promised any record after it.
+//!   **Invariant: in that segment nothing is ever written after the cut**: the journal continues in another
+//!   segment with a greater generation, and the next replay finds it by the LSNs.
 
 use super::super::table::live::{Live, Place};
 use super::group::{BLOCK, Found, HEADER, Header, next_record};

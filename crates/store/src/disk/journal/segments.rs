@@ -1,11 +1,13 @@
-//! The segments of the journal: their states, their live bytes, and the free ones.
+//! The segments of the journal: their states, their live bytes, and the list of free segments.
 //!
-//! A segment is a prewritten file. It is *free*, then *taken* (groups are written to it), then *sealed*, and
-//! free again when three things hold: the rows of its records are checkpointed, none of its contents belongs
-//! to a stream any more (the record that replaced each one is durable), and nothing reads from it.
+//! A segment is a prewritten file. It is *free*, then *taken* (records are written to it), then *sealed*,
+//! and free again when three things hold: the rows of its records are checkpointed, none of its contents
+//! belongs to a stream any more (the records that replaced these contents are durable), and no operation
+//! reads from it.
 //!
-//! **No lookup walks over all segments**: at 1 TB of small files there are 32,768, and each change needs the
-//! number of free ones. [`Kinds`] lists the segments of each kind; every change of a segment updates it.
+//! **No lookup walks over all segments**: at 1 TB of small files there are 32,768 segments, and each change
+//! needs the number of free segments. [`Kinds`] lists the segments of each kind; every change of a segment
+//! updates it.
 
 use super::super::table::live::Place;
 use crate::Lsn;

@@ -1,4 +1,6 @@
-//! The task that writes groups, the only one that touches taken segments; and the task that syncs them.
+//! The task that writes groups to the journal, and the task that syncs segments. A *group* is one write:
+//! the records of operations that are made durable together. Only these two tasks use the segments that are
+//! being written.
 //!
 //! A *push* is a request to make records durable now. A group that a push covers, or that has a strong change
 //! in mode *at reply*, is written with `O_DIRECT|O_DSYNC` and is durable when the write returns. Other groups

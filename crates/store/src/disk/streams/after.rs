@@ -1,8 +1,9 @@
-//! The work outside the journal that follows a batch: the removal or the truncation of a local file.
+//! The work outside the journal that follows a batch of changes: the removal or the truncation of a local
+//! file.
 //!
-//! The work gets its place at the stream's gate when the batch is applied, so later data operations wait
-//! until it is done. **Invariant: nothing is done before the batch is durable**: until then the old file may
-//! still be needed.
+//! The work gets its place at the stream's gate (its queue of operations) when the batch is applied, so
+//! later data operations wait until it is done. **Invariant: nothing is done before the batch is durable**:
+//! until then the old file may still be needed.
 
 use super::super::CollectionState;
 use super::super::apply::{Manner, intent_key};

@@ -1,4 +1,6 @@
-//! Bulk operations: the turn at the gate, the check of the generation, and the choice of the home.
+//! Bulk operations on a stream. An operation waits for its turn at the stream's gate (the queue of its
+//! operations), checks the generation, and chooses the stream's *home*: the journal, a row, or a local
+//! file.
 
 use super::super::CollectionState;
 use super::gates::Pass;

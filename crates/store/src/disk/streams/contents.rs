@@ -1,7 +1,8 @@
-//! Contents of small streams in memory, by the place in the log where they live (or will).
+//! Contents of small streams in memory. Each content is found by its place in the journal, which it has
+//! even before it is written there.
 //!
-//! A content is *pinned* until its group is written, because it can be read from nowhere else; then it is
-//! cached, and the least recently used one is evicted first.
+//! A content is *pinned* until its journal record is written, because it can be read from nowhere else;
+//! then it is cached, and the least recently used one is evicted first.
 
 use super::super::table::live::Place;
 use crate::Lsn;

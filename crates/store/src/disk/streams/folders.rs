@@ -3,12 +3,12 @@
 //! ```text
 //!   DIR/                     journal, tables, and folder 0 of the files: DIR/streams
 //!   DIR/stream-folders       the list: number, id and path of each other folder
-//!   /disk1/…/stream-folder   the marker: whose folder this is, its number and id
+//!   /disk1/…/stream-folder   the marker: the store that owns this folder, the folder's number and id
 //!   /disk1/…/00 … ff         files of streams, as in DIR/streams
 //! ```
-//! Without other folders all files are in folder 0. With other folders, new files go to those, spread by
-//! handle; the files in folder 0 stay there. A stream's row names the folder of its file, so a folder that is
-//! added later moves nothing: new files use it.
+//! Without other folders all files are in folder 0. With other folders, new files are spread over the other
+//! folders by their handle; the files in folder 0 stay there. A stream's row names the folder of its file,
+//! so a folder that is added later moves nothing: new files use it.
 //!
 //! **A folder of the list without its marker is refused**: its disk is not mounted, or another disk is
 //! mounted there. A folder is added only while all folders of the list are there, so an empty mount point is

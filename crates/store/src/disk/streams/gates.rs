@@ -1,9 +1,10 @@
-//! Access to a stream's bytes, in order of request: readers and writers share it; a change of home and a cut
-//! have it alone.
+//! Gates: a queue for each stream, which admits operations to the stream's bytes in the order of their
+//! requests. Reads and writes are admitted together. A truncation is admitted alone, and so is a change of
+//! the stream's *home* (the journal, a row, or a local file).
 //!
-//! The call itself takes the place in the queue, and not the first poll of its future. So a cut that a
-//! handler decided comes before every later data operation. A gate exists only while it is held or waited
-//! for.
+//! An operation takes its place in the queue when [`Gates::request`] is called, and not when its future is
+//! first polled. So a truncation that a handler requested comes before every later data operation. A gate
+//! exists only while an operation holds it or waits for it.
 
 use futures_channel::oneshot;
 use shoal_proto::Handle;

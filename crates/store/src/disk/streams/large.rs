@@ -1,8 +1,8 @@
-//! Streams whose home is a local file.
+//! Large streams: the bytes of each are in a local file.
 //!
-//! After a write the row with the new size is in a later group of the journal. If that group is lost, the
-//! length of the file counts: recovery takes the larger size. **Invariant: the file holds no bytes after the
-//! stream's end that the stream does not own**: those of a failed write are cut.
+//! After a write the row with the new size goes to the journal later. If the row is lost, the length of the
+//! file counts: recovery takes the larger size. **Invariant: the file holds no bytes after the end of the
+//! stream**: after a failed write it is truncated to that end.
 
 use super::super::CollectionState;
 use super::bulk::{Bulk, Done};

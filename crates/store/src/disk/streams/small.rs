@@ -1,8 +1,9 @@
-//! Bulk changes of small streams: the content is changed in memory and put again, in one turn.
+//! Bulk changes of small streams. In one turn at the stream's gate, the content is changed in memory and
+//! written to the journal as a whole.
 //!
-//! The bytes are in the journal like those of a `Put`. The reply waits for the write of their group: a
-//! killed server keeps them; a power cut may lose them until the next sync, as with any data in mode *at
-//! fsync*.
+//! The bytes are in the journal, as with a `Put`. The reply waits until their journal group (the records of
+//! one write) is written. So a killed server keeps the bytes. A power cut may lose them until the next
+//! sync, as with any data in mode *at fsync*.
 
 use super::super::CollectionState;
 use super::super::apply::Manner;

@@ -1,4 +1,4 @@
-//! A table that is one sorted file, rewritten whole and replaced atomically: for simulated disks.
+//! A table for simulated disks: one sorted file, which is rewritten whole and replaced atomically.
 //!
 //! ```text
 //! 0  magic "shoaltab"

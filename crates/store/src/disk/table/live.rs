@@ -5,10 +5,10 @@
 //! identified by its number and generation, so a count never refers to overwritten contents.
 //!
 //! **One row for each segment**, so that a part of a checkpoint writes only the rows of the segments whose
-//! counts it moves: at 1 TB of small files all of them together are 1 MiB.
+//! counts it moves: at 1 TB of small files all rows together are 1 MiB.
 //!
 //! ```text
-//! key    "\0live", segment u64, generation u64, big-endian    value    live bytes u64, little-endian, never 0
+//! key    "\0live", segment u64, generation u64, big-endian    value   live bytes u64, little-endian, never 0
 //! ```
 
 use super::LIVE_PREFIX;

@@ -8,12 +8,13 @@
 //! a lock shared for their transaction, the resize holds it alone (LMDB forbids a resize under any
 //! transaction of the process).
 //!
-//! **A full disk is a normal error, though LMDB returns `EIO`** where the kernel took a part of a write
-//! (`mdb_page_flush`: "short write, filesystem full?"). The pages of a failed commit are unused, and the
-//! next try writes all of them again: a commit ends with LMDB's meta page, and if that write fails, LMDB
-//! accepts no further transaction. So such a commit is retried once, or waits for space; one that fails
-//! with `EIO` on a disk with room fails for good. *Room* is the free space that the file system reports. It
-//! does not include a quota of the server's user, and a checkpoint that exceeds one fails for good.
+//! **A full disk is a normal error, although LMDB returns `EIO`** if the kernel wrote only a part of the
+//! data (`mdb_page_flush`: "short write, filesystem full?"). The pages of a failed commit are unused, and
+//! the next try writes all of them again: a commit ends with LMDB's meta page, and if that write fails,
+//! LMDB accepts no further transaction. So such a commit is retried once, or waits for space. If it fails
+//! with `EIO` on a disk that has room, it fails for good. *Room* is the free space that the file system
+//! reports. It does not take a quota of the server's user into account: a checkpoint that exceeds the quota
+//! fails for good.
 
 use super::live::{Live, LiveKey};
 use super::{Applied, Entry, Fetched, LSN_KEY, Part, RangeRows, Table};

@@ -7,7 +7,7 @@
 //! ```
 //! **A key's first bytes lie beside the reference to it** in the order: a search in 100,000 rows compares
 //! some thirty keys, and a cache miss for each would dominate the cost. The first sixteen bytes distinguish
-//! all objects' keys, and nearly all those of entries.
+//! the keys of all objects, and the keys of nearly all entries.
 
 use super::super::bloom::KeyHash;
 use super::Entry;

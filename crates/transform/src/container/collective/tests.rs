@@ -1,4 +1,4 @@
-//! The index that a group of any size reads is the one that a process reads alone.
+//! Tests that a group of any size reads the same index as a single process.
 
 use super::*;
 use crate::ContainerOptions;

@@ -1,4 +1,4 @@
-//! Renames: one step of the file system below, where it has an exchange.
+//! Renames. If the file system below can exchange two names, each rename is one step there.
 
 use crate::container::Container;
 use shoal_proto::{Attr, Handle, Kind, Name, Status};

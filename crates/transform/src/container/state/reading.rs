@@ -1,4 +1,4 @@
-//! Reading an open container: bytes of its logs, gathered.
+//! Reads an open container: gathers the bytes from its logs.
 
 use super::State;
 use crate::container::names;

@@ -1,4 +1,4 @@
-//! Which nodes stay known, and how they are found.
+//! Tests of the nodes that stay known, and of the ways to find them.
 
 use super::*;
 use shoal_env::{HostFiles, real};

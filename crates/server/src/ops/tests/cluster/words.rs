@@ -1,5 +1,5 @@
-//! The calls of a client, for these tests. Each sends one operation to the right server, and decodes the
-//! answer. The file also checks the invariants of directories' shards after any operation.
+//! The calls of a client, for these tests. Each call sends one operation to the right server, and decodes
+//! the answer. The file also checks the invariants of directories' shards after any operation.
 
 use super::{Cluster, OWNER, name, scanned};
 use crate::meta::keys;

@@ -1,8 +1,9 @@
-//! The lines of a group in the audit log: one for each management operation, and one for each group that was
-//! refused because the connection's key gives no right to its operations.
+//! Writes the lines of a group (operations committed together) to the audit log. Each management operation
+//! has a line. A group that is refused because the connection's key gives no right to its operations has
+//! one line.
 //!
-//! Management operations on a server's connection have lines too, although servers send none: another holder
-//! of the servers' key could.
+//! Management operations on a server's connection have lines too. Servers send no such operations, but
+//! another program that has the servers' key could send them.
 
 use super::{Asker, Compound};
 use crate::ops;

@@ -1,4 +1,4 @@
-//! Starts the background work of the shard that the rows of an applied batch require.
+//! Starts background work of the shard: the work that the rows of an applied batch require.
 
 use crate::data::pools;
 use crate::meta::keys;

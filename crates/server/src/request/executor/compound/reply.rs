@@ -1,9 +1,11 @@
-//! The reply: groups' replies as they are collected, the target that the whole reply waits for, and the copy
-//! that is kept for a retry.
+//! The reply to a compound. It collects the replies of the groups (a *group* is a list of operations
+//! committed together), the target of durability that the whole reply waits for, and the copy that is kept
+//! for a retry.
 //!
 //! ```text
-//!   end of a group ─▶ encoded reply ─┬─▶ collected: [group][group]…, bulk data beside; the target is the latest of all groups'
-//!                                    └─▶ kept, by (session, slot, group), in the batch of the group's own changes
+//!   end of a group ─▶ encoded reply ─┬─▶ collected: [group][group]…, bulk data beside them
+//!                                    │               target of the reply: the latest target of its groups
+//!                                    └─▶ kept by (session, slot, group), in the batch of the group's changes
 //! ```
 //! **Invariant: the reply of a group that changed something is never refused for its size**: replies of
 //! groups that only read leave room for it.

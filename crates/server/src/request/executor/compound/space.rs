@@ -1,7 +1,7 @@
-//! The share of the journal and of the disk that a group may take, requested before it runs and returned when
-//! it has ended.
+//! The space in the journal and on the disk that a group (operations committed together) may take. It is
+//! reserved before the group runs, and returned when the group has ended.
 //!
-//! The requested share is an upper bound, never exact. On a full disk the request is refused, except for
+//! The reserved space is an upper bound, never exact. On a full disk the request is refused, except for
 //! operations that free space: otherwise the disk would stay full.
 
 use crate::ops;

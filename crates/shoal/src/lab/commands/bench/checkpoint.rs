@@ -1,13 +1,14 @@
-//! `shoal bench checkpoint`: N writers of one file compared with N writers of a file each: the same bytes, in
-//! the same directory and the same run.
+//! `shoal bench checkpoint`: compares N writers of one file with N writers that each write a file of their
+//! own. Both write the same bytes, in the same directory and in the same run.
 //!
 //! ```text
 //!   one file    0 1 2 … 7 0 1 2 … 7 …      records of the writers in turn, not aligned to anything
 //!   own files   0 0 0 …   1 1 1 …          the same records, one after the other
 //! ```
-//! As many readers read the bytes back: each reads its writer's records (*same*), or an N-th of the file from
-//! end to end (*other*). A round does each phase once, in turn; figures are medians over the rounds, and so
-//! are ratios. Every record is checked when it is read. Writers are threads with descriptors of their own.
+//! Then N readers read the bytes back. Each reader reads the records of one writer (*same*), or one N-th of
+//! the file from end to end (*other*). A round does each phase once, in turn; figures are medians over the
+//! rounds, and so are ratios. Every record is checked when it is read. Writers are threads with descriptors
+//! of their own.
 
 use crate::bytes_size::human;
 use crate::lab::cli::BenchCheckpoint;

@@ -2,9 +2,9 @@
 //! the end.
 //!
 //! ```text
-//!   start     shoal up                      clients by Unix sockets
-//!   embedded  shoal up --mount              the mount's client by queues within the process
-//!   remote    shoal init, serve, mount      servers in one process, mount in another, TCP between them
+//!   start     shoal up                      clients connect through Unix sockets
+//!   embedded  shoal up --mount              the mount's client connects through queues within the process
+//!   remote    shoal init, serve, mount      servers in one process, mount in another process, over TCP
 //! ```
 
 use super::running::{Running, this_program};

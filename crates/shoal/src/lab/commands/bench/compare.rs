@@ -1,14 +1,15 @@
-//! `shoal bench compare`: two revisions of this project, or two programs, by the same benchmark in turn.
+//! `shoal bench compare`: compares two revisions of this project, or two programs. Both run the same
+//! benchmark in turns.
 //!
 //! ```text
 //!   A: up   B: up   round 1   A: bench   B: bench
-//!                   round 2   B: bench   A: bench   …   both stop, and begin anew: every round, or every `--turns` rounds
+//!                   round 2   B: bench   A: bench   …   both restart: every round, or every `--turns` rounds
 //! ```
 //! Two short turns, one right after the other, see the same machine: a shared machine becomes faster and
 //! slower by a third from one tenth of a second to the next. So if file systems stay up for several rounds,
-//! clients do too ([`client`]), and a turn may take only some milliseconds. A first turn warms both sides up
-//! and does not count. File systems are made anew now and then, so that they lie elsewhere in memory each
-//! time.
+//! their clients stay up too ([`client`]), and a turn may take only some milliseconds. A first turn warms
+//! both sides up and does not count. File systems are made anew now and then, so that they lie elsewhere in
+//! memory each time.
 //!
 //! Each side runs its own servers and its own client, as one program: the comparison covers all of it.
 //! Revisions are built in worktrees of their own, one after the other into one target folder, so that common

@@ -1,5 +1,5 @@
-//! `shoal bench flood`: P processes make F files of S bytes each, at once: plain files compared with composed
-//! ones. Then all files are read back.
+//! `shoal bench flood`: compares plain files with composed files. P processes at once make F files of S
+//! bytes each. Then all files are read back.
 //!
 //! ```text
 //!   bytes alone       one file a process, written by large calls: the bound of the other rows

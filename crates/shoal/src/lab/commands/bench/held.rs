@@ -1,9 +1,10 @@
-//! Figures next to this machine's bounds, as `shoal bounds` measured it and computes them.
+//! Compares figures with the upper bounds of this machine. `shoal bounds` has measured the machine, and
+//! computes the bounds.
 //!
-//! Other benchmarks measure echo and syncs beside every repetition ([`shoal_bench::beside`]) and need nothing
-//! else. Benchmarks that make a file system for every figure, or have no repetitions, are compared with the
-//! machine's file, by the same arithmetic, that of [`shoal_model`]. If the machine was never measured, there
-//! are no bounds, and a line says how to measure it.
+//! Most benchmarks measure echo and syncs beside every repetition ([`shoal_bench::beside`]), and do not use
+//! this module. Benchmarks that make a file system for every figure, or that have no repetitions, are
+//! compared with the machine's file. The arithmetic is the same in both cases ([`shoal_model`]). If the
+//! machine was never measured, there are no bounds, and a line says how to measure it.
 
 use crate::lab::commands::bounds::shelf;
 use crate::{out, words};

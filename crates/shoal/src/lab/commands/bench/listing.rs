@@ -1,8 +1,8 @@
 //! A process that lists one directory with attributes, and reports the time and its memory. It does nothing
-//! else, so the memory is that of the listing.
+//! else, so the listing alone takes this memory.
 //!
-//! The directory to list comes on standard input, and the result goes to standard output: a line of JSON
-//! each.
+//! The directory to list comes on standard input, and the result goes to standard output. Both are one line
+//! of JSON.
 
 use super::running::this_program;
 use crate::address::Place;

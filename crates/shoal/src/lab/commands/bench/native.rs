@@ -1,10 +1,11 @@
 //! `shoal bench native`: whole small files by the native client, next to their bounds.
 //!
-//! It makes a file system (metadata and data durable at reply). For each number of clients it measures create
-//! + write + close, stat, open + read + close and remove, without caches, each beside plain echo in the same
-//! layout and syncs of the same size. One client is measured twice, with idle cores and with cores kept
-//! awake, because its bound is the wake-up; and once more with batches of files against the same files one by
-//! one. The end of the output states the requirements of the native client and whether they were met.
+//! It makes a file system (metadata and data durable at reply). For each number of clients it measures
+//! create + write + close, stat, open + read + close and remove, without caches, each beside plain echo in
+//! the same layout and syncs of the same size. A single client is measured twice, with idle cores and with
+//! cores kept awake, because its bound is the wake-up. It is measured once more to compare batches of files
+//! with the same files one by one. The end of the output states the requirements of the native client and
+//! whether they were met.
 
 use super::cluster::Cluster;
 use super::setting;

@@ -1,5 +1,6 @@
-//! A process of this program or another version of it, started for a benchmark: servers, a mount. It ends
-//! with the benchmark, even if that is killed, because its standard input ends then.
+//! A process that a benchmark starts: servers or a mount, by this program or by a different version of it.
+//! The process ends with the benchmark, even if the benchmark is killed, because its standard input ends
+//! then.
 
 use crate::stop::ENDS_WITH_INPUT;
 use anyhow::{Context as _, Result, bail};

@@ -1,11 +1,12 @@
-//! `shoal bench stored`: whole small files on a server that already stores very many bytes, compared with an
-//! empty one.
+//! `shoal bench stored`: compares operations on whole small files at a server that already stores very many
+//! bytes with the same operations at an empty server.
 //!
-//! It makes two file systems of one server each, in one folder. The store of one gets additional segments of
-//! the journal with live small files, a terabyte of them ([`shoal_store::aged`]): a change reads these
-//! segments, and a checkpoint writes their counts, as with real ones. The rows of these files do not exist,
-//! so the costs of a larger table, and of a cache that holds less of it, are not measured. The two take
-//! turns; the ratio is taken round by round.
+//! It makes two file systems of one server each, in one folder. The store of the first server gets
+//! additional segments of the journal with a terabyte of live small files ([`shoal_store::aged`]). A change
+//! reads the list of these segments, and a checkpoint writes their counts, as with real segments. The rows
+//! of these files do not exist. So two costs are not measured: the cost of a larger table, and the cost of
+//! a cache that holds a smaller part of it. The two file systems take turns; the ratio is computed round by
+//! round.
 
 use super::cluster::Cluster;
 use crate::cluster_file::ClusterFile;

@@ -1,9 +1,9 @@
-//! `shoal bench sweep`: one file by blocks of every size, by the native client; and the gain of eager I/O
-//! around its limit.
+//! `shoal bench sweep`: the native client transfers one file in blocks of every size. The benchmark also
+//! shows the gain of eager I/O around its size limit. *Eager* data rides in the request itself.
 //!
-//! To compare eager I/O, it makes two file systems, one with it and one without, measured in turn. Data is
-//! written as a program would write it (`write(2)`, no sync), because only the transfer over the wire changes
-//! with the size.
+//! For eager I/O it makes two file systems, with and without eager I/O, and measures them in turn. Data is
+//! written as a program would write it (`write(2)`, no sync), because only the transfer over the wire
+//! changes with the size.
 
 use super::cluster::Cluster;
 use super::held::{self, Figure, Kept, Run};

@@ -1,10 +1,10 @@
-//! `shoal bench techniques`: the techniques of the small-file paper, each alone and all together, against the
-//! baseline.
+//! `shoal bench techniques`: compares the techniques of the small-file paper, each alone and all together,
+//! with the baseline.
 //!
-//! A file system is made anew for each combination of switches and each repetition: `shoal up`, its servers
-//! threads of one process, the clients threads of this one, Unix sockets between. Repetitions go through all
-//! combinations in turn, forwards and backwards. The paper's section IV measured with 8 servers and up to 14
-//! clients.
+//! A file system is made anew for each combination of switches and each repetition, with `shoal up`. Its
+//! servers are threads of one process, the clients are threads of this process, and Unix sockets connect
+//! them. Repetitions go through all combinations in turn, forwards and backwards. The paper's section IV
+//! measured with 8 servers and up to 14 clients.
 
 use super::cluster::Cluster;
 use super::held::{self, Figure, Kept, Run};

@@ -1,12 +1,12 @@
 //! `shoal bounds --hold`: every bound of a small operation compared with the servers' rates.
 //!
 //! ```text
-//!   round   probes │ null: 1, 16 clients │ memory: 1, 16 │ disk: 1, 16
+//!   round   probes │ module null: 1, 16 clients │ module memory: 1, 16 clients │ module disk: 1, 16 clients
 //! ```
 //! After the probes, every second round takes the turns in reverse order. All file systems are up together
-//! and take turns with the probes, so that the machine's costs are those of the minutes in which the figures
-//! were measured. A bound is computed from the least cost over the rounds. A figure is the median of the
-//! rounds' rates. The bounds for `null` and `memory` contain no sync, no disk and no journal record.
+//! and take turns with the probes, so that the machine's costs are measured in the same minutes as the
+//! figures. A bound is computed from the least cost over the rounds. A figure is the median of the rounds'
+//! rates. The bounds for `null` and `memory` contain no sync, no disk and no journal record.
 
 use super::measure::{self, Extent, Measuring, SERVERS};
 use super::shelf;

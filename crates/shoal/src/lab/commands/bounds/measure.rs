@@ -1,9 +1,9 @@
-//! This machine, measured: the probes of [`shoal_bench::fit`], and the cost of an operation for our servers
+//! Measures this machine: the probes of [`shoal_bench::fit`], and the cost of an operation for our servers
 //! and clients ([`costs`]).
 //!
 //! The measurement is done in rounds, each of which measures everything once. Other measurements may run
-//! between two rounds: then the medians over the rounds describe the usual machine of that time
-//! ([`super::validate`], [`super::hold`]).
+//! between two rounds. Then the medians over the rounds describe the usual speed of the machine in the time
+//! of these measurements ([`super::validate`], [`super::hold`]).
 
 mod call;
 mod costs;

@@ -1,8 +1,8 @@
 //! The place of a machine's file: in the program, in the user's data folder, or any path.
 //!
 //! ```text
-//!   NAME       that folder's NAME.toml (this machine is `this`), else one that comes with the program
-//!   …/FILE     a file
+//!   NAME       NAME.toml in the user's data folder (`this` for this machine), else in the program
+//!   …/FILE     the file at this path
 //! ```
 
 use anyhow::{Context as _, Result, bail};

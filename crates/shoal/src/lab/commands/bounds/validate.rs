@@ -1,17 +1,19 @@
-//! `shoal bounds --validate`: the simulated machine against the real one, cell by cell.
+//! `shoal bounds --validate`: compares the simulated machine with the real machine, cell by cell. A *cell*
+//! is one phase at one number of servers and clients.
 //!
-//! This is a part of `shoal bounds` and no experiment: it checks whether this machine may be simulated,
-//! before anything is predicted. The same phases run on the same numbers of servers and clients, with the
-//! modules `memory` and `disk`: real (servers as `shoal up` starts them, each client a thread) and simulated
-//! on the machine's file.
+//! This is a part of `shoal bounds`, and no experiment: before anything is predicted, it checks whether the
+//! simulation represents this machine. Each phase runs twice, with the same numbers of servers and clients,
+//! and with the store modules `memory` and `disk`. The real run uses servers as `shoal up` starts them, and
+//! one thread for each client. The simulated run uses the machine's file: the measured costs of this
+//! machine.
 //!
 //! ```text
-//!   probes │ 1, 4, 16 clients of a cluster; of another │ probes │ … │ probes ─▶ machine ─▶ simulated, all
+//!   probes │ clusters with 1, 4, 16 clients │ probes │ … │ probes ─▶ machine's file ─▶ simulated cells
 //! ```
-//! A shared machine becomes faster and slower by a third within minutes. So the machine's probes take turns
-//! with the clusters, from the beginning to the end: the measured usual machine is the one of that time.
-//! Repetitions go through all clusters, forwards and backwards. No value of the model is fitted on these
-//! cells: the machine's file is made of the probes alone.
+//! The speed of a shared machine changes by a third within minutes. So the probes that measure the machine
+//! alternate with the clusters, from the beginning to the end. The machine's file takes the usual (median)
+//! value of the probes of that time. Repetitions go through all clusters, forwards and backwards. The
+//! machine's file is made of the probes alone: no value of the model is fitted to these cells.
 
 use super::measure::{self, Extent as Probes, Measuring};
 use super::shelf;

@@ -1,5 +1,5 @@
-//! `shoal paper --fit` and `--sensitivity`: a machine's costs found on published rows, and how much each
-//! matters.
+//! `shoal paper --fit` finds a machine's costs from published rows. `shoal paper --sensitivity` shows the
+//! effect of each cost.
 
 use super::{SEED, machine_of, run_of};
 use crate::lab::cli::Paper;

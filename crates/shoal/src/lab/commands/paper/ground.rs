@@ -1,5 +1,5 @@
-//! Real runs: `shoal up` in a fresh folder for each, its servers threads of one process, the clients threads
-//! of this one.
+//! Real runs of an experiment. Each run has a file system of its own, made by `shoal up` in a new folder.
+//! Its servers are threads of one process, and the clients are threads of this process.
 
 use crate::connect;
 use crate::lab::commands::bench::cluster::Cluster;

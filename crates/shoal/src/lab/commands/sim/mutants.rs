@@ -1,5 +1,5 @@
-//! `shoal sim mutants`: each planted bug on its own, until a check catches it. Only in a build with the
-//! feature `mutants`.
+//! `shoal sim mutants`: runs the simulator with one planted bug at a time, until a check finds the bug. The
+//! command exists only in a build with the feature `mutants`.
 
 use crate::lab::cli::{SimMutants, SimSetup};
 use crate::out;

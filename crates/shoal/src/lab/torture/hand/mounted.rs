@@ -1,4 +1,4 @@
-//! A hand on a mount: plain system calls.
+//! A hand (a client process of the torture) that works on a mount, by plain system calls.
 
 use super::{Act, Client, Kept, Outcome, Said, Seen, content};
 use std::fs::{self, File, OpenOptions};

@@ -1,4 +1,5 @@
-//! A hand that uses the native client, in a world of its own that is entered for each act.
+//! A hand (a client process of the torture) that uses the native client. The client runs in an event loop
+//! of its own, which runs during each act.
 
 use super::{Act, Client, Kept, Outcome, Refusal, Said, Seen, content};
 use crate::address::Place;

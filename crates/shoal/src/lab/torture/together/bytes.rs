@@ -1,4 +1,4 @@
-//! Bytes: written, appended and cut by several clients at once.
+//! Several clients at once write, append and truncate the bytes of a file.
 
 use super::{Together, same};
 use crate::lab::torture::crew::Hand;

@@ -1,4 +1,4 @@
-//! Names: made, moved and removed by several clients at once.
+//! Several clients at once make, move and remove names.
 
 use super::{BELIEVED, Together, is_refused, refusal};
 use crate::lab::torture::errno::{EEXIST, EINVAL, ENOENT, ENOTEMPTY, ESTALE};

@@ -1,4 +1,4 @@
-//! Torn tails, cuts, and damage, byte by byte, on journals that a store wrote.
+//! Tests of torn ends and of damage, byte by byte, on journals that a store wrote.
 
 use super::*;
 use crate::disk::journal::group;

@@ -1,4 +1,5 @@
-//! A benchmark's process that runs once for each line that it is given: `shoal bench small … --stepwise`.
+//! A process of a benchmark that stays up, and runs the benchmark once for each line that it reads: `shoal
+//! bench small … --stepwise`.
 //!
 //! Starting a program takes longer than a short turn, so it is started once.
 

@@ -1,8 +1,9 @@
-//! `shoal bench compare --prove`: does the comparison find a planted slowdown, and none where there is none?
+//! `shoal bench compare --prove`: checks that the comparison finds a planted slowdown, and finds no
+//! slowdown between equal programs.
 //!
-//! This program is compared with itself, and with itself when every operation is made a few percent longer by
-//! spinning after it. There is one client with one operation under way, and servers that keep all in memory:
-//! such an operation takes processor time and wake-ups.
+//! This program is compared twice: with itself, and with itself when every operation is followed by a few
+//! percent of spinning. One client has one operation under way, and the servers keep all data in memory. So
+//! an operation costs only processor time and wake-ups.
 //!
 //! A turn is fifty files, some ten milliseconds; its creates, reads and removes are judged together. On a
 //! shared machine, two adjacent turns may differ by a fifth, and the middle of a thousand pairs by about a

@@ -1,11 +1,12 @@
-//! A process of `shoal bench flood`: it writes its files, or reads its part of all files.
+//! A worker process of `shoal bench flood`. It writes its files, or reads its part of all files.
 //!
 //! ```text
-//!   benchmark  the job (a line)             "go"                         all have said so: the clock stops
+//!   benchmark  the job (a line)             "go"                         all are "done": the clock stops
 //!   process                    "ready" ────────  files … leave  "done"
 //! ```
-//! Each line but the job has seconds: those of connecting to the file system, and those of the calls alone.
-//! The clock of the benchmark also includes disconnecting: a buffer's last block, a merged directory.
+//! Each line of the process reports a time in seconds: "ready" the time to connect to the file system,
+//! "done" the time of the calls alone. The clock of the benchmark also includes the time to disconnect, in
+//! which the last block of a buffer is written and directories are merged.
 
 use crate::copy::owner;
 use anyhow::{Context as _, Result, bail};

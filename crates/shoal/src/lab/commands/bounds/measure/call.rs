@@ -1,12 +1,14 @@
-//! A file call that a thread of the pool makes for the serving thread: a durable write, as a journal's.
+//! Measures a file call that a thread of a pool makes for the thread of a server: a durable write, like a
+//! write of the journal.
 //!
 //! ```text
 //!   client ── asks ──▶ thread that serves ── hands over ──▶ thread of the pool ── O_DIRECT|O_DSYNC ──▶ disk
 //!          ◀─ answers ─                   ◀──── wakes ─────
 //! ```
-//! The processor time of a call is measured with several calls at once. Its waiting time is how much longer a
-//! single client waits for a durable answer than for a plain one. Between two such writes the disk has become
-//! idle, and so have the cores of all three threads; a loop of writes alone would not include that.
+//! The processor time of a call is measured with several calls at once. Its waiting time is the difference
+//! between two waits of a single client: the wait for a durable answer and the wait for a plain answer.
+//! Between two such writes the disk has become idle, and so have the cores of all three threads; a loop of
+//! writes alone would not include that.
 
 use crate::lab::commands::bench::cluster::Scratch;
 use anyhow::{Context as _, Result, anyhow};

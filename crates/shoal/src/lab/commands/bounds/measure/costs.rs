@@ -1,11 +1,15 @@
 //! The costs of an operation for our servers and clients, from throwaway file systems.
 //!
-//! Clients make empty files, stat and remove them, and list them with attributes; the processor time of each
-//! side is divided by the number of operations. One file system is durable at fsync, so a slow disk costs no
-//! time there. One is durable at reply: the difference between the two is the cost of a sync's call. One
-//! keeps everything in memory: the difference to the first is the journal's cost. On that one, a single
-//! client gives the cost of sleeping and waking, and large files the cost of bytes. All of them are up while
-//! the machine is measured, and at rest between the rounds.
+//! Clients make empty files, stat and remove them, and list them with attributes; the processor time of
+//! each side is divided by the number of operations. There are three file systems:
+//!
+//! 1. The first makes changes durable at fsync, so a slow disk costs no time there.
+//! 2. The second makes changes durable at reply. The difference to the first is the cost of the call of a
+//!    sync.
+//! 3. The third keeps everything in memory. The difference to the first is the cost of the journal. On the
+//!    third, a single client gives the cost of sleeping and waking, and large files give the cost of bytes.
+//!
+//! All three run while the machine is measured, and are idle between the rounds.
 
 use super::call::FileCall;
 use crate::lab::commands::bench::cluster::Cluster;
