@@ -28,7 +28,8 @@ fn a_wrong_key_version_file_system_or_collection_is_refused_with_words() {
         let refusal = refused(wrong).await;
         assert_eq!(refusal.status, Status::BadKey);
         assert!(refusal.words.0.contains("key file"), "{}", refusal.words);
-        let refusal = refused(Wish { versions: (7, 9), ..Wish::default() }).await;
+        let later = (VERSIONS.1 + 1, VERSIONS.1 + 3);
+        let refusal = refused(Wish { versions: later, ..Wish::default() }).await;
         assert_eq!(refusal.status, Status::BadVersion);
         assert!(refusal.words.0.contains(&format!("{} to {}", VERSIONS.0, VERSIONS.1)), "{}", refusal.words);
         let refusal = refused(Wish { fs: [0; 16], ..Wish::default() }).await;
