@@ -255,8 +255,8 @@ impl<V: Vfs> Federated<V> {
             self.drop_aside(old.backend, y).await?;
         }
         first.and(second)?;
-        // Before one of the two is removed: what leads to the other one is durable, on both backends. Either of
-        // them may lose its power alone.
+        // Before one of the two is removed: what leads to the other one is durable, on both backends. Either
+        // may lose its power alone.
         self.sync_folder(entry.backend, entry.dir).await?;
         self.sync_folder(old.backend, old.dir).await?;
         self.try_to_shorten(from).await;
