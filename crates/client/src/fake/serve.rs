@@ -74,6 +74,9 @@ struct Connection {
     sent: Vec<Vec<u8>>,
 }
 
+/// The changes that a middle man makes to the first two messages.
+type Middle = (fn(&mut Hello), fn(&mut Challenge));
+
 impl Connection {
     async fn next(&mut self) -> Option<Frame> {
         loop {
@@ -119,7 +122,7 @@ impl Connection {
         sessions: &mut u64,
     ) -> Option<()> {
         let mut hello: Hello = self.next().await?.message().unwrap();
-        let middle: (fn(&mut Hello), fn(&mut Challenge)) = match script.last() {
+        let middle: Middle = match script.last() {
             Some(Fault::Downgraded(first, second)) => (*first, *second),
             _ => (|_| (), |_| ()),
         };

@@ -12,6 +12,9 @@ fn sealed(seal: Seal) -> Settings {
     Settings { seal_within: seal, ..Settings::default() }
 }
 
+/// Finds the byte of a frame in which a bit is flipped.
+type Place = fn(&[u8]) -> usize;
+
 /// A change of slot 0, to be sent as these bytes: the directory `text` is made.
 fn making(client: &mut Raw, text: &str) -> Vec<u8> {
     client.sequence += 1;
@@ -92,12 +95,12 @@ fn no_changed_frame_is_executed_and_its_connection_ends() {
     run(|env| async move {
         let cluster = Cluster::with(&env, 1, sealed(Seal::All)).await;
         // In the head the tag and the kind, in the body a byte of the name, the bulk, and the seal.
-        let places: [(&str, &dyn Fn(&[u8]) -> usize); 5] = [
-            ("kind", &|_| 4),
-            ("tag", &|_| 8),
-            ("body", &|frame| frame.windows(7).position(|part| part == b"flipped").unwrap()),
-            ("bulk", &|frame| frame.len() - SEAL_BYTES - 3),
-            ("seal", &|frame| frame.len() - 1),
+        let places: [(&str, Place); 5] = [
+            ("kind", |_| 4),
+            ("tag", |_| 8),
+            ("body", |frame| frame.windows(7).position(|part| part == b"flipped").unwrap()),
+            ("bulk", |frame| frame.len() - SEAL_BYTES - 3),
+            ("seal", |frame| frame.len() - 1),
         ];
         for (ended, (what, place)) in places.into_iter().enumerate() {
             let mut client = cluster.client(0).await;
