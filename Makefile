@@ -37,7 +37,7 @@ lint: ## Check format, lints and the dependency policy
 	@tests/run short format lint policy
 
 docs: ## Build the library documentation, without warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --locked
 
 clean: ## Remove what was built (not DATA, and not the test tools in ~/.cache)
 	cargo clean

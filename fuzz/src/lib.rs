@@ -1,7 +1,7 @@
 //! Every decoder against hostile input.
 //!
 //! Input from the wire or from a disk counts as hostile: a decoder reads it or refuses it, but it never ends
-//! the program, and **never takes more memory than in proportion to its input** ([`Target::room`]). Each
+//! the program, and **never takes more memory than in proportion to its input** ([`targets::within_room`]). Each
 //! target is a plain function over bytes ([`TARGETS`]); two drivers feed it:
 //!
 //! * `cargo run -p shoal-fuzz -- --seconds 2`: seeded mutations on the stable compiler, quick enough for

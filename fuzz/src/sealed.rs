@@ -11,7 +11,7 @@ use shoal_proto::seal::{Seal, admit};
 use shoal_proto::{Frame, limits, samples};
 
 fn seal_of(byte: u8) -> Seal {
-    if byte % 2 == 0 { Seal::All } else { Seal::Head }
+    if byte.is_multiple_of(2) { Seal::All } else { Seal::Head }
 }
 
 /// The frames that the other end sent.

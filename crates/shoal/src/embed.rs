@@ -175,12 +175,10 @@ impl Embedded {
             ShownAs::Transformed(transform) => transform,
         };
         match transform {
-            Transform::Container(settings) if !settings.backends.is_empty() => {
-                return Err(anyhow!(
-                    "`backends` spreads containers over directories, and a ShoalFS spreads its files itself: leave \
+            Transform::Container(settings) if !settings.backends.is_empty() => Err(anyhow!(
+                "`backends` spreads containers over directories, and a ShoalFS spreads its files itself: leave \
                      it out"
-                ));
-            }
+            )),
             Transform::Container(settings) => {
                 let name = place.address.to_string();
                 let containers = ContainerOptions::new(client).with(&settings, None);

@@ -7,7 +7,7 @@
 //! * [`node`]: servers in threads of this process.
 //! * [`embed`]: a mount in this process.
 //! * [`connect`]: a client for one command.
-//! * [`stop`]: signals.
+//! * [`stop`]: the signals that end a command.
 //! * [`out`]: standard output.
 //!
 //! **Invariant: every error names the action that failed, the reason, and, if there is one, the remedy.**

@@ -204,7 +204,7 @@ impl<V: Vfs> Planted<V> {
 
 macro_rules! tree_file {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {
-        /// An open file: [`VfsFile`], whose documentation describes the calls and their errors.
+        /// An open file: [`shoal_vfs::VfsFile`], whose documentation describes the calls and their errors.
         #[allow(clippy::missing_errors_doc, reason = "the waist documents them")]
         pub trait TreeFile {
             $($(#[$doc])* fn $name(&self, $($arg: $ty),*) -> Result<$ret>;)*
@@ -252,7 +252,7 @@ tree_file! {
     fn allocate(offset: u64, len: u64, mode: Allocation) -> ();
 }
 
-/// A listing: [`Listing`].
+/// A listing: [`shoal_vfs::Listing`].
 pub trait TreeListing {
     /// The next entry; `None` at the end.
     ///

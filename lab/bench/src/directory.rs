@@ -2,7 +2,7 @@
 //!
 //! Calls go by full path, as programs make them. So if a file system's names are not cached, it pays for each
 //! component as it would in use. Files stay open as descriptors in a table; the process must be allowed that
-//! many ([`crate::raise_open_files`]).
+//! many ([`shoal_env::raise_open_files`]).
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;

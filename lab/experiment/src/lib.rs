@@ -17,7 +17,7 @@
 //! *outcome* has, for each cell, our value, the upper bound, the resource that limits it, and the published
 //! value; and for each check, its result.
 //!
-//! * [`file`]: the format of the files, and the errors for invalid files.
+//! * [`mod@file`]: the format of the files, and the errors for invalid files.
 //! * [`builtin`]: the experiments that come with the program.
 //! * [`setting`]: the parameters of one run.
 //! * [`workload`]: the workloads by name, written as asynchronous code over a client and a barrier.

@@ -1,6 +1,9 @@
 //! Arguments of the commands that observe and maintain a file system: `shoal ping`, `status`, `fsck`, `sync`,
 //! `torture`.
 
+// `--help` shows these comments as they are: brackets in them are no links.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 use super::{Key, TimeLimit};
 use crate::cluster_file::{DataSyncName, MetadataSyncName};
 use clap::{Args, ValueHint};

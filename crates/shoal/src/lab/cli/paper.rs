@@ -1,5 +1,8 @@
 //! The arguments of `shoal paper`.
 
+// `--help` shows these comments as they are: brackets in them are no links.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
