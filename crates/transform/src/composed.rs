@@ -13,7 +13,7 @@
 //! ```
 //!
 //! - [`lanes`]: extents of blocks; two claims that could overlap have one name;
-//! - [`format`]: settings, block headers, records, each with its own check sum;
+//! - [`mod@format`]: settings, block headers, records, each with its own check sum;
 //! - `log`: the writing half; `blocks`, `scan`: the reading half;
 //! - [`index`], [`object`]: names and bytes; the newest record wins, by the hybrid clock;
 //! - [`merged`]: the merged directory, so that an open reads one file and no block;
