@@ -74,6 +74,27 @@ fn a_client_that_does_not_know_a_layout_is_refused_its_directory_and_sees_the_na
 }
 
 #[test]
+fn a_repair_by_a_program_that_does_not_know_the_rows_is_refused() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let versions = (VERSIONS.0, VERSION_OF_FOLLOWED_LAYOUTS - 1);
+        let wish = Wish { versions, client: ClientId([2; 16]), ..Wish::default() };
+        let mut old = Raw::attach(&cluster, 0, wish).await.unwrap();
+        let rows = Op::Rows { prefix: b"c"[..].into(), after: b""[..].into(), limit: 100 };
+        let repair = Op::Repair { actions: Vec::new().into() };
+        for (op, changes) in [(rows, false), (repair, true)] {
+            let words = format!("{op:?}");
+            let mut new = cluster.client(0).await;
+            let (refused, allowed) = match changes {
+                false => (old.ask(vec![op.clone()]).await, new.ask(vec![op]).await),
+                true => (old.change(vec![op.clone()]).await, new.change(vec![op]).await),
+            };
+            assert_eq!((refused.status, allowed.status), (Status::NotSupported, Status::Ok), "{words}");
+        }
+    });
+}
+
+#[test]
 fn no_operation_of_a_client_that_does_not_know_a_layout_reaches_the_objects_in_such_a_directory() {
     LAYOUTS.into_iter().for_each(|dist| run(move |env| refuses_the_old(env, dist)));
 }

@@ -16,7 +16,11 @@ pub const FACTS: OpFacts = OpFacts {
 };
 
 /// Plan the actions, all on this server.
+///
+/// # Errors
+/// `NotSupported`: see [`Ctx::must_know_rows`].
 pub fn run(ctx: &mut Ctx<'_>, actions: &[Action]) -> Result<Answer, Stopped> {
+    ctx.must_know_rows()?;
     for action in actions {
         ctx.act(ctx.identity.id, action.clone());
     }

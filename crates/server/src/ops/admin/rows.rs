@@ -21,8 +21,9 @@ const BYTES_MAX: usize = 256 * 1024;
 /// Rows whose keys begin with `prefix`, after `after` (empty: from the first).
 ///
 /// # Errors
-/// `Invalid`: `after` is no key of the prefix.
+/// `Invalid`: `after` is no key of the prefix. `NotSupported`: see [`Ctx::must_know_rows`].
 pub fn run(ctx: &Ctx<'_>, prefix: &[u8], after: &[u8], limit: u32) -> Result<Answer, Stopped> {
+    ctx.must_know_rows()?;
     if !after.is_empty() && !after.starts_with(prefix) {
         return Err(Stopped::Status(Status::Invalid));
     }

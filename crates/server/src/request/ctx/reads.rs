@@ -116,6 +116,17 @@ impl Ctx<'_> {
         }
     }
 
+    /// The program of an older client takes rows of this format for damaged ones, and would repair them.
+    ///
+    /// # Errors
+    /// `NotSupported`: this client is one.
+    pub fn must_know_rows(&self) -> Result<(), Stopped> {
+        match self.knows_followed {
+            true => Ok(()),
+            false => Err(Stopped::Status(Status::NotSupported)),
+        }
+    }
+
     /// This server's shard of another server's directory, if it has one.
     pub(super) fn shard(&self, dir: Handle) -> Result<Option<Inode>, Stopped> {
         if self.identity.splits_at().is_none() {
