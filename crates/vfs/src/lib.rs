@@ -36,6 +36,7 @@ pub use error::{Error, Result, read_len};
 pub use file::VfsFile;
 pub use local::{Local, LocalOptions};
 pub use locks::{HeldLock, LockCall, LockKind, LockOwner, LockRange};
+pub use many::{create as create_singly, read as read_singly};
 pub use name_space::{Connect, Listing, OpenedOf, Vfs, rmforked_singly};
 pub use path::leads_out;
 pub use words::{ForkedFile, Listed, NewFile, Opened, RenameFlags, Space};

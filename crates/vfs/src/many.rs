@@ -4,8 +4,8 @@ use crate::{Error, NewFile, Result, Vfs, VfsFile as _};
 use bytes::Bytes;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, Status};
 
-/// See [`Vfs::create_many`].
-pub(crate) async fn create<V: Vfs>(vfs: &V, files: Vec<NewFile>, owner: Owner) -> Vec<Result<Attr>> {
+/// Make many files one after the other: [`Vfs::create_many`] where nothing can make them at once.
+pub async fn create<V: Vfs>(vfs: &V, files: Vec<NewFile>, owner: Owner) -> Vec<Result<Attr>> {
     let mut made = Vec::with_capacity(files.len());
     for NewFile { dir, name, data } in files {
         made.push(vfs.create_write(dir, &name, owner, data).await);
@@ -13,11 +13,8 @@ pub(crate) async fn create<V: Vfs>(vfs: &V, files: Vec<NewFile>, owner: Owner) -
     made
 }
 
-/// See [`Vfs::read_many`].
-pub(crate) async fn read<V: Vfs>(
-    vfs: &V,
-    entries: &[(Handle, Name, usize)],
-) -> Vec<Result<(Attr, Option<Bytes>)>> {
+/// Read many files one after the other: [`Vfs::read_many`] where nothing can read them at once.
+pub async fn read<V: Vfs>(vfs: &V, entries: &[(Handle, Name, usize)]) -> Vec<Result<(Attr, Option<Bytes>)>> {
     let mut read = Vec::with_capacity(entries.len());
     for (dir, name, max) in entries {
         read.push(read_one(vfs, *dir, name, *max).await);

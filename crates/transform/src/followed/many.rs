@@ -1,8 +1,9 @@
 //! Calls for many names or files at once: in one where all of them are outside, else one by one.
 
 use super::{Followed, FollowedFile};
+use bytes::Bytes;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights};
-use shoal_vfs::{Result, Vfs, VfsFile};
+use shoal_vfs::{NewFile, Result, Vfs, VfsFile, create_singly, read_singly};
 
 impl<B: Vfs> Followed<B> {
     fn are_outside(&self, entries: &[(Handle, Name)]) -> bool {
@@ -18,6 +19,23 @@ impl<B: Vfs> Followed<B> {
             made.push(self.mknod(*dir, name, owner, Kind::File, 0).await);
         }
         made
+    }
+
+    pub(super) async fn create_all(&self, files: Vec<NewFile>, owner: Owner) -> Vec<Result<Attr>> {
+        match files.iter().all(|file| self.is_outside(file.dir)) {
+            true => self.0.over.create_many(files, owner).await,
+            false => create_singly(self, files, owner).await,
+        }
+    }
+
+    pub(super) async fn read_all(
+        &self,
+        entries: &[(Handle, Name, usize)],
+    ) -> Vec<Result<(Attr, Option<Bytes>)>> {
+        match entries.iter().all(|(dir, ..)| self.is_outside(*dir)) {
+            true => self.0.over.read_many(entries).await,
+            false => read_singly(self, entries).await,
+        }
     }
 
     pub(super) async fn unlink_all(&self, entries: &[(Handle, Name)]) -> Vec<Result<()>> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use shoal_env::Instant;
 use shoal_proto::op::XattrName;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
-use shoal_vfs::{Error, ForkedFile, Opened, OpenedOf, RenameFlags, Result, Space, Vfs, VfsFile};
+use shoal_vfs::{Error, ForkedFile, NewFile, Opened, OpenedOf, RenameFlags, Result, Space, Vfs, VfsFile};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -219,6 +219,14 @@ impl<B: Vfs> Vfs for Followed<B> {
         self.make_all(entries, owner).await
     }
 
+    async fn create_many(&self, files: Vec<NewFile>, owner: Owner) -> Vec<Result<Attr>> {
+        self.create_all(files, owner).await
+    }
+
+    async fn read_many(&self, entries: &[(Handle, Name, usize)]) -> Vec<Result<(Attr, Option<Bytes>)>> {
+        self.read_all(entries).await
+    }
+
     async fn unlink_many(&self, entries: &[(Handle, Name)]) -> Vec<Result<()>> {
         self.unlink_all(entries).await
     }
@@ -385,6 +393,10 @@ impl<B: Vfs> Vfs for Followed<B> {
         work: F,
     ) -> impl Future<Output = ()> + use<B, F> + 'static {
         self.0.over.call(thread, work)
+    }
+
+    fn until<F: Future + Unpin>(&self, deadline: Instant, work: F) -> impl Future<Output = F::Output> {
+        self.0.over.until(deadline, work)
     }
 
     fn place_of(&self, name: &Name) -> u32 {
