@@ -18,3 +18,8 @@ pub(crate) fn check_runs(runs: &[ViewRun], len: usize) -> Result<(), StoreError>
 pub(crate) fn runs_end(runs: &[ViewRun]) -> u64 {
     runs.iter().filter(|run| run.len > 0).map(|run| run.physical + run.len).max().unwrap_or(0)
 }
+
+/// Bytes of the runs that lie at `end` or after it.
+pub(crate) fn bytes_beyond(runs: &[ViewRun], end: u64) -> u64 {
+    runs.iter().map(|run| (run.physical + run.len).saturating_sub(run.physical.max(end))).sum()
+}

@@ -5,7 +5,7 @@ use crate::program::*;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -187,4 +187,40 @@ fn a_full_disk_refuses_what_has_no_room_and_loses_nothing() {
     are_there(&files);
     assert!(std::fs::read(mnt.join("dir/big")).unwrap() == big);
     serving.stop();
+}
+
+#[test]
+fn a_file_with_holes_is_copied_with_its_holes_to_a_file_system_and_back() {
+    let home = Home::new();
+    let data = home.text("data");
+    let up = Serving::start(&["up", &data, "--servers", "2"]);
+    let (key, there) = (home.text("data/key"), format!("{}/sparse", up.root()));
+    // Bytes at the start, across a block's border, and none at the end.
+    const SIZE: u64 = 1 << 30;
+    let pieces = [(0, 1_u8), (SIZE / 2 - 3, 2), (SIZE / 2 + (70 << 10), 3)];
+    let sparse = File::create(home.path("sparse")).unwrap();
+    sparse.set_len(SIZE).unwrap();
+    for (at, byte) in pieces {
+        sparse.write_all_at(&[byte; 6], at).unwrap();
+    }
+    said(&["cp", "--quiet", &home.text("sparse"), &there, "--key", &key]);
+    let shown: serde_json::Value =
+        serde_json::from_str(&said(&["stat", "--json", &there, "--key", &key])).unwrap();
+    assert_eq!(shown["size"], SIZE, "{shown}");
+    assert!(shown["space"].as_u64().unwrap() <= 4 << 20, "{shown}");
+    // What is written over loses its old bytes.
+    std::fs::write(home.path("back"), vec![9; 1 << 20]).unwrap();
+    said(&["cp", "--quiet", &there, &home.text("back"), "--key", &key]);
+    let back = File::open(home.path("back")).unwrap();
+    assert_eq!(back.metadata().unwrap().len(), SIZE);
+    assert!(back.metadata().unwrap().blocks() * 512 <= 4 << 20, "{:?}", back.metadata());
+    for (at, byte) in pieces {
+        let mut block = [9; 8];
+        back.read_exact_at(&mut block, at).unwrap();
+        assert_eq!(block, [byte, byte, byte, byte, byte, byte, 0, 0], "{at}");
+    }
+    let mut block = [9; 4096];
+    back.read_exact_at(&mut block, 300_000).unwrap();
+    assert_eq!(block, [0; 4096]);
+    up.stop();
 }

@@ -335,3 +335,18 @@ fn of_two_fsyncs_of_a_file_at_once_none_succeeds_where_the_one_sync_fails() {
         assert!(both.0.is_err() && both.1.is_err(), "{both:?}");
     });
 }
+
+#[test]
+fn a_write_far_beyond_the_end_takes_the_space_of_its_bytes_and_not_of_its_hole() {
+    let (world, _, process) = world(1);
+    world.complete(process, |env| async move {
+        let store = open(env.clone(), config()).await.unwrap();
+        made(&store).await;
+        let first = write(&store, handle(1), 0, bytes(7, 100_000)).await;
+        assert_eq!(first.space, 100_000);
+        write(&store, handle(1), 1 << 30, bytes(7, 5_000)).await;
+        // Half of it lies within the stream, and counts already.
+        let last = write(&store, handle(1), (1 << 30) + 2_500, bytes(7, 5_000)).await;
+        assert_eq!((last.size, last.space), ((1 << 30) + 7_500, 107_500));
+    });
+}

@@ -6,7 +6,7 @@
 
 use super::super::CollectionState;
 use super::bulk::{Bulk, Done};
-use crate::runs::{OFFSET_MAX, runs_end};
+use crate::runs::{OFFSET_MAX, bytes_beyond, runs_end};
 use crate::stream_row::{Home, StreamRow};
 use crate::{StoreError, StreamInfo};
 use bytes::{Bytes, BytesMut};
@@ -19,6 +19,14 @@ use std::rc::Rc;
 
 /// Most calls of one request under way at once.
 const CALLS_MAX: usize = 16;
+
+/// Bytes of space that a change took.
+enum Taken {
+    /// The stream takes so many, all its changes included.
+    InAll(u64),
+    /// So many more, as far as known: a hole that a write filled counts at the next sync.
+    More(u64),
+}
 
 impl CollectionState {
     pub(crate) async fn read_file(
@@ -92,11 +100,15 @@ impl CollectionState {
             let error = StoreError::io(format!("writing stream {handle}"), &error);
             return Err(self.judge(error).await);
         }
-        let space = match bulk {
-            Bulk::Allocate { .. } | Bulk::Punch { .. } => file.space().await.ok(),
-            Bulk::Write { .. } | Bulk::Append { .. } => None,
+        let taken = match bulk {
+            Bulk::Allocate { .. } | Bulk::Punch { .. } => match file.space().await {
+                Ok(space) => Taken::InAll(space),
+                Err(_) => Taken::More(end.saturating_sub(row.size)),
+            },
+            Bulk::Write { runs, .. } => Taken::More(bytes_beyond(runs, row.size)),
+            Bulk::Append { data, .. } => Taken::More(data.len() as u64),
         };
-        let touched = self.touch(handle, row.generation, end, space, at).await;
+        let touched = self.touch(handle, row.generation, end, taken, at).await;
         // It is refused, or done once more at another place.
         if let (Bulk::Append { .. }, Err(StoreError::Stale { .. }) | Ok(None)) = (bulk, &touched) {
             self.take_back(handle, &file, (offset, end)).await?;
@@ -133,7 +145,7 @@ impl CollectionState {
         handle: Handle,
         generation: u64,
         end: u64,
-        space: Option<u64>,
+        taken: Taken,
         at: WallTime,
     ) -> Result<Option<StreamInfo>, StoreError> {
         let (mut row, _) = self.wait_row(handle).await?;
@@ -148,7 +160,11 @@ impl CollectionState {
             // The cut comes after this write at the gate and would remove its bytes, not its size.
             return Ok(None);
         }
-        row.space = space.unwrap_or(row.space + end.saturating_sub(row.size));
+        row.space = match taken {
+            Taken::InAll(space) => space,
+            // Another write may have reached there meanwhile.
+            Taken::More(bytes) => row.space + bytes.min(end.saturating_sub(row.size)),
+        };
         row.size = row.size.max(end);
         row.written_at = row.written_at.max(Some(at));
         self.put_weak(handle, &row);
