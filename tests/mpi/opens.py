@@ -4,8 +4,8 @@
     tests/mpi/opens.py CONTAINER WRITERS alone|together READERS COMMAND...
 
 Runs the command, which has READERS ranks open the container. The kernel counts the opens (inotify). `together`: the exit status is 0 if
-each of the WRITERS index logs was opened once. `alone`: if each rank opened each of them, but for the tenth that the kernel may report
-as one event. The command's own failure is a failure too.
+each of the WRITERS index logs was opened once. `alone`: if each rank opened each of them; ranks leave a barrier together, and the kernel
+reports equal events one after the other as one, so half of them are enough. The command's own failure is a failure too.
 """
 
 import os
@@ -21,7 +21,7 @@ opens = Opens(container)
 status = subprocess.call(command)
 names = opens.take()
 print(f"{way}: {len(names)} opens of {len(set(names))} index logs, {readers} readers of {writers} writers")
-wanted = [writers] if way == "together" else range(readers * writers * 9 // 10, readers * writers + 1)
+wanted = [writers] if way == "together" else range(readers * writers // 2, readers * writers + 1)
 left = [name for name in os.listdir(container) if name.startswith("g.")]
 if left:
     print(f"meetings left: {left}")
