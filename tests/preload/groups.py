@@ -93,4 +93,5 @@ def main():
     return 1 if failed or left else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
