@@ -5,7 +5,7 @@
 //! on.
 
 use super::format::{Bind, Changed, Made, Op};
-use super::marks::Claimed;
+use super::marks::{Claimed, Marker};
 use super::{Shared, fails};
 use bytes::Bytes;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, SetAttr, Status};
@@ -117,7 +117,7 @@ impl<B: Vfs> Shared<B> {
     pub(super) async fn log_name(
         self: &Rc<Self>,
         ops: Vec<(u64, Op)>,
-        marked: Option<super::Marked>,
+        marked: Option<Marker<B>>,
     ) -> Result<()> {
         match self.change(ops).await {
             Ok(_) => {

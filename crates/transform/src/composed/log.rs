@@ -351,15 +351,17 @@ impl<B: Vfs> Shared<B> {
                 current.written = end;
             }
         }
-        let marks = log.marks.take();
-        for mark in marks {
+        // Nothing is logged meanwhile: each of them is of a name that is written. One by one, because the call
+        // may be given up.
+        loop {
+            let Some(mark) = log.marks.borrow().last().cloned() else { return Ok(()) };
             if let Err(error) = self.over.unlink(self.marks, &mark).await
                 && error.status != Status::NotFound
             {
                 tracing::warn!("a name's marker is left: {error}");
             }
+            log.marks.borrow_mut().retain(|other| *other != mark);
         }
-        Ok(())
     }
 
     /// Have all that was logged in the physical file: it outlives this process.
@@ -370,7 +372,13 @@ impl<B: Vfs> Shared<B> {
 
     /// The same, unless blocks are to be written whole.
     pub(super) async fn publish_change(self: &Rc<Self>) -> Result<()> {
-        if self.buffers_blocks { Ok(()) } else { self.publish().await }
+        if self.buffers_blocks {
+            return Ok(());
+        }
+        let mut change = Unpublished { shared: self.clone(), is_done: false };
+        let published = self.publish().await;
+        change.is_done = true;
+        published
     }
 
     /// Make all durable that was logged.
@@ -454,6 +462,27 @@ impl<B: Vfs> Shared<B> {
         let id = self.log.id.get();
         let own = self.log.own.borrow();
         own.iter().map(|extent| (*extent, super::scan::Known::ended_of(id))).collect()
+    }
+}
+
+/// A change that is logged. If its call is given up before it is published, it is published all the same:
+/// until then others find neither the name nor that it is free.
+struct Unpublished<B: Vfs> {
+    shared: Rc<Shared<B>>,
+    is_done: bool,
+}
+
+impl<B: Vfs> Drop for Unpublished<B> {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let shared = self.shared.clone();
+        self.shared.env.spawn("publish a change", async move {
+            if let Err(error) = shared.publish().await {
+                tracing::warn!("a block is not written yet: {error}");
+            }
+        });
     }
 }
 

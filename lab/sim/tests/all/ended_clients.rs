@@ -5,10 +5,10 @@ use super::followed_ends::polled;
 use bytes::Bytes;
 use shoal_client::{Client, Options};
 use shoal_env::Env;
-use shoal_proto::{Handle, Status};
+use shoal_proto::{Handle, Name, Status};
 use shoal_sim::{Cluster, ClusterConfig};
 use shoal_transform::Followed;
-use shoal_vfs::{LockCall, LockKind, LockOwner, LockRange, Vfs, VfsFile};
+use shoal_vfs::{Error, LockCall, LockKind, LockOwner, LockRange, Vfs, VfsFile};
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
@@ -186,37 +186,48 @@ fn a_creation_in_a_composed_directory_succeeds_after_one_that_failed_while_locks
 
 #[test]
 fn creations_that_are_given_up_at_any_step_keep_no_name_and_do_not_keep_others_from_being_made() {
-    with_clients(2, 2, async |env, clients| {
-        let dir = laid(&clients[0], "laid", COMPOSED).await.handle;
-        let (mut given_up, mut step) = (0, 0);
-        loop {
-            let followed = Followed::new(env.clone(), clients[0].clone());
-            followed.lookup(Handle::ROOT, &name("laid")).await.unwrap();
-            let given = name(&format!("given-up-{step}"));
-            let made = {
-                let mut creation = pin!(followed.create(dir, &given, FILE, true, BOTH));
-                polled(&mut creation, step).await
-            };
-            if let Some(made) = made {
-                made.unwrap().2.close().await.unwrap();
-                break;
-            }
-            given_up += 1;
-            write(&followed, dir, &format!("next-{step}"), b"bytes").await;
-            match followed.create(dir, &given, FILE, true, BOTH).await {
-                Ok((.., file)) => file.close().await.unwrap(),
-                Err(error) => {
-                    assert_eq!(error.status, Status::Exists, "step {step}: {error}");
-                    let there = followed.lookup(dir, &given).await;
-                    assert!(there.is_ok(), "step {step}: its name is kept, and leads nowhere");
-                }
-            }
-            followed.unlink(dir, &given).await.unwrap();
-            step += 1;
+    for is_file in [true, false] {
+        with_clients(2, 2, async move |env, clients| gives_up(env, clients, is_file).await);
+    }
+}
+
+/// Make a file or a directory.
+async fn makes<V: Vfs>(vfs: &V, dir: Handle, given: &Name, is_file: bool) -> Result<(), Error> {
+    match is_file {
+        true => vfs.create(dir, given, FILE, true, BOTH).await?.2.close().await,
+        false => vfs.mkdir(dir, given, DIR).await.map(drop),
+    }
+}
+
+async fn gives_up(env: Env, clients: Vec<Client>, is_file: bool) {
+    for step in 0.. {
+        let text = format!("laid-{step}");
+        let dir = laid(&clients[0], &text, COMPOSED).await.handle;
+        let followed = Followed::new(env.clone(), clients[0].clone());
+        followed.lookup(Handle::ROOT, &name(&text)).await.unwrap();
+        let given = name("given-up");
+        let made = {
+            let mut creation = pin!(makes(&followed, dir, &given, is_file));
+            polled(&mut creation, step).await
+        };
+        if let Some(made) = made {
+            made.unwrap();
+            assert!(step > 20, "{step} steps");
+            break;
         }
-        assert!(given_up > 20, "{given_up}");
+        write(&followed, dir, "next", b"bytes").await;
+        // What was begun is taken back by requests that no call waits for.
+        env.sleep(Duration::from_millis(200)).await;
         let other = Followed::new(env.clone(), clients[1].clone());
-        other.lookup(Handle::ROOT, &name("laid")).await.unwrap();
-        assert_eq!(names(&other, dir).await.len(), given_up + 1);
-    });
+        other.lookup(Handle::ROOT, &name(&text)).await.unwrap();
+        match makes(&other, dir, &given, is_file).await {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.status, Status::Exists, "step {step}: {error}");
+                let there = other.lookup(dir, &given).await;
+                assert!(there.is_ok(), "step {step}: its name is kept, and leads nowhere");
+            }
+        }
+        assert_eq!(names(&followed, dir).await, ["given-up", "next"], "step {step}");
+    }
 }
