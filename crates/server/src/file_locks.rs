@@ -293,7 +293,8 @@ pub(crate) async fn open(shard: &Rc<Shard>) -> Result<(), StoreError> {
     let locks = &shard.file_locks;
     let (prefix, mut after) = (keys::table(Table::Locker), None::<Bytes>);
     loop {
-        let (scan, _) = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), rows::BATCH)).await?;
+        let (scan, _) =
+            look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), rows::BATCH)).await?;
         for (key, _) in &scan.rows {
             let client = keys::parse_locker(key)
                 .ok_or_else(|| StoreError::Damaged("the key of a client that has locks".into()))?;

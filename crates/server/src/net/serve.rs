@@ -437,7 +437,9 @@ impl ServerHandle {
         }
         for shard in &inner.shards {
             if inner.env.deadline(until, rows::forget_at_stop(shard)).await.is_err() {
-                tracing::warn!("rows of clients without locks are left: after the start others wait for them");
+                tracing::warn!(
+                    "rows of clients without locks are left: after the start others wait for them"
+                );
             }
         }
         self.abandon_tasks();
