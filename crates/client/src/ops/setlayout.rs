@@ -15,8 +15,8 @@ impl Client {
     ///
     /// # Errors
     /// `Invalid`: the file is not empty. Of a layout that clients follow: `NotEmpty`: the directory has
-    /// entries; `NotPermitted`: it has such a layout, or is `/lost+found`; `NotSupported`: a server is of an older version, and
-    /// could not read it. So every server must answer.
+    /// entries; `NotPermitted`: it has such a layout, or is `/lost+found`; `NotSupported`: a server is of an
+    /// older version, and could not read it. So every server must answer.
     pub async fn setlayout(&self, object: Handle, template: Template) -> Result<(), Error> {
         if template.dist.is_followed() {
             self.is_for_files(object).await?;

@@ -12,6 +12,7 @@
 //! **A writer holds a lock** on its file `w.ID` among the claims, from before its first claim until its end.
 //! A compaction takes no blocks of a writer that holds its lock.
 
+use super::change::Unpublished;
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, RESERVE, Record, Records, Stamp, stamp};
 use super::lanes::{Extent, split};
 use super::{Composed, Shared, names_of};
@@ -351,8 +352,7 @@ impl<B: Vfs> Shared<B> {
                 current.written = end;
             }
         }
-        // Nothing is logged meanwhile: each of them is of a name that is written. One by one, because the call
-        // may be given up.
+        // Each is of a name that is written. One by one: the call may be given up.
         loop {
             let Some(mark) = log.marks.borrow().last().cloned() else { return Ok(()) };
             if let Err(error) = self.over.unlink(self.marks, &mark).await
@@ -375,7 +375,7 @@ impl<B: Vfs> Shared<B> {
         if self.buffers_blocks {
             return Ok(());
         }
-        let mut change = Unpublished { shared: self.clone(), is_done: false };
+        let mut change = Unpublished::new(self);
         let published = self.publish().await;
         change.is_done = true;
         published
@@ -401,8 +401,7 @@ impl<B: Vfs> Shared<B> {
         if !self.buffers_blocks || self.log.timer.replace(true) {
             return;
         }
-        let shared = Rc::downgrade(self);
-        let env = self.env.clone();
+        let (shared, env) = (Rc::downgrade(self), self.env.clone());
         self.env.spawn("write a block", async move {
             env.sleep(BUFFERED_FOR).await;
             let Some(shared) = shared.upgrade() else { return };
@@ -462,27 +461,6 @@ impl<B: Vfs> Shared<B> {
         let id = self.log.id.get();
         let own = self.log.own.borrow();
         own.iter().map(|extent| (*extent, super::scan::Known::ended_of(id))).collect()
-    }
-}
-
-/// A change that is logged. If its call is given up before it is published, it is published all the same:
-/// until then others find neither the name nor that it is free.
-struct Unpublished<B: Vfs> {
-    shared: Rc<Shared<B>>,
-    is_done: bool,
-}
-
-impl<B: Vfs> Drop for Unpublished<B> {
-    fn drop(&mut self) {
-        if self.is_done {
-            return;
-        }
-        let shared = self.shared.clone();
-        self.shared.env.spawn("publish a change", async move {
-            if let Err(error) = shared.publish().await {
-                tracing::warn!("a block is not written yet: {error}");
-            }
-        });
     }
 }
 
