@@ -24,7 +24,7 @@ pub struct Found {
     pub laid: Option<Laid>,
 }
 
-/// What the servers have of an object in a directory with a layout.
+/// The objects of the servers for an object in a directory with a layout.
 pub struct Laid {
     object: LaidObject,
     /// The first physical file of a composed directory.

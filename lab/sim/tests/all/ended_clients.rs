@@ -216,7 +216,7 @@ async fn gives_up(env: Env, clients: Vec<Client>, is_file: bool) {
             break;
         }
         write(&followed, dir, "next", b"bytes").await;
-        // What was begun is taken back by requests that no call waits for.
+        // Requests that no call waits for take back the steps that were done.
         env.sleep(Duration::from_millis(200)).await;
         let other = Followed::new(env.clone(), clients[1].clone());
         other.lookup(Handle::ROOT, &name(&text)).await.unwrap();
