@@ -39,6 +39,9 @@ mod world;
 pub use client::Client;
 pub use counters::ClientCounters;
 pub use file::OpenFile;
-pub use ops::{Contents, DirStream, OfServers, Piece, StreamCounts, UnorderedDirStream, Which};
+pub use ops::{
+    Contents, DirStream, LOST_AND_FOUND, NOT_LOST_AND_FOUND, OfServers, Piece, StreamCounts,
+    UnorderedDirStream, Which,
+};
 pub use options::{Options, TIMEOUT};
 pub use shoal_vfs::{Error, ForkedFile, HeldLock, LockCall, NewFile, RenameFlags, Space};

@@ -39,6 +39,7 @@ pub use many::Which;
 pub use open::StreamCounts;
 pub use read_many::Contents;
 pub use readdir::{DirStream, UnorderedDirStream};
+pub use setlayout::{LOST_AND_FOUND, NOT_LOST_AND_FOUND};
 pub(crate) use stepwise::Inherited;
 pub use write_many::Piece;
 

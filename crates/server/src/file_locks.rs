@@ -11,8 +11,7 @@
 //! **A lock ends with its client's last session here**, so a killed client's locks end with its lease.
 //!
 //! **After a restart only a client that had locks claims them** ([RFC 8881 §8.4.2]'s rule): a durable row
-//! says that a client has locks here. The row is written before the client's first lock is granted, and
-//! removed some time after the client's last lock has ended. To *claim* its locks, a client states on a new
+//! says that a client has locks here ([`rows`]). To *claim* its locks, a client states on a new
 //! connection that it has them. Until all clients with such rows have claimed their locks, or a lease has
 //! passed, no other client is granted a lock. A client that has not claimed its locks by then loses its
 //! sessions and its locks.
@@ -25,6 +24,7 @@
 //! [RFC 8881 §8.4.2]: https://www.rfc-editor.org/rfc/rfc8881#section-8.4.2
 
 pub mod calls;
+pub(crate) mod rows;
 pub mod table;
 #[cfg(test)]
 mod tests;
@@ -34,21 +34,20 @@ use crate::meta::keys::{self, Table};
 use crate::meta::rows::{Inode, RowValue};
 use crate::net::lease;
 use crate::request::executor::{Asker, run_own};
-use crate::shard::{Shard, apply_own};
+use crate::shard::Shard;
 use bytes::Bytes;
 use calls::Calls;
+use rows::Row;
 use shoal_env::Instant;
 use shoal_env::local::{Notify, Semaphore, Sender, oneshot};
 use shoal_proto::{ClientId, Group, Handle, Kind, LockClaim, LockHolder, LockState, Op, Status, limits};
-use shoal_store::{Changes, StoreError, Strength, look, settle};
+use shoal_store::{StoreError, look};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use table::{LockTable, Outcome, Wanted};
 
-/// Rows of one batch.
-const BATCH: usize = 256;
 /// How long one try to begin a generation may take.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two tries.
@@ -58,15 +57,6 @@ const LOOKS_A_LEASE: u32 = 12;
 /// Files of which it is remembered that they have begun a generation since a restart.
 const FENCED_MAX: usize = 65_536;
 
-/// A client's row.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Row {
-    /// It is durable.
-    Kept,
-    /// It is written or removed at the moment.
-    Moving,
-}
-
 /// The locks of one shard. See the module's page.
 pub struct FileLocks {
     table: RefCell<LockTable>,
@@ -74,6 +64,8 @@ pub struct FileLocks {
     parked: RefCell<BTreeMap<u64, Vec<Sender<()>>>>,
     rows: RefCell<BTreeMap<ClientId, Row>>,
     row_moved: Notify,
+    /// Clients that lost locks, once for each file that has not begun its generation.
+    unfenced: RefCell<Vec<ClientId>>,
     /// Clients that had locks before this start, and have not claimed all of them.
     claimants: RefCell<BTreeSet<ClientId>>,
     recovered: Notify,
@@ -93,6 +85,7 @@ impl Default for FileLocks {
             parked: RefCell::default(),
             rows: RefCell::default(),
             row_moved: Notify::default(),
+            unfenced: RefCell::default(),
             claimants: RefCell::default(),
             recovered: Notify::default(),
             fences_all: Cell::default(),
@@ -181,7 +174,6 @@ pub(crate) async fn lock(
     if !has_recovered_by(shard, deadline).await {
         return if wait { Ok(LockState::Queued) } else { Err(Status::Unavailable) };
     }
-    keep_row(shard, wanted.by.client).await?;
     if shard.file_locks.fences_all.get() && !shard.file_locks.fenced.borrow().contains(&wanted.file) {
         fence(shard, wanted.file).await?;
         let mut fenced = shard.file_locks.fenced.borrow_mut();
@@ -190,6 +182,8 @@ pub(crate) async fn lock(
         }
         fenced.insert(wanted.file);
     }
+    // From here on nothing is awaited: the row is there when the lock is granted.
+    rows::keep(shard, wanted.by.client).await?;
     // It may have ended meanwhile, and its locks with it.
     if !shard.sessions.has_client(wanted.by.client) {
         return Err(Status::NoSession);
@@ -291,61 +285,6 @@ pub(crate) fn claim(shard: &Shard, client: ClientId, claims: &[LockClaim], last:
     refused
 }
 
-/// Have a client's row durable.
-async fn keep_row(shard: &Rc<Shard>, client: ClientId) -> Result<(), Status> {
-    let locks = &shard.file_locks;
-    loop {
-        let moved = locks.row_moved.wait();
-        let row = locks.rows.borrow().get(&client).copied();
-        match row {
-            Some(Row::Kept) => return Ok(()),
-            Some(Row::Moving) => moved.await,
-            None => break,
-        }
-    }
-    locks.rows.borrow_mut().insert(client, Row::Moving);
-    let mut changes = Changes::default();
-    changes.put(keys::locker(client), Bytes::from_static(&[1]));
-    let kept = match apply_own(&shard.collection, changes).await {
-        Ok(_) => settle(&shard.collection).await,
-        Err(error) => Err(error),
-    };
-    match &kept {
-        Ok(()) => locks.rows.borrow_mut().insert(client, Row::Kept),
-        Err(_) => locks.rows.borrow_mut().remove(&client),
-    };
-    locks.row_moved.wake_all();
-    kept.map_err(status_of)
-}
-
-/// Remove the rows of clients that have no locks.
-async fn forget_rows(shard: &Rc<Shard>) {
-    let locks = &shard.file_locks;
-    let is_unused =
-        |client: &ClientId| !locks.table.borrow().has(*client) && !locks.claimants.borrow().contains(client);
-    let kept: Vec<ClientId> =
-        locks.rows.borrow().iter().filter(|(_, row)| **row == Row::Kept).map(|(client, _)| *client).collect();
-    let unused: Vec<ClientId> = kept.into_iter().filter(is_unused).collect();
-    for some in unused.chunks(BATCH) {
-        let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
-        for client in some {
-            locks.rows.borrow_mut().insert(*client, Row::Moving);
-            changes.remove(keys::locker(*client));
-        }
-        let removed = apply_own(&shard.collection, changes).await;
-        for client in some {
-            match &removed {
-                Ok(_) => locks.rows.borrow_mut().remove(client),
-                Err(_) => locks.rows.borrow_mut().insert(*client, Row::Kept),
-            };
-        }
-        locks.row_moved.wake_all();
-        if let Err(error) = removed {
-            return tracing::warn!(%error, "rows of clients without locks could not be removed");
-        }
-    }
-}
-
 /// Find the clients that had locks before this start. Sessions are known already.
 ///
 /// # Errors
@@ -354,7 +293,8 @@ pub(crate) async fn open(shard: &Rc<Shard>) -> Result<(), StoreError> {
     let locks = &shard.file_locks;
     let (prefix, mut after) = (keys::table(Table::Locker), None::<Bytes>);
     loop {
-        let (scan, _) = look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), BATCH)).await?;
+        let (scan, _) =
+            look(&shard.collection, |view| view.scan(&prefix, after.as_deref(), rows::BATCH)).await?;
         for (key, _) in &scan.rows {
             let client = keys::parse_locker(key)
                 .ok_or_else(|| StoreError::Damaged("the key of a client that has locks".into()))?;
@@ -385,7 +325,7 @@ pub(crate) async fn run(shard: Rc<Shard>) {
         shard.env.sleep(lease / looks).await;
         end_late(&shard).await;
         if shard.env.now().since(forgotten_at) >= lease / 2 {
-            forget_rows(&shard).await;
+            rows::forget(&shard, |_| true).await;
             forgotten_at = shard.env.now();
         }
     }
@@ -440,11 +380,17 @@ pub(crate) fn end_client(shard: &Rc<Shard>, client: ClientId) {
     }
     for file in locks.change(|table, granted| table.disown(client, ghost, granted)) {
         let own = shard.clone();
+        locks.unfenced.borrow_mut().push(client);
         shard.tasks.spawn(&shard.env, "fence", async move {
             while let Err(status) = fence(&own, file).await {
                 tracing::warn!(%file, %status, "a lock was lost, and its file stays locked until its data's servers answer");
                 own.env.sleep(FENCE_PAUSE).await;
             }
+            let mut unfenced = own.file_locks.unfenced.borrow_mut();
+            if let Some(at) = unfenced.iter().position(|other| *other == client) {
+                unfenced.swap_remove(at);
+            }
+            drop(unfenced);
             own.file_locks.change(|table, granted| table.end(ghost, file, granted));
         });
     }

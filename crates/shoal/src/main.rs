@@ -19,6 +19,7 @@ mod copy;
 mod embed;
 #[cfg(feature = "lab")]
 mod lab;
+mod laid;
 mod log_file;
 mod mount_options;
 mod node;

@@ -67,7 +67,7 @@ use log::Log;
 use merged::Extents;
 use shoal_env::local::Semaphore;
 use shoal_env::{Env, Instant};
-use shoal_proto::{Handle, Kind, Name, Owner, Rights, Status};
+use shoal_proto::{Handle, Kind, Owner, Rights, Status};
 use shoal_vfs::{Error, RenameFlags, Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -367,6 +367,3 @@ impl<B: Vfs> Shared<B> {
 fn fails(status: Status, op: &'static str, object: Handle) -> Error {
     Error::new(status, op).of(object)
 }
-
-/// The mark of a name, and whether this process holds it.
-type Marked = (Name, u64);

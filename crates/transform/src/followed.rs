@@ -87,6 +87,16 @@ impl<C: Connect> Connect for FollowedOptions<C> {
 #[derive(Clone)]
 pub struct Followed<B: Vfs>(pub(crate) Rc<Shared<B>>);
 
+/// Where an object in a directory with a layout lies below.
+#[derive(Clone, Debug)]
+pub struct LaidObject {
+    /// The directory with the layout, as the file system below has it.
+    pub root: Attr,
+    /// Among containers: the directory of the container, or the directory itself. In a composed directory an
+    /// object has no object of its own.
+    pub below: Option<Handle>,
+}
+
 /// The state that the clones share.
 pub(crate) struct Shared<B: Vfs> {
     env: Env,
@@ -128,6 +138,20 @@ impl<B: Vfs> Followed<B> {
     /// The file system below.
     pub fn over(&self) -> &B {
         &self.0.over
+    }
+
+    /// Where an object lies below; nothing for one outside of all directories with a layout.
+    ///
+    /// # Errors
+    /// `Stale`: it is gone; errors of the file system below.
+    pub async fn laid(&self, object: Handle) -> Result<Option<LaidObject>> {
+        if !is_inside(object) {
+            return Ok(None);
+        }
+        let (root, inner) = self.place(object).await?;
+        let root = self.0.over.getattr(root).await?;
+        let has_own = matches!(root.template.dist, Dist::Container { .. });
+        Ok(Some(LaidObject { root, below: has_own.then_some(inner) }))
     }
 
     /// Domains that are open now.

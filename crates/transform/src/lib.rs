@@ -44,7 +44,7 @@ mod writer_id;
 pub use composed::{Composed, ComposedFile, ComposedOptions, Wishes};
 pub use container::{Container, ContainerFile, ContainerOptions, ContainerSettings, IndexDesign, IndexReads};
 pub use federation::{Federated, FederationOptions};
-pub use followed::{Followed, FollowedFile, FollowedOptions};
+pub use followed::{Followed, FollowedFile, FollowedOptions, LaidObject};
 pub use index::{Index, IndexError, LogFacts};
 pub use limits::INDEX_LOG_BYTES_MAX;
 pub use writer_id::WriterId;

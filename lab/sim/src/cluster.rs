@@ -167,6 +167,14 @@ impl Cluster {
         self.growth.count()
     }
 
+    /// Kill a server's process and start it again. Run the world until [`Cluster::is_ready`].
+    pub fn restart_server(&self, id: u16) {
+        let server = self.server(id);
+        server.keep_stopped();
+        self.world.crash(server.process);
+        server.start(&self.world);
+    }
+
     /// The machine of a server.
     pub fn machine_of_server(&self, id: ServerId) -> Option<MachineId> {
         self.servers.get(usize::from(id.0)).map(|server| server.machine)

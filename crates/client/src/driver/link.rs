@@ -43,6 +43,8 @@ const PAUSES_A_LEASE: u32 = 8;
 const LOOKS_A_LEASE: u32 = 12;
 /// Between two tries to claim locks on one connection.
 const CLAIM_PAUSE: Duration = Duration::from_millis(100);
+/// The client's last requests are given so long to leave, when it is closed.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often per lease each file that stays open is reported to the server.
 const TOLD_A_LEASE: u32 = 3;
 
@@ -342,7 +344,8 @@ impl Link {
             let wake = self.wake.wait();
             if self.core.is_closed() {
                 // The other side learns it from the end of the stream, with this or without.
-                drop(writer.close().await);
+                let until = self.env.now() + LAST_WORDS;
+                let _ = self.env.deadline(until, self.end(writer, &mut out)).await;
                 return Trouble::unheard("the client is closed");
             }
             if !self.core.take(self.server, &mut out) {
@@ -357,6 +360,16 @@ impl Link {
                 return Trouble::broken(&error);
             }
         }
+    }
+
+    /// The client is closed: write what no caller waits for, as locks that were given back, and close.
+    async fn end(&self, writer: &mut Writer, out: &mut Outgoing) {
+        while self.core.take(self.server, out) {
+            if writer.write_all(&mut out.slices()).await.is_err() {
+                return;
+            }
+        }
+        drop(writer.close().await);
     }
 
     /// Keep the session (something is said at least three times a lease), and watch the connection: when

@@ -24,6 +24,7 @@ pub use line::{Line, PieceRoom};
 pub use proof::{Admitted, MountUse};
 
 use crate::counters::add;
+use crate::file_locks::rows;
 use crate::log_limit::Seldom;
 use crate::net::session::{Session, Waiter};
 use crate::ops;
@@ -157,6 +158,7 @@ pub async fn serve(
     if session.line.borrow().as_ref().is_some_and(|present| Rc::ptr_eq(present, line)) {
         session.line.take();
     }
+    rows::left(shard, session.client);
     // The other side reads to the end of the stream; an error means it is gone already.
     let _ = writer.close().await;
 }

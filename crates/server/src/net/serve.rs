@@ -7,6 +7,7 @@
 
 use crate::audit::{Audit, AuditConfig};
 use crate::counters::add;
+use crate::file_locks::rows;
 use crate::log_limit::Seldom;
 use crate::membership::maps;
 use crate::membership::stores;
@@ -432,6 +433,13 @@ impl ServerHandle {
             let ended = shard.work.all_ended();
             if inner.env.deadline(until, ended).await.is_err() {
                 tracing::warn!("requests were given up at the stop");
+            }
+        }
+        for shard in &inner.shards {
+            if inner.env.deadline(until, rows::forget_at_stop(shard)).await.is_err() {
+                tracing::warn!(
+                    "rows of clients without locks are left: after the start others wait for them"
+                );
             }
         }
         self.abandon_tasks();

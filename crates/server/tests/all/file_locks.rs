@@ -230,6 +230,51 @@ fn the_row_of_a_client_with_locks_is_made_with_its_first_and_goes_after_its_last
     });
 }
 
+fn has_row(cluster: &Cluster, id: u8) -> bool {
+    let key = keys::locker(ClientId([id; 16]));
+    !matches!(cluster.stores[0].lookup(&key, &Default::default()), shoal_store::Lookup::Absent(_))
+}
+
+#[test]
+fn the_row_of_a_client_goes_soon_after_its_connection_unless_it_has_a_lock_or_comes_back() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut all = Vec::new();
+        for id in 1..=3 {
+            all.push(client(&cluster, id).await);
+        }
+        let file = file(&mut all[0]).await;
+        for client in &mut all {
+            assert_eq!(locks(client, file, Shared, 1).await, Ok(Granted));
+        }
+        unlock(&mut all[0], file).await;
+        unlock(&mut all[2], file).await;
+        let back = all[2].attached.session;
+        drop(all);
+        let _back = again(&cluster, 3, back).await;
+        until(&env, || !has_row(&cluster, 1)).await;
+        env.sleep(Duration::from_millis(500)).await;
+        assert!(has_row(&cluster, 2), "it has a lock, until its lease ends");
+        assert!(has_row(&cluster, 3), "it is back");
+    });
+}
+
+#[test]
+fn a_clean_stop_leaves_rows_of_clients_with_locks_alone() {
+    run(|env| async move {
+        let mut cluster = Cluster::new(&env, 1).await;
+        let (mut one, mut other) = (client(&cluster, 1).await, client(&cluster, 2).await);
+        let file = file(&mut one).await;
+        assert_eq!(locks(&mut one, file, Exclusive, 1).await, Ok(Granted));
+        unlock(&mut one, file).await;
+        assert_eq!(locks(&mut other, file, Shared, 1).await, Ok(Granted));
+        assert!(has_row(&cluster, 1) && has_row(&cluster, 2));
+        cluster.servers[0].take().unwrap().stop().await.unwrap();
+        assert!(!has_row(&cluster, 1), "it gave its lock back");
+        assert!(has_row(&cluster, 2), "it claims its lock");
+    });
+}
+
 #[test]
 fn a_lost_exclusive_lock_begins_a_generation_on_all_datafiles_before_another_has_it() {
     run(|env| async move {

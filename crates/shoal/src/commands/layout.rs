@@ -6,15 +6,16 @@ use crate::address::Place;
 use crate::bytes_size::ByteSize;
 use crate::cli::{Layout, LayoutKind};
 use crate::cluster_file::{DistributionName, template};
+use crate::laid::{self, Laid};
 use crate::{connect, copy, out, subfiles, words};
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
-use shoal_client::Client;
+use shoal_client::{Client, LOST_AND_FOUND, NOT_LOST_AND_FOUND};
 use shoal_env::Env;
 use shoal_proto::op::Owner;
 use shoal_proto::{Attr, Dist, Handle, Kind, Rights, ServerId, Status, Template};
 use shoal_transform::followed::beneath::Beneath;
-use shoal_transform::{Composed, Wishes};
+use shoal_transform::{Composed, Followed, Wishes};
 use shoal_vfs::{ForkedFile, Vfs};
 use std::process::ExitCode;
 
@@ -32,14 +33,17 @@ pub fn run(args: Layout) -> Result<ExitCode> {
         Layout::Get { place: text, key, json } => {
             let place = Place::find(&text, key.key.as_deref())?;
             let path = place.address.path.clone();
-            let get = |_, client: Client| async move {
-                let attr = client.walk(path.as_bytes(), true).await?;
-                let missing = subfiles::missing(&client, &attr).await?;
-                Ok((attr, missing))
+            let get = |env, client: Client| async move {
+                let found = laid::find(&Followed::new(env, client.clone()), path.as_bytes(), true).await?;
+                let missing = subfiles::missing(&client, &found.attr).await?;
+                Ok((found, missing))
             };
-            let (attr, missing) =
+            let (found, missing) =
                 connect::with_client(&place, get).with_context(|| format!("cannot look at {text}"))?;
-            show(&text, &attr, &missing, json)?;
+            match &found.laid {
+                Some(laid) => show_laid(&text, &found.attr, laid, json)?,
+                None => show(&text, &found.attr, &missing, json)?,
+            }
         }
         Layout::Set {
             place: text,
@@ -133,6 +137,10 @@ async fn set(env: Env, client: Client, path: &str, wish: Wish) -> Result<Attr> {
         Err(error) if error.status == Status::NotFound => {
             // A directory that is missing is made with it.
             let (dir, name) = client.walk_parent(path.as_bytes()).await?;
+            if wish.layout != LayoutKind::Striped && dir == Handle::ROOT && name.as_bytes() == LOST_AND_FOUND
+            {
+                bail!("{NOT_LOST_AND_FOUND}");
+            }
             // Before anything is made in a directory whose objects are its layout's.
             wish.over(&client.getattr(dir).await?.template)?;
             client.mkdir(dir, &name, copy::owner(0o755)).await?
@@ -222,6 +230,18 @@ async fn make(client: &Client, path: &str, wish: Wish) -> Result<Attr> {
     let made = client.create(dir, &name, copy::owner(0o644), true, Rights::WRITE, Some(template)).await?;
     made.2.close().await?;
     Ok(made.0)
+}
+
+/// Show an object in a directory whose layout clients follow.
+fn show_laid(text: &str, attr: &Attr, laid: &Laid, as_json: bool) -> Result<()> {
+    if as_json {
+        let mut value = laid.json();
+        value["name"] = text.into();
+        value["kind"] = attr.kind.word().into();
+        value["width"] = laid.template_json()["width"].clone();
+        return out::json_line(&value);
+    }
+    out::line(format!("{text}: {}", laid.layout(attr.kind)))
 }
 
 /// Show it, with the subfiles that it lacks.

@@ -9,12 +9,14 @@ mod forked;
 use crate::address::Place;
 use crate::bytes_size::human;
 use crate::cli::Map;
+use crate::laid::{self, Found};
 use crate::{connect, out, words};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use shoal_client::Client;
 use shoal_pattern::{Distribution as _, Pattern, View, ViewRun, Window};
 use shoal_proto::{Attr, Handle, Kind, Share, Striping};
+use shoal_transform::Followed;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -36,18 +38,21 @@ struct Part {
 pub fn run(args: Map) -> Result<ExitCode> {
     let place = Place::find(&args.place, args.key.key.as_deref())?;
     let path = place.address.path.clone();
-    let look = |_, client: Client| async move {
-        let attr = client.walk(path.as_bytes(), true).await?;
-        let forked = forked::of(&client, &attr).await?;
-        Ok((attr, forked))
+    let look = |env, client: Client| async move {
+        let found = laid::find(&Followed::new(env, client.clone()), path.as_bytes(), true).await?;
+        let forked = forked::of(&client, &found.attr).await?;
+        Ok((found, forked))
     };
-    let (attr, forked) = connect::with_client_within(&place, args.limit.span(), look)
+    let (Found { attr, laid }, forked) = connect::with_client_within(&place, args.limit.span(), look)
         .with_context(|| format!("cannot look at {}", args.place))?;
     if let Some(subfiles) = forked {
         return forked::run(&args, &attr, &subfiles);
     }
     if attr.kind != Kind::File {
         bail!("{} is a {}: only files are mapped", args.place, attr.kind.word());
+    }
+    if let Some(laid) = laid {
+        bail!("{} is {}: {}", args.place, laid.layout(Kind::File), laid.remedy());
     }
     let (striping, handles) = of(&attr);
     let parts = parts(attr.size, striping, &handles)?;

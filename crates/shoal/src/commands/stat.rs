@@ -3,10 +3,12 @@
 use crate::address::Place;
 use crate::bytes_size::human;
 use crate::cli::Stat;
+use crate::laid::{self, Found, Laid};
 use crate::{connect, out, subfiles, words};
 use anyhow::{Context as _, Result};
+use serde_json::Value;
 use shoal_client::Client;
-use shoal_proto::{Attr, Kind, Status};
+use shoal_proto::{Attr, Kind};
 use shoal_transform::Followed;
 use shoal_vfs::Vfs as _;
 use std::process::ExitCode;
@@ -27,7 +29,7 @@ pub fn run(args: Stat) -> Result<ExitCode> {
 }
 
 async fn stat(client: Followed<Client>, args: &Stat, text: &str, path: String) -> Result<()> {
-    let attr = look(&client, path.as_bytes()).await?;
+    let Found { attr, laid } = laid::find(&client, path.as_bytes(), false).await?;
     let target = match attr.kind {
         Kind::Symlink => Some(client.readlink(attr.handle).await?),
         _ => None,
@@ -41,25 +43,21 @@ async fn stat(client: Followed<Client>, args: &Stat, text: &str, path: String) -
         value["name"] = text.into();
         value["target"] = target.into();
         value["xattrs"] = xattrs.into();
+        if let Some(laid) = &laid {
+            // No server has an object of this number.
+            value["handle"] = Value::Null;
+            (value["layout"], value["template"]) = (laid.json(), laid.template_json());
+        }
         if subfiles::count(&attr).is_some() {
             value["missing"] = missing.into();
         }
         return out::json_line(&value);
     }
-    show(text, &attr, target.as_deref(), &xattrs)?;
+    show(text, &attr, laid.as_ref(), target.as_deref(), &xattrs)?;
     subfiles::words(&missing).map_or(Ok(()), |words| out::line(format!("  {:<10} {words}", "incomplete")))
 }
 
-/// The object of a path. In a directory with a layout of its own it is found name by name.
-async fn look(followed: &Followed<Client>, path: &[u8]) -> Result<Attr> {
-    match followed.over().walk(path, false).await {
-        Ok(attr) if attr.kind != Kind::Directory || !attr.template.dist.is_followed() => Ok(attr),
-        Err(error) if !matches!(error.status, Status::NotFound | Status::NotDirectory) => Err(error.into()),
-        _ => Ok(followed.walk_path(path, false).await?),
-    }
-}
-
-fn show(text: &str, attr: &Attr, target: Option<&str>, xattrs: &[String]) -> Result<()> {
+fn show(text: &str, attr: &Attr, laid: Option<&Laid>, target: Option<&str>, xattrs: &[String]) -> Result<()> {
     let arrow = target.map_or(String::new(), |target| format!(" -> {target}"));
     out::line(format!("{text}{arrow}"))?;
     let row = |name: &str, value: String| out::line(format!("  {name:<10} {value}"));
@@ -68,12 +66,25 @@ fn show(text: &str, attr: &Attr, target: Option<&str>, xattrs: &[String]) -> Res
     row("mode", format!("{:04o} {}", attr.mode, words::mode(attr.kind, attr.mode)))?;
     row("owner", format!("{}:{}", attr.uid, attr.gid))?;
     row("links", attr.nlink.to_string())?;
-    row("handle", format!("{} (server {}, inode {})", attr.handle, attr.handle.server(), attr.handle.0))?;
+    match laid {
+        None => {
+            let server = attr.handle.server();
+            row("handle", format!("{} (server {server}, inode {})", attr.handle, attr.handle.0))?;
+        }
+        Some(laid) => {
+            row("inode", attr.handle.0.to_string())?;
+            row("object", laid.place(attr.kind))?;
+        }
+    }
     row("modified", words::time(attr.mtime))?;
     row("changed", words::time(attr.ctime))?;
     row("accessed", words::time(attr.atime))?;
     row("born", words::time(attr.btime))?;
+    if let Some(laid) = laid {
+        row("layout", laid.layout(attr.kind))?;
+    }
     match (attr.kind, &attr.layout) {
+        _ if laid.is_some() => {}
         (Kind::File, Some(layout)) => {
             let all: Vec<String> = layout.datafiles.iter().map(|h| h.to_string()).collect();
             row("layout", format!("unstuffed over {} datafiles: {}", all.len(), all.join(" ")))?;

@@ -74,6 +74,53 @@ fn does(program: &str, args: &[&str]) {
     assert!(done.status.success(), "{program} {args:?}: {words}");
 }
 
+/// The commands that show where bytes lie, of a file and of a directory in it.
+fn shows(scene: &Scene, layout: &str) {
+    let (root, file, dir) = (scene.at(0, "laid"), scene.at(0, "laid/in"), scene.at(0, "laid/sub"));
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&said(&[args, &["--json"]].concat())).unwrap()
+    };
+    // By the mount, and by the address of the file system.
+    let key = scene.home.text("data/key");
+    let address = format!("{}/laid/in", scene.address());
+    let whole = json(&["stat", text(&root)]);
+    for args in [&["stat", text(&file)][..], &["stat", &address, "--key", &key]] {
+        let words = said(args);
+        for (at, _) in words.match_indices("server ") {
+            let number: String = words[at + 7..].chars().take_while(char::is_ascii_digit).collect();
+            assert!(matches!(&number[..], "0" | "1"), "there are two servers: {words}");
+        }
+        let is =
+            if layout == "container" { "a container, whose logs" } else { "composed in blocks of one file" };
+        assert!(words.contains(is) && words.contains("size       5"), "{words}");
+        assert!(!words.contains("stuffed") && !words.contains("handle"), "{words}");
+        let value = json(args);
+        assert_eq!((&value["size"], &value["kind"]), (&5.into(), &"file".into()));
+        assert_eq!(value["inode"], fs::metadata(&file).unwrap().ino());
+        assert_eq!(value["handle"], serde_json::Value::Null);
+        assert_eq!(value["layout"]["distribution"], layout);
+        assert_eq!(value["layout"]["directory"], whole["handle"]);
+        let (own, shared) = (&value["layout"]["below"], &value["layout"]["blocks"]);
+        assert_eq!((own.is_string(), shared.is_string()), (layout == "container", layout == "composed"));
+        let get = [&["layout", "get"], &args[1..]].concat();
+        assert!(said(&get).contains(is), "{}", said(&get));
+        let value = json(&get);
+        assert_eq!((&value["distribution"], &value["kind"]), (&layout.into(), &"file".into()));
+        let map = [&["map"], &args[1..]].concat();
+        refused(&map, &["--raw", &format!("shoal {layout} map")]);
+    }
+    let words = said(&["stat", text(&dir)]);
+    assert!(words.contains("its files are") && words.contains("directory"), "{words}");
+    assert!(said(&["layout", "get", text(&dir)]).contains("its files are"));
+    let missing = scene.at(0, "laid/missing");
+    for command in [&["stat"][..], &["layout", "get"], &["map"]] {
+        refused(&[command, &[text(&missing)]].concat(), &["missing"]);
+    }
+    // An object of the layout is no file of its users.
+    let own = scene.at(0, if layout == "container" { "laid/.shoal" } else { "laid/blocks.0" });
+    refused(&["stat", text(&own)], &["cannot stat"]);
+}
+
 fn follows(layout: &str) {
     let Some(mut scene) = Scene::mounted() else { return };
     let (one, other) = (scene.at(0, "laid"), scene.at(1, "laid"));
@@ -82,6 +129,12 @@ fn follows(layout: &str) {
     refused(&["layout", "set", text(&one), layout], &["has entries", "is empty"]);
     refused(&["layout", "set", text(&one.join("early")), layout], &["is empty"]);
     refused(&["layout", "set", text(&scene.at(0, "")), layout], &["root"]);
+    let lost = scene.at(0, "lost+found");
+    for _ in 0..2 {
+        refused(&["layout", "set", text(&lost), layout], &["/lost+found", "another directory"]);
+        assert_eq!(fs::create_dir_all(&lost).map_err(|error| error.kind()), Ok(()));
+    }
+    fs::remove_dir(&lost).unwrap();
     fs::remove_file(one.join("early")).unwrap();
     refused(&["layout", "set", text(&one), layout, "--distribution", "basic"], &["leave out --distribution"]);
     refused(&["layout", "set", text(&one), layout, "--subfiles", "2"], &["are for `forked`"]);
@@ -132,6 +185,8 @@ fn follows(layout: &str) {
     // `mv` copies then.
     does("mv", &[text(&scene.at(0, "plain")), text(&one.join("in"))]);
     assert_eq!(fs::read(one.join("in")).unwrap(), b"plain");
+
+    shows(&scene, layout);
 
     // A tree in, and out again, by a program of the host and by the native client.
     let tree = scene.home.path("tree");

@@ -5,7 +5,7 @@
 //! on.
 
 use super::format::{Bind, Changed, Made, Op};
-use super::marks::Claimed;
+use super::marks::{Claimed, Marker};
 use super::{Shared, fails};
 use bytes::Bytes;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, SetAttr, Status};
@@ -20,6 +20,33 @@ const MODE_BITS: u32 = 0o7777;
 pub(super) const FRESH: Duration = Duration::from_millis(100);
 /// With names of this process's own, what is known may be so old.
 const FRESH_OWN: Duration = Duration::from_secs(1);
+
+/// A change that is logged. If its call is given up before it is published, it is published all the same:
+/// until then others find neither the name nor that it is free.
+pub(super) struct Unpublished<B: Vfs> {
+    shared: Rc<Shared<B>>,
+    pub(super) is_done: bool,
+}
+
+impl<B: Vfs> Unpublished<B> {
+    pub(super) fn new(shared: &Rc<Shared<B>>) -> Unpublished<B> {
+        Unpublished { shared: shared.clone(), is_done: false }
+    }
+}
+
+impl<B: Vfs> Drop for Unpublished<B> {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let shared = self.shared.clone();
+        self.shared.env.spawn("publish a change", async move {
+            if let Err(error) = shared.publish().await {
+                tracing::warn!("a block is not written yet: {error}");
+            }
+        });
+    }
+}
 
 /// Permission bits as a write by another than root leaves them.
 fn without_privileges(mode: u32) -> u32 {
@@ -117,7 +144,7 @@ impl<B: Vfs> Shared<B> {
     pub(super) async fn log_name(
         self: &Rc<Self>,
         ops: Vec<(u64, Op)>,
-        marked: Option<super::Marked>,
+        marked: Option<Marker<B>>,
     ) -> Result<()> {
         match self.change(ops).await {
             Ok(_) => {

@@ -67,7 +67,8 @@ impl<B: Vfs> Shared<B> {
         Err(Error::new(Status::Busy, "claim").because("others claim blocks all the time"))
     }
 
-    /// Hold the writer's lock.
+    /// Hold the writer's lock. A call of this that failed, or was given up, may have left the file of its
+    /// number: that number is not used again, because it is not known how far the lock of its file went.
     pub(super) async fn hold(self: &Rc<Self>) -> Result<()> {
         if self.log.is_used() {
             return Ok(());
@@ -84,6 +85,12 @@ impl<B: Vfs> Shared<B> {
             let made = match self.over.create(self.claims, &name, self.owner, true, rights).await {
                 Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => {
                     return Err(removed());
+                }
+                Err(error) if error.status == Status::Exists => {
+                    // If it is left, others take it away: no writer has its lock.
+                    drop(self.over.unlink(self.claims, &name).await);
+                    self.log.id.set(WriterId::draw(&self.env));
+                    continue;
                 }
                 made => made,
             };

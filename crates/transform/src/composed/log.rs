@@ -12,6 +12,7 @@
 //! **A writer holds a lock** on its file `w.ID` among the claims, from before its first claim until its end.
 //! A compaction takes no blocks of a writer that holds its lock.
 
+use super::change::Unpublished;
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, RESERVE, Record, Records, Stamp, stamp};
 use super::lanes::{Extent, split};
 use super::{Composed, Shared, names_of};
@@ -351,15 +352,16 @@ impl<B: Vfs> Shared<B> {
                 current.written = end;
             }
         }
-        let marks = log.marks.take();
-        for mark in marks {
+        // Each is of a name that is written. One by one: the call may be given up.
+        loop {
+            let Some(mark) = log.marks.borrow().last().cloned() else { return Ok(()) };
             if let Err(error) = self.over.unlink(self.marks, &mark).await
                 && error.status != Status::NotFound
             {
                 tracing::warn!("a name's marker is left: {error}");
             }
+            log.marks.borrow_mut().retain(|other| *other != mark);
         }
-        Ok(())
     }
 
     /// Have all that was logged in the physical file: it outlives this process.
@@ -370,7 +372,13 @@ impl<B: Vfs> Shared<B> {
 
     /// The same, unless blocks are to be written whole.
     pub(super) async fn publish_change(self: &Rc<Self>) -> Result<()> {
-        if self.buffers_blocks { Ok(()) } else { self.publish().await }
+        if self.buffers_blocks {
+            return Ok(());
+        }
+        let mut change = Unpublished::new(self);
+        let published = self.publish().await;
+        change.is_done = true;
+        published
     }
 
     /// Make all durable that was logged.
@@ -393,8 +401,7 @@ impl<B: Vfs> Shared<B> {
         if !self.buffers_blocks || self.log.timer.replace(true) {
             return;
         }
-        let shared = Rc::downgrade(self);
-        let env = self.env.clone();
+        let (shared, env) = (Rc::downgrade(self), self.env.clone());
         self.env.spawn("write a block", async move {
             env.sleep(BUFFERED_FOR).await;
             let Some(shared) = shared.upgrade() else { return };
@@ -428,7 +435,13 @@ impl<B: Vfs> Shared<B> {
         if let Err(error) = self.over.unlink(self.claims, &names_of::writer(log.id.get())?).await {
             tracing::debug!("the file of an ended writer is left to others: {error}");
         }
-        log.held.take();
+        // Its lock is given back before the end of the file system below.
+        let held = log.held.take();
+        if let Some(held) = held
+            && let Err(error) = held.close().await
+        {
+            tracing::debug!("the file of an ended writer: {error}");
+        }
         Ok(())
     }
 

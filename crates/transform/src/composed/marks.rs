@@ -10,8 +10,11 @@
 //! the marker after the first has removed it. But the first process published the name before that, so step
 //! 2 of the second process finds the name. A marker holds the number of the object that is being made: an
 //! open without `O_EXCL` that meets the marker uses the same object.
+//!
+//! **A call that is given up leaves no marker.** Its future is dropped at any of these steps; then a task
+//! looks for the marker, and removes it if its object is the one of that call.
 
-use super::{Marked, Shared, names_of};
+use super::{Shared, names_of};
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Name, Status};
 use shoal_vfs::{Error, Result, Vfs};
@@ -20,10 +23,39 @@ use std::rc::Rc;
 /// Tries to make a marker that others make and give back.
 const TRIES_MAX: u32 = 100;
 
+/// A marker that a call has made, or tries to make.
+pub(super) struct Marker<B: Vfs> {
+    shared: Rc<Shared<B>>,
+    name: Name,
+    /// Its target, which no other call's has.
+    target: String,
+    /// It is given back, or with what is published next; or it is another's.
+    is_settled: bool,
+}
+
+impl<B: Vfs> Drop for Marker<B> {
+    fn drop(&mut self) {
+        if self.is_settled {
+            return;
+        }
+        let (shared, name) = (self.shared.clone(), self.name.clone());
+        let target = std::mem::take(&mut self.target);
+        self.shared.env.spawn("give a name's marker back", async move {
+            let found = match shared.over.lookup(shared.marks, &name).await {
+                Ok(found) => shared.over.readlink(found.handle).await,
+                Err(error) => Err(error),
+            };
+            if found.is_ok_and(|by| by == target) {
+                shared.give_back(&name).await;
+            }
+        });
+    }
+}
+
 /// The state of a name that is to be made.
-pub(super) enum Claimed {
+pub(super) enum Claimed<B: Vfs> {
     /// The name is free, and this process's until it is published; `None`: nothing holds it.
-    Own(Option<Marked>),
+    Own(Option<Marker<B>>),
     /// The name leads to an object already.
     Taken(u64),
     /// Another process is making it, as this object.
@@ -32,7 +64,12 @@ pub(super) enum Claimed {
 
 impl<B: Vfs> Shared<B> {
     /// Claim a name for a new object. This process changes no names meanwhile.
-    pub(super) async fn claim_name(self: &Rc<Self>, dir: u64, name: &Name, object: u64) -> Result<Claimed> {
+    pub(super) async fn claim_name(
+        self: &Rc<Self>,
+        dir: u64,
+        name: &Name,
+        object: u64,
+    ) -> Result<Claimed<B>> {
         let known = || self.names.borrow().find(dir, name);
         if let Some(taken) = known() {
             return Ok(Claimed::Taken(taken));
@@ -43,7 +80,10 @@ impl<B: Vfs> Shared<B> {
         self.hold().await?;
         let mark = names_of::mark(dir, name)?;
         let target = format!("{}.{object:x}", self.log.id.get());
+        let marker =
+            || Marker { shared: self.clone(), name: mark.clone(), target: target.clone(), is_settled: false };
         for _ in 0..TRIES_MAX {
+            let mut marker = marker();
             match self.over.symlink(self.marks, &mark, self.owner, target.as_bytes()).await {
                 Ok(_) => {}
                 Err(error) if error.status == Status::Exists => {
@@ -55,6 +95,7 @@ impl<B: Vfs> Shared<B> {
                         // The reply to this writer's own try was lost.
                         Ok(by) if by == target => {}
                         Ok(by) => {
+                            marker.is_settled = true;
                             self.refresh().await?;
                             if let Some(taken) = known() {
                                 return Ok(Claimed::Taken(taken));
@@ -65,8 +106,14 @@ impl<B: Vfs> Shared<B> {
                             }
                         }
                         // Given back meanwhile.
-                        Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => continue,
-                        Err(error) if error.status == Status::Invalid => return Err(foreign(&mark)),
+                        Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => {
+                            marker.is_settled = true;
+                            continue;
+                        }
+                        Err(error) if error.status == Status::Invalid => {
+                            marker.is_settled = true;
+                            return Err(foreign(&mark));
+                        }
                         Err(error) => return Err(error),
                     }
                 }
@@ -74,29 +121,31 @@ impl<B: Vfs> Shared<B> {
             }
             let fresh = self.refresh().await;
             if let Some(taken) = known() {
-                self.give_back(&mark).await;
+                self.not_logged(Some(marker)).await;
                 return Ok(Claimed::Taken(taken));
             }
             if let Err(error) = fresh {
-                self.give_back(&mark).await;
+                self.not_logged(Some(marker)).await;
                 return Err(error);
             }
-            return Ok(Claimed::Own(Some((mark, object))));
+            return Ok(Claimed::Own(Some(marker)));
         }
         Err(Error::new(Status::Busy, "create").because("others make and remove it all the time"))
     }
 
     /// The name was logged: its marker is given back when that is published.
-    pub(super) fn logged(&self, marked: Option<Marked>) {
-        if let Some((mark, _)) = marked {
-            self.log.holds_mark(mark);
+    pub(super) fn logged(&self, marker: Option<Marker<B>>) {
+        if let Some(mut marker) = marker {
+            marker.is_settled = true;
+            self.log.holds_mark(marker.name.clone());
         }
     }
 
     /// The name was not logged.
-    pub(super) async fn not_logged(&self, marked: Option<Marked>) {
-        if let Some((mark, _)) = marked {
-            self.give_back(&mark).await;
+    pub(super) async fn not_logged(&self, marker: Option<Marker<B>>) {
+        if let Some(mut marker) = marker {
+            self.give_back(&marker.name).await;
+            marker.is_settled = true;
         }
     }
 

@@ -170,6 +170,24 @@ fn a_layout_is_set_on_an_empty_directory_and_stays() {
 }
 
 #[test]
+fn the_directory_of_lost_objects_gets_no_layout_that_clients_follow() {
+    with_clients(4, 1, async |_, mut clients| {
+        let client = clients.pop().unwrap();
+        let lost = Vfs::mkdir(&client, Handle::ROOT, &name("lost+found"), DIR).await.unwrap();
+        for template in [CONTAINER, COMPOSED] {
+            let words = fails(client.setlayout(lost.handle, template).await, Status::NotPermitted);
+            assert!(words.contains("/lost+found") && words.contains("another directory"), "{words}");
+        }
+        assert!(!Vfs::getattr(&client, lost.handle).await.unwrap().template.dist.is_followed());
+        // Elsewhere the name means nothing, and stripes move no object.
+        client.setlayout(lost.handle, Template::default()).await.unwrap();
+        let dir = Vfs::mkdir(&client, Handle::ROOT, &name("dir"), DIR).await.unwrap();
+        let other = Vfs::mkdir(&client, dir.handle, &name("lost+found"), DIR).await.unwrap();
+        client.setlayout(other.handle, CONTAINER).await.unwrap();
+    });
+}
+
+#[test]
 fn clients_see_the_files_of_each_other_and_remove_the_empty_directory() {
     for template in [CONTAINER, COMPOSED] {
         with_clients(4, 2, async move |env, clients| {

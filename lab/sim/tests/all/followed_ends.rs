@@ -18,7 +18,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 /// Go on with a call until it was polled so often. Its result, if it has ended.
-async fn polled<F: Future>(call: &mut Pin<&mut F>, times: usize) -> Option<F::Output> {
+pub(super) async fn polled<F: Future>(call: &mut Pin<&mut F>, times: usize) -> Option<F::Output> {
     let mut polls = 0;
     poll_fn(|context| {
         if polls == times {

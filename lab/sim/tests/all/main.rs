@@ -2,6 +2,7 @@
 
 mod clocks;
 mod conformance;
+mod ended_clients;
 mod followed;
 mod followed_ends;
 mod galley;
