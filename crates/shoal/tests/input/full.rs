@@ -208,7 +208,7 @@ fn a_file_with_holes_is_copied_with_its_holes_to_a_file_system_and_back() {
         serde_json::from_str(&said(&["stat", "--json", &there, "--key", &key])).unwrap();
     assert_eq!(shown["size"], SIZE, "{shown}");
     assert!(shown["space"].as_u64().unwrap() <= 4 << 20, "{shown}");
-    // What is written over loses its old bytes.
+    // A file that is written over loses its old bytes.
     std::fs::write(home.path("back"), vec![9; 1 << 20]).unwrap();
     said(&["cp", "--quiet", &there, &home.text("back"), "--key", &key]);
     let back = File::open(home.path("back")).unwrap();
