@@ -17,6 +17,8 @@ use std::time::Duration;
 /// A removal that is under way is waited for so often, and so long each time.
 const REMOVAL_PAUSES: u32 = 10;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
+/// A writer that ends waits so long for its lock to be given back.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
 /// Tries to claim an extent.
 const CLAIM_TRIES: u64 = 10_000;
 
@@ -65,6 +67,18 @@ impl<B: Vfs> Shared<B> {
             return Ok(extent);
         }
         Err(Error::new(Status::Busy, "claim").because("others claim blocks all the time"))
+    }
+
+    /// The writer has ended: its lock is given back before the file system below ends.
+    pub(super) async fn give_lock_back(&self) {
+        let Some(held) = self.log.held.take() else { return };
+        let until = self.env.now() + GIVEN_BACK_WITHIN;
+        match self.env.deadline(until, held.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!("the file of an ended writer: {error}"),
+            // It goes with the client's lease.
+            Err(_) => tracing::debug!("the lock of an ended writer is not given back in time"),
+        }
     }
 
     /// Hold the writer's lock. A call of this that failed, or was given up, may have left the file of its

@@ -435,13 +435,7 @@ impl<B: Vfs> Shared<B> {
         if let Err(error) = self.over.unlink(self.claims, &names_of::writer(log.id.get())?).await {
             tracing::debug!("the file of an ended writer is left to others: {error}");
         }
-        // Its lock is given back before the end of the file system below.
-        let held = log.held.take();
-        if let Some(held) = held
-            && let Err(error) = held.close().await
-        {
-            tracing::debug!("the file of an ended writer: {error}");
-        }
+        self.give_lock_back().await;
         Ok(())
     }
 
