@@ -122,7 +122,10 @@ pub(crate) struct Shared<B: Vfs> {
     /// One changes names.
     naming: Semaphore,
     refreshing: Semaphore,
+    /// Refreshes that were begun.
     refreshes: Cell<u64>,
+    /// The last of them that succeeded.
+    refreshed: Cell<u64>,
     looked_at: Cell<Instant>,
     /// Syncs that failed: what they were to write may be lost.
     losses: Cell<u64>,
@@ -293,6 +296,7 @@ impl<B: Vfs> Composed<B> {
             naming: Semaphore::new(1),
             refreshing: Semaphore::new(1),
             refreshes: Cell::new(0),
+            refreshed: Cell::new(0),
             looked_at: Cell::new(env.now()),
             losses: Cell::new(0),
             is_loss_unseen: Cell::new(false),

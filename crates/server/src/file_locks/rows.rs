@@ -83,13 +83,14 @@ impl FileLocks {
 /// Remove the rows of clients that have no locks, of those that are `meant`.
 pub(super) async fn forget(shard: &Rc<Shard>, meant: impl Fn(ClientId) -> bool) {
     let locks = &shard.file_locks;
-    let kept: Vec<ClientId> =
-        locks.rows.borrow().iter().filter(|(_, row)| **row == Row::Kept).map(|(client, _)| *client).collect();
-    let is_unused = |client: &ClientId| locks.is_unused(*client) && meant(*client);
-    let unused: Vec<ClientId> = kept.into_iter().filter(is_unused).collect();
+    let known: Vec<ClientId> = locks.rows.borrow().keys().copied().collect();
+    let is_kept = |client: &ClientId| locks.rows.borrow().get(client) == Some(&Row::Kept);
+    let is_unused = |client: &ClientId| is_kept(client) && locks.is_unused(*client) && meant(*client);
+    let unused: Vec<ClientId> = known.into_iter().filter(is_unused).collect();
     for some in unused.chunks(BATCH) {
         let mut changes = Changes { strength: Strength::Weak, ..Changes::default() };
-        // A lock may have been granted while the rows before these were removed.
+        // While the rows before these were removed a lock may have been granted, or another call of this have
+        // removed a row that is now being made anew.
         let some: Vec<ClientId> = some.iter().copied().filter(is_unused).collect();
         for client in &some {
             locks.rows.borrow_mut().insert(*client, Row::Moving);

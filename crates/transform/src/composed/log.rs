@@ -113,6 +113,11 @@ impl<B: Vfs> Log<B> {
         self.marks.borrow_mut().push(mark);
     }
 
+    /// Whether a name is held so.
+    pub(super) fn awaits_mark(&self, mark: &Name) -> bool {
+        self.marks.borrow().contains(mark)
+    }
+
     /// Nothing is logged until the permit is dropped.
     pub(super) async fn pause(&self) -> Permit {
         self.turn.acquire(1).await

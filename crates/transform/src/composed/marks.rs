@@ -12,7 +12,8 @@
 //! open without `O_EXCL` that meets the marker uses the same object.
 //!
 //! **A call that is given up leaves no marker.** Its future is dropped at any of these steps; then a task
-//! looks for the marker, and removes it if its object is the one of that call.
+//! looks for the marker, and removes it if its object is the one of that call. It takes its turn among the
+//! calls that change names: a retry of the call may have taken the same marker for its own.
 
 use super::{Shared, names_of};
 use shoal_env::mutant::{self, Mutant};
@@ -41,6 +42,11 @@ impl<B: Vfs> Drop for Marker<B> {
         let (shared, name) = (self.shared.clone(), self.name.clone());
         let target = std::mem::take(&mut self.target);
         self.shared.env.spawn("give a name's marker back", async move {
+            let _turn = shared.naming.acquire(1).await;
+            // It goes when the name is published that a retry has logged.
+            if shared.log.awaits_mark(&name) {
+                return;
+            }
             let found = match shared.over.lookup(shared.marks, &name).await {
                 Ok(found) => shared.over.readlink(found.handle).await,
                 Err(error) => Err(error),

@@ -91,16 +91,20 @@ impl<B: Vfs> Shared<B> {
     pub(super) async fn refresh(self: &Rc<Self>) -> Result<()> {
         let seen = self.refreshes.get();
         let _turn = self.refreshing.acquire(1).await;
-        // One that began after this call was made has found all that this one would.
-        if self.refreshes.get() > seen {
+        // One that began after this call was made, and succeeded, has found all that this one would.
+        if self.refreshed.get() > seen {
             return Ok(());
         }
-        self.refreshes.set(self.refreshes.get() + 1);
+        let own = self.refreshes.get() + 1;
+        self.refreshes.set(own);
         let claims = self.claims().await?;
         if claims.epoch == self.epoch.get() {
-            return self.advance(&claims, &self.names, &self.known, false).await;
+            self.advance(&claims, &self.names, &self.known, false).await?;
+        } else {
+            self.read_anew_in_turn().await?;
         }
-        self.read_anew_in_turn().await
+        self.refreshed.set(own);
+        Ok(())
     }
 
     /// Read all anew.
