@@ -241,16 +241,16 @@ impl<V: Vfs> Filesystem for Adapter<V> {
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (dir, name) = (handle(parent), bytes(name));
-        self.run(Verb::Unlink, req.pid(), move |fs| async move {
-            answer::empty(fs.unlink(dir, &name).await, reply)
+        let (thread, dir, name) = (req.pid(), handle(parent), bytes(name));
+        self.run(Verb::Unlink, thread, move |fs| async move {
+            answer::empty(fs.unlink(thread, dir, &name).await, reply)
         });
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (dir, name) = (handle(parent), bytes(name));
-        self.run(Verb::Rmdir, req.pid(), move |fs| async move {
-            answer::empty(fs.rmdir(dir, &name).await, reply)
+        let (thread, dir, name) = (req.pid(), handle(parent), bytes(name));
+        self.run(Verb::Rmdir, thread, move |fs| async move {
+            answer::empty(fs.rmdir(thread, dir, &name).await, reply)
         });
     }
 

@@ -17,6 +17,16 @@
 //! may be refused. Then the second lookup opens the file for reading, and the kernel's next open uses that
 //! file.
 //!
+//! A name in a directory that is gone cannot be found by a second walk if the walk begins at that directory (a
+//! descriptor of it, or a working directory): for the kernel's second try the answer is that there is no such
+//! name (`ENOENT`), as in every removed directory. If the second walk leads to the directory by a path, it
+//! first looks up names above, and finds what is there now.
+//!
+//! ```text
+//!   thread 7:  UNLINK gone "name" ─▶ ESTALE      or LOOKUP gone "name" ─▶ ESTALE, twice: the kernel asks once
+//!              LOOKUP gone "name" ─▶ ENOENT      more of a name that it had cached
+//! ```
+//!
 //! **Invariant: a file that was gone before an open began is not opened.** A file that is gone at its open is
 //! opened only if
 //!
@@ -31,6 +41,7 @@ use shoal_env::Instant;
 use shoal_proto::{Attr, Handle};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 /// A second try comes at once.
@@ -55,6 +66,18 @@ struct Refusal {
     looked_up: bool,
 }
 
+/// Requests of a thread for one name in one directory, which is gone, one after the other.
+struct InGone {
+    dir: Handle,
+    name: u64,
+    requests: u8,
+    at: Instant,
+}
+
+/// Before its second try the kernel looks a name up so often, at most: it asks whether the entry that it has
+/// cached is valid, and then for the name.
+const LOOKUPS_OF_A_TRY: u8 = 2;
+
 /// The result of the lookup of a second try.
 pub(super) struct Found<F> {
     /// When the lookup began.
@@ -69,11 +92,12 @@ pub(super) struct Found<F> {
 pub(super) struct Attempts<F> {
     refusals: RefCell<BTreeMap<u32, Refusal>>,
     found: RefCell<BTreeMap<Handle, Found<F>>>,
+    in_gone: RefCell<BTreeMap<u32, InGone>>,
 }
 
 impl<F> Default for Attempts<F> {
     fn default() -> Attempts<F> {
-        Attempts { refusals: RefCell::default(), found: RefCell::default() }
+        Attempts { refusals: RefCell::default(), found: RefCell::default(), in_gone: RefCell::default() }
     }
 }
 
@@ -97,6 +121,54 @@ impl<F: Clone> Attempts<F> {
         let refusal = refusals.get_mut(&thread).filter(|refusal| now.since(refusal.at) < TRY_SPAN)?;
         refusal.looked_up = true;
         Some(refusal.refused)
+    }
+
+    /// A change of this thread met a directory that is gone: whether it is the second try. If not, its next
+    /// lookup of the name is, or, where the mount knew an entry of the name, its next change.
+    pub(super) fn change_in_gone(&self, thread: u32, dir: Handle, name: &[u8], now: Instant) -> bool {
+        let is_second = self.count_in_gone(thread, (dir, name), None, now) > LOOKUPS_OF_A_TRY;
+        match is_second {
+            true => self.lookup_found(thread),
+            false => {
+                self.count_in_gone(thread, (dir, name), Some(LOOKUPS_OF_A_TRY), now);
+            }
+        }
+        is_second
+    }
+
+    /// A lookup of this thread met a directory that is gone: whether it is the second try.
+    pub(super) fn lookup_in_gone(&self, thread: u32, dir: Handle, name: &[u8], now: Instant) -> bool {
+        self.count_in_gone(thread, (dir, name), None, now) > LOOKUPS_OF_A_TRY
+    }
+
+    /// A lookup of this thread found no such name: the directory may be gone at the next one of the same try.
+    pub(super) fn lookup_missed(&self, thread: u32, dir: Handle, name: &[u8], now: Instant) {
+        self.count_in_gone(thread, (dir, name), Some(1), now);
+    }
+
+    /// A lookup of this thread found its name.
+    pub(super) fn lookup_found(&self, thread: u32) {
+        self.in_gone.borrow_mut().remove(&thread);
+    }
+
+    /// Count one request more, or so many.
+    fn count_in_gone(&self, thread: u32, (dir, name): (Handle, &[u8]), set: Option<u8>, now: Instant) -> u8 {
+        if thread == 0 {
+            return 0;
+        }
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let (name, mut all) = (hasher.finish(), self.in_gone.borrow_mut());
+        if all.len() >= REMEMBERED_MAX {
+            all.retain(|_, met| now.since(met.at) < TRY_SPAN);
+        }
+        let is_same = |met: &&InGone| met.dir == dir && met.name == name && now.since(met.at) < TRY_SPAN;
+        let before = all.get(&thread).filter(is_same).map_or(0, |met| met.requests);
+        let requests = set.unwrap_or(before.saturating_add(1));
+        if all.len() < REMEMBERED_MAX || all.contains_key(&thread) {
+            all.insert(thread, InGone { dir, name, requests, at: now });
+        }
+        requests
     }
 
     /// The call that was refused has ended.
@@ -216,12 +288,47 @@ mod tests {
     }
 
     #[test]
+    fn a_name_in_a_directory_that_is_gone_is_missing_for_a_second_try_that_begins_there() {
+        let attempts = Attempts::<()>::default();
+        let (gone, above) = (Handle(51), Handle(50));
+        let looks = |thread, dir, ms| attempts.lookup_in_gone(thread, dir, b"x", at(ms));
+        // A removal by a descriptor: the kernel looks the name up, and once more after an entry it had.
+        let changes = |ms| attempts.change_in_gone(7, gone, b"x", at(ms));
+        assert!(!changes(0));
+        assert!(looks(7, gone, 1) && looks(7, gone, 2));
+        assert!(changes(3) && !changes(3), "each call has a second try");
+        attempts.lookup_found(7);
+        attempts.change_in_gone(7, gone, b"x", at(3));
+        assert!(!looks(8, gone, 3), "another thread's");
+        assert!(!attempts.lookup_in_gone(7, gone, b"y", at(3)), "another name");
+        attempts.change_in_gone(7, gone, b"x", at(3));
+        assert!(!looks(7, above, 4), "another directory");
+        // An open by a descriptor, of a name that the kernel had cached; the directory may be gone before the
+        // first lookup, or before the second.
+        assert_eq!([4, 5, 6].map(|ms| looks(9, gone, ms)), [false, false, true]);
+        attempts.lookup_missed(10, gone, b"x", at(4));
+        assert_eq!([5, 6].map(|ms| looks(10, gone, ms)), [false, true]);
+        // A path: the walk begins above, and finds another directory or none.
+        attempts.change_in_gone(7, gone, b"x", at(10));
+        attempts.lookup_found(7);
+        assert!(!looks(7, gone, 11));
+        attempts.change_in_gone(7, gone, b"x", at(20));
+        attempts.lookup_missed(7, above, b"gone", at(21));
+        assert!(!looks(7, gone, 22));
+        attempts.change_in_gone(7, gone, b"x", at(30));
+        assert!(!looks(7, gone, 1030), "too late");
+        assert_eq!([1, 2, 3].map(|ms| looks(0, gone, ms)), [false; 3], "no thread is known");
+    }
+
+    #[test]
     fn no_more_is_remembered_than_there_is_room_for() {
         let attempts = Attempts::<()>::default();
         for n in 1..=2 * REMEMBERED_MAX as u32 {
             attempts.refused(n, Refused::Look, Handle(51), at(0));
             attempts.found(found(u64::from(n), 0), at(0));
+            attempts.change_in_gone(n, Handle(51), b"x", at(0));
         }
+        assert_eq!(attempts.in_gone.borrow().len(), REMEMBERED_MAX);
         assert_eq!(attempts.refusals.borrow().len(), REMEMBERED_MAX);
         assert_eq!(attempts.found.borrow().len(), REMEMBERED_MAX);
         attempts.refused(9999, Refused::Look, Handle(51), at(2000));

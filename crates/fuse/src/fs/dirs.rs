@@ -119,6 +119,8 @@ impl<V: Vfs> Fs<V> {
                 Ok(Some(false)) => {}
                 Ok(None) => break Ok(()),
                 Err(_) if given => break Ok(()),
+                // The directory is gone: a listing by a descriptor leads nowhere else, and ends.
+                Err(Errno::STALE) => break Err(Errno::NOENT),
                 Err(errno) => break Err(errno),
             }
         };

@@ -14,7 +14,7 @@ use super::data::rights_of;
 use super::{Caller, Errno, Fs, Opening, Result};
 use bytes::Bytes;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights};
-use shoal_vfs::{RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{Error, RenameFlags, Vfs, VfsFile};
 use std::time::Duration;
 
 /// Permission bits of every symbolic link.
@@ -41,8 +41,22 @@ fn owner(caller: Caller, mode: u32) -> Owner {
 }
 
 impl<V: Vfs> Fs<V> {
-    /// The object of a name, looked up by this thread; and how long that is valid.
+    /// The object of a name, looked up by this thread; and how long that is valid. In a directory that is gone
+    /// there is no name once the kernel has tried again.
     pub async fn lookup(&self, thread: u32, dir: Handle, bytes: &[u8]) -> Result<(Attr, Duration)> {
+        let found = self.look_up(thread, dir, bytes).await;
+        match &found {
+            Ok(_) => self.attempts.lookup_found(thread),
+            Err(Errno::STALE) if self.attempts.lookup_in_gone(thread, dir, bytes, self.now()) => {
+                return Err(Errno::NOENT);
+            }
+            Err(Errno::NOENT) => self.attempts.lookup_missed(thread, dir, bytes, self.now()),
+            Err(_) => {}
+        }
+        found
+    }
+
+    async fn look_up(&self, thread: u32, dir: Handle, bytes: &[u8]) -> Result<(Attr, Duration)> {
         let asked_at = self.now();
         let is_doubted = |fs: &Fs<V>| fs.known().name_changed_since(dir, bytes, asked_at);
         let refused = self.attempts.second_try(thread, asked_at);
@@ -174,18 +188,37 @@ impl<V: Vfs> Fs<V> {
     }
 
     /// Remove an entry that is no directory.
-    pub async fn unlink(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
+    pub async fn unlink(&self, thread: u32, dir: Handle, bytes: &[u8]) -> Result<()> {
         let removed = self.vfs.unlink(dir, &name(bytes)?).await;
+        let removed = self.removed_in(thread, dir, bytes, removed);
         self.name_taken(dir, bytes);
-        Ok(removed?)
+        removed
     }
 
     /// Remove an empty directory.
-    pub async fn rmdir(&self, dir: Handle, bytes: &[u8]) -> Result<()> {
+    pub async fn rmdir(&self, thread: u32, dir: Handle, bytes: &[u8]) -> Result<()> {
         let removed = self.vfs.rmdir(dir, &name(bytes)?).await;
+        let removed = self.removed_in(thread, dir, bytes, removed);
         self.name_taken(dir, bytes);
         self.directories_changed();
-        Ok(removed?)
+        removed
+    }
+
+    /// The result of a removal in a directory, which may be gone.
+    fn removed_in(
+        &self,
+        thread: u32,
+        dir: Handle,
+        bytes: &[u8],
+        removed: std::result::Result<(), Error>,
+    ) -> Result<()> {
+        let removed = removed.map_err(Errno::from);
+        match removed {
+            Err(Errno::STALE) if self.attempts.change_in_gone(thread, dir, bytes, self.now()) => {
+                Err(Errno::NOENT)
+            }
+            removed => removed,
+        }
     }
 
     /// Move an entry. `flags`: those of `renameat2(2)`.

@@ -80,11 +80,11 @@ fn what_changed_through_a_mount_since_an_entry_was_asked_for_is_not_believed_fro
         for (n, name) in names.iter().enumerate().filter(|(_, name)| !before.contains_key(*name)) {
             let name = name.as_bytes();
             match n % 6 {
-                0 => fs.unlink(dir, name).await.unwrap(),
+                0 => fs.unlink(7, dir, name).await.unwrap(),
                 1 => fs.rename((dir, name), (other, name), 0).await.unwrap(),
                 2 => fs.rename((other, name), (dir, name), 0).await.unwrap(),
-                3 => fs.unlink(other, name).await.unwrap(),
-                4 => fs.rmdir(dir, name).await.unwrap(),
+                3 => fs.unlink(7, other, name).await.unwrap(),
+                4 => fs.rmdir(7, dir, name).await.unwrap(),
                 _ => {}
             }
         }
