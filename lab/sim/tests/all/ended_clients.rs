@@ -50,16 +50,22 @@ enum Ends {
 }
 
 /// Files on all servers, each locked.
-async fn locks_and_ends(env: Env, options: Options, ends: Ends) {
-    let client = Client::connect(env.clone(), options).await.unwrap();
+async fn four_locked(client: &Client) -> Vec<shoal_client::OpenFile> {
     let mut files = Vec::new();
     for number in 0..4 {
         let dir = name(&format!("dir-{number}"));
-        let dir = Vfs::mkdir(&client, Handle::ROOT, &dir, DIR).await.unwrap().handle;
-        let (.., file) = Vfs::create(&client, dir, &name("file"), FILE, true, BOTH).await.unwrap();
+        let dir = Vfs::mkdir(client, Handle::ROOT, &dir, DIR).await.unwrap().handle;
+        let (.., file) = Vfs::create(client, dir, &name("file"), FILE, true, BOTH).await.unwrap();
         assert!(file.lock(&whole(true)).await.unwrap());
         files.push(file);
     }
+    files
+}
+
+/// Lock files, and end.
+async fn locks_and_ends(env: Env, options: Options, ends: Ends) {
+    let client = Client::connect(env.clone(), options).await.unwrap();
+    let files = four_locked(&client).await;
     for file in files {
         match ends {
             Ends::Unlocks => file.unlock(LockOwner(3), LockRange::ALL).await.unwrap(),
@@ -135,14 +141,7 @@ fn a_creation_in_a_composed_directory_succeeds_after_one_that_failed_while_locks
     cluster.start_client(0, move |env| async move {
         let client = Client::connect(env.clone(), options).await.unwrap();
         laid(&client, "laid", COMPOSED).await;
-        let mut files = Vec::new();
-        for number in 0..4 {
-            let dir = name(&format!("dir-{number}"));
-            let dir = Vfs::mkdir(&client, Handle::ROOT, &dir, DIR).await.unwrap().handle;
-            let (.., file) = Vfs::create(&client, dir, &name("file"), FILE, true, BOTH).await.unwrap();
-            assert!(file.lock(&whole(true)).await.unwrap());
-            files.push(file);
-        }
+        let files = four_locked(&client).await;
         has_locked.set(true);
         while !cut_off.get() {
             env.sleep(Duration::from_millis(100)).await;
