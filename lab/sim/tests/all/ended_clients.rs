@@ -141,7 +141,7 @@ fn a_creation_in_a_composed_directory_succeeds_after_one_that_failed_while_locks
     cluster.start_client(0, move |env| async move {
         let client = Client::connect(env.clone(), options).await.unwrap();
         laid(&client, "laid", COMPOSED).await;
-        let files = four_locked(&client).await;
+        let _held = four_locked(&client).await;
         has_locked.set(true);
         while !cut_off.get() {
             env.sleep(Duration::from_millis(100)).await;
