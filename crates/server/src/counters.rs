@@ -64,6 +64,8 @@ counts! {
     replies,
     /// Replies that waited until something was durable.
     sync_waits,
+    /// Those of requests that changed nothing: their replies show changes that were not durable yet.
+    shown_waits,
     /// Groups run to their end.
     groups,
     /// Groups answered from the kept replies.

@@ -22,6 +22,7 @@ use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::{Codec, DecodeError, Reader, Writer};
 use shoal_proto::message::Loss;
 use shoal_proto::{FrameKind, Group, GroupReply, Op, Request, Status};
+use shoal_store::Lsn;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -135,6 +136,9 @@ fn deliver(shard: &Rc<Shard>, waiters: Vec<Waiter>, collected: Collected) {
     let target = collected.target;
     if target.durable > shard.collection.durable() {
         add(&shard.counters.sync_waits, 1);
+        if collected.made == Lsn(0) {
+            add(&shard.counters.shown_waits, 1);
+        }
     }
     let own = shard.clone();
     let leave = move |well| send(&own, &waiters, &collected, well);
