@@ -50,7 +50,7 @@ use lru::LruCache;
 use shoal_env::Env;
 use shoal_env::local::Notify;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, Status, Time};
-use shoal_vfs::{Connect, Error, Result, Vfs};
+use shoal_vfs::{AnyVfs, Connect, Error, Result, Vfs};
 use state::State;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -89,18 +89,18 @@ impl<C> ContainerOptions<C> {
 }
 
 impl<C: Connect> Connect for ContainerOptions<C> {
-    type Vfs = Container<C::Vfs>;
+    type Vfs = Container<AnyVfs>;
 
     fn under_a_kernel(&mut self, read_only: bool) {
         self.over.under_a_kernel(read_only);
     }
 
-    async fn connect(self, env: Env) -> Result<Container<C::Vfs>> {
+    async fn connect(self, env: Env) -> Result<Container<AnyVfs>> {
         let over = self.over.connect(env.clone()).await?;
         may_hold_containers(&over).await?;
         let says = self.says;
         let group = self.group.map(|meeting| OpenGroup { meeting, says });
-        Ok(Container::made(env, over, self.index, group))
+        Ok(Container::made(env, AnyVfs::of(over), self.index, group))
     }
 }
 
@@ -202,7 +202,10 @@ impl<B: Vfs> Container<B> {
     }
 
     /// The same, of a directory that may be one of containers.
-    pub(crate) async fn checked(env: Env, over: B) -> Result<Container<B>> {
+    ///
+    /// # Errors
+    /// It is a composed directory, or one of several backends.
+    pub async fn checked(env: Env, over: B) -> Result<Container<B>> {
         may_hold_containers(&over).await?;
         Ok(Container::new(env, over))
     }

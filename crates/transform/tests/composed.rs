@@ -5,12 +5,12 @@ use shoal_env::{Env, real};
 use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status};
 use shoal_transform::composed::tools;
 use shoal_transform::{Composed, ComposedOptions, Wishes};
-use shoal_vfs::{Connect, Listing, Local, LocalOptions, RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-type Mounted = Composed<Local>;
+type Mounted = Composed<AnyVfs>;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 const ROOT: Handle = Handle::ROOT;
@@ -137,7 +137,7 @@ fn of_processes_that_make_one_name_exclusively_one_succeeds() {
                     0 => vfs.create(ROOT, &text, OWNER, true, BOTH).await.map(|made| drop(made.2)),
                     1 => vfs.mkdir(ROOT, &text, OWNER).await.map(drop),
                     _ => {
-                        let own = name(&format!("{:p}", vfs.over() as *const Local));
+                        let own = name(&format!("{:p}", vfs.over()));
                         vfs.create(ROOT, &own, OWNER, false, BOTH).await?.2.close().await?;
                         let flags = RenameFlags { no_replace: true, exchange: false };
                         vfs.rename(ROOT, &own, ROOT, &text, flags).await

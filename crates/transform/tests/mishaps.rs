@@ -6,10 +6,10 @@ use shoal_proto::{Handle, Name, Owner, Rights};
 use shoal_transform::container::tools;
 use shoal_transform::record::{Record, Records};
 use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{Connect, Local, LocalOptions, RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, LocalOptions, RenameFlags, Vfs, VfsFile};
 use std::path::{Path, PathBuf};
 
-type Mounted = Container<Local>;
+type Mounted = Container<AnyVfs>;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 fn owner() -> Owner {
     Owner { mode: 0o644, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use shoal_env::{Env, real};
 use shoal_proto::{Handle, Kind, Name, Owner, Rights, Status};
 use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{Connect, Error, Listing, Local, LocalOptions, RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, Error, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
 use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
-type Mounted = Container<Local>;
+type Mounted = Container<AnyVfs>;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const ROUNDS: u64 = 700;
 

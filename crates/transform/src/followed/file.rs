@@ -8,7 +8,6 @@
 //! **With a lock a process sees all bytes that others wrote before they gave it back**: what others published
 //! is read anew, and what was written here is published before a lock is given back.
 
-use super::beneath::Beneath;
 use super::domain::{Domain, Layout};
 use super::handles::Reference;
 use crate::composed::ComposedFile;
@@ -16,7 +15,7 @@ use crate::container::{ContainerFile, record_name};
 use bytes::Bytes;
 use shoal_pattern::Pattern;
 use shoal_proto::{Allocation, Handle, LockOwner, LockRange, Name, Rights, Status};
-use shoal_vfs::{Error, HeldLock, LockCall, Result, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Error, HeldLock, LockCall, Result, Vfs, VfsFile};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -30,9 +29,9 @@ pub enum FollowedFile<B: Vfs> {
     /// Of the file system below.
     Plain(B::File),
     /// In a directory of containers.
-    Container(Inside<B, ContainerFile<Beneath<B>>>),
+    Container(Inside<B, ContainerFile<AnyVfs>>),
     /// In a composed directory.
-    Composed(Inside<B, ComposedFile<Beneath<B>>>),
+    Composed(Inside<B, ComposedFile<AnyVfs>>),
 }
 
 /// A file of a domain, which stays open as long as the file.
@@ -77,7 +76,7 @@ impl<B: Vfs, F> Inside<B, F> {
             self.locks_on.replace(Some(known.clone()));
             return Ok(known);
         }
-        let over = self.domain.over();
+        let over = &self.domain.over;
         let opened = match over.open_name(dir, name, Rights::READ | Rights::WRITE).await {
             // A reader may take locks that others have too.
             Err(error) if matches!(error.status, Status::AccessDenied | Status::ReadOnly) => {
@@ -91,15 +90,6 @@ impl<B: Vfs, F> Inside<B, F> {
         locks.insert(inner, Rc::downgrade(&opened));
         self.locks_on.replace(Some(opened.clone()));
         Ok(opened)
-    }
-}
-
-impl<B: Vfs> Domain<B> {
-    fn over(&self) -> &B {
-        match &self.layout {
-            Layout::Container(vfs) => &vfs.over().over,
-            Layout::Composed(vfs) => &vfs.over().over,
-        }
     }
 }
 
@@ -122,7 +112,7 @@ fn moved_back(range: LockRange) -> LockRange {
     LockRange { first: within(range.first), last: if last == RANGES.2 - 1 { u64::MAX } else { last } }
 }
 
-impl<B: Vfs> Inside<B, ContainerFile<Beneath<B>>> {
+impl<B: Vfs> Inside<B, ContainerFile<AnyVfs>> {
     async fn locks(&self) -> Result<Rc<B::File>> {
         let inner = self.file.handle();
         self.lock_on(inner, inner, &record_name()).await
@@ -137,7 +127,7 @@ impl<B: Vfs> Inside<B, ContainerFile<Beneath<B>>> {
     }
 }
 
-impl<B: Vfs> Inside<B, ComposedFile<Beneath<B>>> {
+impl<B: Vfs> Inside<B, ComposedFile<AnyVfs>> {
     async fn locks(&self) -> Result<Rc<B::File>> {
         let name = Name::new(b"blocks.0").map_err(|status| Error::new(status, "lock"))?;
         self.lock_on(Handle::ROOT, self.domain.root, &name).await
