@@ -11,11 +11,11 @@
 //! them ignores the calls.
 
 use crate::{
-    Connect, ForkedFile, HeldLock, Listed, Listing, LockCall, LockOwner, LockRange, NewFile, Opened,
-    OpenedOf, RenameFlags, Result, Space, Vfs, VfsFile,
+    ForkedFile, HeldLock, Listed, Listing, LockCall, LockOwner, LockRange, NewFile, Opened, OpenedOf,
+    RenameFlags, Result, Space, Vfs, VfsFile,
 };
 use bytes::Bytes;
-use shoal_env::{Env, Instant};
+use shoal_env::Instant;
 use shoal_pattern::Pattern;
 use shoal_proto::op::XattrName;
 use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr};
@@ -42,22 +42,6 @@ pub struct AnyFile(Rc<dyn FileObject>);
 
 /// A listing of a file system of any kind.
 pub struct AnyListing(Box<dyn ListingObject>);
-
-/// How a file system of any kind is reached: as `C`, whose file system is then one of any kind.
-#[derive(Clone, Debug)]
-pub struct AnyOptions<C>(pub C);
-
-impl<C: Connect> Connect for AnyOptions<C> {
-    type Vfs = AnyVfs;
-
-    fn under_a_kernel(&mut self, read_only: bool) {
-        self.0.under_a_kernel(read_only);
-    }
-
-    async fn connect(self, env: Env) -> Result<AnyVfs> {
-        self.0.connect(env).await.map(AnyVfs::of)
-    }
-}
 
 impl AnyVfs {
     /// This file system, as one of any kind.

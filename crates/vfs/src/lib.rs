@@ -33,7 +33,7 @@ mod name_space;
 mod path;
 mod words;
 
-pub use any::{AnyFile, AnyListing, AnyOptions, AnyVfs};
+pub use any::{AnyFile, AnyListing, AnyVfs};
 pub use error::{Error, Result, read_len};
 pub use file::VfsFile;
 pub use local::{Local, LocalOptions};
