@@ -10,8 +10,8 @@
 //! ```
 //!
 //! **Invariant: a handler is a synchronous function; its only effect is through its [`ctx::Ctx`].**
-//! **Invariant: no message of any kind leaves before the records it depends on are durable** (as the sync
-//! mode says for replies; always for prepares and commits). **Invariant: the slot is looked up before
+//! **Invariant: no prepare and no commit leaves before the records that it depends on are durable, and no
+//! reply before they are as durable as its sync mode requires.** **Invariant: the slot is looked up before
 //! anything else.**
 
 mod audit;

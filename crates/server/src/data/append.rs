@@ -6,8 +6,8 @@
 //! through their servers. The answer leaves when all shares are written; then the next append has its
 //! *turn* (the right to append to the file).
 //!
-//! **An operation that begins a generation of a laid-out file (a truncation, explicit times) takes a turn,
-//! too** ([`Turns`]). Otherwise a share could be written and its server could still answer that the
+//! **An operation that begins a generation of a laid-out file (a truncation, explicit times, a fence) takes a
+//! turn, too** ([`Turns`]). Otherwise a share could be written and its server could still answer that the
 //! generation is old. If the file also became longer meanwhile, the append could not see that its bytes are
 //! already in the file. It would write them again at the new end, and they would be in the file twice.
 //!

@@ -1,5 +1,5 @@
-//! Young blocks: blocks of which the writers so far do not cover all bytes. They wait for the parts of other
-//! writers, for a bounded time that is learnt by trial.
+//! Young blocks: blocks to which several pieces are to be written, with gaps between or beside them. They
+//! wait for the parts of other writers, for a bounded time that is learnt by trial.
 //!
 //! ```text
 //!   other writers came to a block         the next block waits up to 16 ms from the last arrival
