@@ -28,7 +28,8 @@
 //! all of it.
 //!
 //! Every access shows a capability of the file, checked here ([`access`]), and the generation that its client
-//! knows. Only an access to the object that the same group has opened or made needs neither.
+//! knows. Only an access to the object that the same group has opened or made needs neither. An append states
+//! no generation, because the server chooses its place.
 
 mod append;
 pub mod blocks;

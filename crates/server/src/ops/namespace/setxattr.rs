@@ -1,5 +1,5 @@
-//! setxattr: set an extended attribute. The mount checks namespaces of names; the server keeps names as they
-//! come.
+//! setxattr: set an extended attribute. The mount checks the namespace of the name (`user.`, `trusted.`). The
+//! server stores any name, unless the client's key does not permit `trusted.` and `security.`.
 
 use crate::meta::keys;
 use crate::ops::{Alters, OpFacts, handler, when};
