@@ -17,9 +17,10 @@
 //! 4, whose servers order all blocks of all requests in hand, and disk-directed I/O (Kotz, 1994).
 //!
 //! Small streams are read and replaced by the handlers themselves, in the group's one batch. The store moves
-//! larger data outside the handlers: a handler returns [`Stopped::Bulk`] with a [`Work`], the executor awaits
-//! [`begin`], up to the request's deadline, then [`carry_out`], and continues at that operation, which finds
-//! the result ([`Ctx::done`]). Such a group has changed nothing before, and a write is its last operation.
+//! larger data outside the handlers. A handler returns [`Stopped::Bulk`] with a [`Work`]. The executor awaits
+//! [`begin`], until the request's deadline at most, and then [`carry_out`]. Then the handler runs again and
+//! finds the result ([`Ctx::done`]). Before this work the group has changed nothing, and an operation that
+//! writes in this way is the last one of its group.
 //!
 //! **When the first byte of a write or an append is written, its group is no longer given up.** A lock, a
 //! lost connection or a changed row does not stop it, and its result becomes the slot's kept reply. Otherwise

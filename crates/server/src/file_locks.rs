@@ -1,6 +1,6 @@
-//! Locks of files over clients: POSIX record locks, locks of open files, `flock`. They are held in memory, at
-//! the server of the metafile. [`table`] decides; this file connects the table with clients, leases and
-//! restarts.
+//! Locks of files, which clients hold against each other: POSIX record locks, locks of open files, `flock`.
+//! They are held in memory, at the server of the metafile. [`table`] decides; this file connects the table
+//! with clients, leases and restarts.
 //!
 //! ```text
 //!   lock ─▶ wait until recovery has ended, and row `h client` is durable
@@ -17,7 +17,7 @@
 //! locks.
 //!
 //! **Before a lost exclusive lock goes to another owner, the file begins a new generation** on all servers of
-//! its data ([`crate::ops`]' `fence`), so that no write that was sent under the lost lock arrives later.
+//! its data ([`crate::ops`]' `fence`), so that no write that was sent under the lost lock is executed later.
 //! Until the new generation has begun everywhere, the bytes of the lock stay locked, although no client has
 //! it. A stuffed file needs no new generation: its only server has ended the session.
 //!

@@ -1,5 +1,5 @@
 //! The server. It runs in one *world* (an event loop of `shoal_env` with its clock, sockets and files), on
-//! one thread at a time, and owns one shard of a file system.
+//! one thread at a time, and owns one shard of each file system that it serves.
 //!
 //! ```text
 //!   connection ─▶ session ─▶ executor ─▶ handler (ops/*, a function over Ctx) ─▶ changes ─▶ store ─▶ journal

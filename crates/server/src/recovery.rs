@@ -4,10 +4,10 @@
 //!    merges the map of the store with the map of the configuration.
 //! 2. The fellows are asked ([`crate::membership::stores`]).
 //! 3. If none of the fellows refuses the store, [`open`] runs before any client is admitted. It writes the
-//!    positions that the fellows have accepted, the map, and the root directory of a new file system, and
-//!    reserves handles. Then it reads the rest of the state: transactions (prepared ones are locked again,
-//!    committed ones are finished), sessions, whose lease begins anew, clients with file locks, pools of
-//!    datafiles, lingering files.
+//!    positions that fellows have not accepted yet ([`crate::membership::claims`]), the map, and the root
+//!    directory of a new file system, and reserves handles. Then it reads the rest of the state: transactions
+//!    (prepared ones are locked again, committed ones are finished), sessions, whose lease begins anew,
+//!    clients with file locks, pools of datafiles, lingering files.
 //! 4. [`open`] starts the tasks of the shard: gate, lease, reaper, pools, resolver and others.
 
 use crate::data::{pools, reaper};

@@ -9,9 +9,9 @@
 //! The *reserve* is for removals and recovery: a change that would leave less is refused with `ENOSPC` (the
 //! store's admission). The *journal to come* is the segments that the journal still needs to reach its least
 //! size, and [`SEGMENTS_AHEAD`] further segments, which are filled while a checkpoint frees older segments.
-//! **A server is not well if its free space is less than the sum of both**: it refuses new files and data, or
-//! soon will. The smallest useful disk holds the reserve, the least journal of a new store, and
-//! [`SEGMENTS_AHEAD`] segments more.
+//! **A server is not well if its free space is less than reserve and journal to come together**: it refuses
+//! new files and data, or soon will. The smallest useful disk holds the reserve, the least journal of a new
+//! store, and [`SEGMENTS_AHEAD`] segments more.
 
 use crate::shard::Shard;
 use shoal_store::{CollectionConfig, Space};

@@ -1,5 +1,6 @@
 //! The durable rows of clients with locks. After a restart the clients with such rows claim their locks, and
-//! all others wait for that. So a missing row loses locks, and a row without need makes other clients wait.
+//! no new lock is granted before. So a missing row loses locks, and a row without need makes other clients
+//! wait.
 //!
 //! ```text
 //!   first lock ─▶ row written, durable ─▶ granted … last lock given back

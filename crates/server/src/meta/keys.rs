@@ -20,7 +20,7 @@
 //! p server                       datafiles made ahead on that server       rows::Pool
 //! g server                       the batch made last for that server       rows::Grant
 //! b first handle of 1,024        datafiles made ahead here                 rows::Batch
-//! c word                         facts of this server: format, map, handles
+//! c word                         facts of this server: format, map, handles, …
 //! ```
 //! Numbers are big-endian, so that the order of keys is the order of numbers. The store's own rows begin with
 //! other bytes (`docs/reference/DISK.md`).
