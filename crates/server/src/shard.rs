@@ -157,7 +157,7 @@ pub struct Shard {
     pub deferred: Deferred,
     /// Replies that wait for the journal.
     pub gate: Gate,
-    /// Bytes that connections hold for long reads.
+    /// Bytes that connections hold for long reads and long writes.
     pub credits: Credits,
     /// The other servers.
     pub peers: Peers,

@@ -1,7 +1,7 @@
 //! The format of a collection's rows: which build can read them.
 //!
 //! ```text
-//!   c "format"   u32, little-endian     written in a new folder's first batch, and when an older format is raised
+//!   c "format"   u32, little-endian     written in a new folder's first batch, and to raise an older format
 //! ```
 //! The store's own versions (`docs/reference/DISK.md`) describe the layout of bytes on the disk; they say
 //! nothing about the meaning of the server's rows. **So this row is read before any other is decoded.** A

@@ -34,7 +34,7 @@ impl Default for Credits {
 }
 
 impl Credits {
-    /// A long read begins on a connection.
+    /// A long read or a long write begins on a connection.
     pub fn enter(&self, line: &Rc<Line>) {
         let mut lines = self.lines.borrow_mut();
         lines.retain(|other| other.upgrade().is_some_and(|other| holds_something(&other)));
