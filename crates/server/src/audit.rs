@@ -2,16 +2,20 @@
 //! files belong to this server alone.
 //!
 //! ```text
-//!   management, the admin key, start, stop  ─▶ rate ─▶ queue ─▶ writer (a task) ─▶ FILE, FILE.1
+//!   changes by administrators, start, stop  ─▶ rate ─▶ queue ─▶ writer (a task) ─▶ FILE, FILE.1
 //!   connections, sessions, refusals, reads  ─▶ rate ─▶ queue ─▶ writer ─▶ FILE.connections and its .1
 //!                                               │        └─ full: counted, a line says how many are lost
 //!                                               └─ over: counted, a line says how many were left out
 //! ```
-//! **Invariant: an event never waits for the file, and never fails because of it.** It enters a bounded
-//! queue, and one task writes the queue to the file. The reply to a management operation waits until its line
-//! was written (not synced) or one try to write it has failed, and at most [`REPLY_WAITS_MAX`]. A failed
-//! write is logged as a warning, shown by `shoal status`, and tried again; its lines stay in the queue, and
-//! later lines wait as long as the queue has room.
+//! Connections with the admin key, and maps of other servers, go to FILE, too. *Reads* are operations that
+//! manage and change nothing (`fsck` makes thousands of them).
+//!
+//! **Invariant: no operation fails because of the file, and none waits for it without a limit.** An event
+//! enters a bounded queue, and one task writes the queue to the file. The reply to a change by an
+//! administrator waits until its line was written (not synced) or one try to write it has failed, and at most
+//! [`REPLY_WAITS_MAX`]. No other reply waits for its line. A failed write is logged as a warning, shown by
+//! `shoal status`, and tried again; its lines stay in the queue, and later lines wait as long as the queue
+//! has room.
 //!
 //! **Invariant: events of strangers and of holders of a mount key push no line of an administrator out.**
 //! Their rate is limited ([`rate`]), and they have a queue and files of their own, so they use neither the
@@ -20,8 +24,9 @@
 //!
 //! **One process writes a log**: it holds the lock of FILE.lock as long as it runs.
 //!
-//! A clean stop writes the lines that wait. A kill loses them; the log shows it by a start without a
-//! `stopped` before it. **No line has a secret**: no key, no capability, no proof, no id of a session.
+//! A clean stop writes the waiting lines, for 3 s at most. A kill loses them; the log shows it by a start
+//! without a `stopped` before it. **No line has a secret**: no key, no capability, no proof, no id of a
+//! session.
 
 mod events;
 mod file;

@@ -3,8 +3,8 @@
 //! ```text
 //!   client ─▶ connection ─▶ session ─▶ request::executor        peers ─▶ other servers
 //! ```
-//! **Invariant: a session's slot is looked up before anything else**, so a request that came before is
-//! answered by its kept reply.
+//! **Invariant: a session's slot is looked up before anything else**, so the retry of a change is answered by
+//! the kept reply.
 
 pub(crate) mod connection;
 pub(crate) mod connection_limit;

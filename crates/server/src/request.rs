@@ -4,8 +4,8 @@
 //!   session ─▶ executor ─▶ handler (ops/*) over ctx ─▶ changes ─▶ store ─▶ reply_gate ─▶ session
 //! ```
 //! **Invariant: a handler is a synchronous function; its only effect is through its [`ctx::Ctx`].**
-//! **Invariant: a reply leaves when all that it depends on is durable**, as the sync modes say
-//! ([`reply_gate`]).
+//! **Invariant: no reply leaves before the records that it depends on are as durable as its sync mode
+//! requires** ([`reply_gate`]).
 
 pub mod ctx;
 pub mod executor;

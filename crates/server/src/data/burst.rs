@@ -1,5 +1,6 @@
 //! A burst: the runs of a request (ranges of consecutive bytes) that are kept in memory at once. They are
-//! cut at the borders of blocks, and sorted in the order in which the sweep serves extents.
+//! sorted in the order in which the sweep serves extents. Short runs are cut at the borders of blocks; if
+//! runs overlap, long runs are cut, too.
 //!
 //! ```text
 //!   blocks   |       |       |       |

@@ -14,8 +14,10 @@
 //! it.
 //!
 //! Small contiguous requests do not wait for the sweep: they take the lock of their extent and go to the
-//! store, between two steps. If a handler replaces the content of a small stream in its batch, this module
-//! is not used. So **a small stream is never rewritten with old bytes that a step has read**.
+//! store, between two steps.
+//!
+//! A handler that replaces the content of a small stream in its batch uses neither this module nor its locks.
+//! So **a step never writes old bytes back to a small stream**: it writes only the new pieces.
 //!
 //! The thread is never held for long: a burst is bounded in runs, a step in bytes, and the copying of records
 //! yields between requests.

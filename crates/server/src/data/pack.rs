@@ -4,8 +4,8 @@
 //! ```text
 //!   request 1   AA......AA......AA......          pieces, each with its place in the stream
 //!   request 2   ..BB......BB......BB....
-//!   cover       ====....====....====....          no gaps: one run, one write; else
-//!   block       AABBooooAABBooooAABB              gaps keep the old bytes: read before the write
+//!   cover       ====....====....====....          few runs, or far apart: written alone, nothing is read
+//!   block       AABBooooAABBooooAABB              many runs close together: written with the old bytes
 //! ```
 //! **If two pieces overlap, the later piece wins.** In one request this is the later piece in packed order
 //! (the order of the bytes in the message). Of two requests it is the piece of the later request.

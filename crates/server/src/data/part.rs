@@ -2,7 +2,8 @@
 //! packed bytes), distribution.
 //!
 //! Its runs are found by a walk whenever they are needed, and never all at once: a message of a mebibyte may
-//! hold a million records of one byte. Its length and its end come from arithmetic.
+//! hold a million records of one byte. Its end comes from arithmetic. Its length does, too, where the pattern
+//! permits that; otherwise a walk of limited length counts it.
 //!
 //! ```text
 //!   window of the pattern   ....####....####....####      the bytes of all servers, in packed order

@@ -9,8 +9,8 @@
 //!   └── 2/
 //! ```
 //! **Invariant: a forked file has no entries but its subfiles, and a subfile none but forks.** So the
-//! template of the directory alone decides, and each operation on an entry has that template at hand. A fork
-//! has one name: a second name could be on another server.
+//! template of a directory alone decides which entries it may get, and each operation on an entry has that
+//! template at hand. A fork has one name, because a second name could be on another server.
 //!
 //! An empty subfile can be removed, because programs remove trees from their leaves (`rm -r`). The forked
 //! file is incomplete then: it can be removed, or checked and repaired.

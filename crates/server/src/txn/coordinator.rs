@@ -1,4 +1,4 @@
-//! The coordinator's side: see [`crate::txn`].
+//! The coordinator's side of a transaction: see [`crate::txn`].
 
 use super::durable;
 use crate::counters::add;

@@ -1,9 +1,9 @@
-//! Young blocks: blocks of which the writers so far do not cover all bytes. They wait for the parts of other
-//! writers, for a bounded time that is learnt by trial.
+//! Young blocks: blocks to which several pieces are to be written, with gaps between or beside them. They
+//! wait for the parts of other writers, for a bounded time that is learnt by trial.
 //!
 //! ```text
 //!   other writers came to a block         the next block waits up to 16 ms from the last arrival
-//!   no other writer came to a block       the next block waits half as long; below 250 µs no block waits
+//!   no other writer came to a block       the next waits half as long; below 250 µs no block waits any more
 //!   as many came as to the last block     the block waits no longer (one block of 64 still does)
 //! ```
 //! No block waits longer than 200 ms. In this way the parts of 16 writers of one stride make one write of a

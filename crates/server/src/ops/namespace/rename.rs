@@ -12,7 +12,7 @@
 //!
 //! **Invariant: the namespace is a tree.** A directory that gets another parent must not be an ancestor of
 //! it. The plan holds the collection's one rename lock while the handler walks the stored parents up to the
-//! root, and until all others have prepared; a directory with an entry is not removed.
+//! root, and until all other servers have prepared. A directory with an entry is not removed.
 //! [`crate::txn::rename_lock`] has the proof.
 
 use super::rmdir;

@@ -11,9 +11,10 @@
 //! at once, and a client that gives nothing occupies no more than its credit, until its time limit. The time
 //! limit counts from the last piece written.
 //!
-//! **If its connection is lost, no piece is written after the client's next connection is accepted**: before
-//! that, each piece that came is written completely or dropped. The write counts as not begun, so its retry
-//! starts from the beginning. A client that lets the time limit pass with a grant open loses its connection.
+//! **If the connection of a long write is lost, no piece is written after the client's next connection is
+//! accepted**: before that, each piece that came is written completely or dropped. The write counts as not
+//! begun, so its retry starts from the beginning. A client that lets the time limit pass with a grant open
+//! loses its connection.
 //!
 //! An error ends the write; some of its bytes may be written. The reply leaves when all granted data has
 //! come, so that no data of the write comes after the reply. When the server ends, it closes the connection
