@@ -21,8 +21,9 @@
 //! written in an earlier boot or on a different host are read with care: the bytes of their last entry are
 //! read only below `data`.
 //!
-//! All numbers are little endian. **A record whose check sum is wrong ends the log**: a torn record, and all
-//! after it, is ignored.
+//! All numbers are little endian. **A record whose check sum is wrong ends the log**: its bytes and all
+//! bytes after it are not used. `container/damage.rs` decides whether these bytes are the torn end of a
+//! killed write, or damage.
 
 use crate::limits::CUT_LOGS_MAX;
 use crate::writer_id::WriterId;

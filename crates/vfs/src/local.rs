@@ -23,9 +23,10 @@
 //! **Nothing outside is touched**: no symbolic link is followed, and `..` is read but never entered. File
 //! systems mounted below are entered.
 //!
-//! **Calls** of the host block. So a thread of a pool makes them, with a deadline for each call
-//! ([`calls`]). A host that does not answer occupies that thread. The host checks the permissions of this
-//! process; the kernel of a mount checks the permissions of its users.
+//! **Calls** of the host block. So a thread of a pool makes them, with a deadline for each call ([`calls`]).
+//! A host that does not answer occupies that thread. With the option `inline` the thread of the event loop
+//! makes the calls. The host checks the permissions of this process; the kernel of a mount checks the
+//! permissions of its users.
 
 mod attributes;
 mod calls;
