@@ -5,7 +5,7 @@
 //! ```
 //! The servers have the same key in `key.server`, which is written first. If `key.server` is beside `key`,
 //! its admin key is used. So an interrupted command never leaves an administrator with a key that no server
-//! knows. A file system whose servers have no admin key is managed by the mount key, until `shoal key
+//! knows. If the servers of a file system have no admin key, the mount key manages it until `shoal key
 //! split`.
 
 use crate::address::Place;

@@ -6,7 +6,7 @@
 //! place = "64 hexadecimal digits"    # names are placed by it; never replaced
 //! ```
 //! If a cluster file has no `server_key`, one key has all roles in its file systems, and a client can do
-//! what servers can. `shoal key split` then makes this file. The former one key becomes the place key, so no
+//! what servers can. `shoal key split` then makes this file. The former key becomes the place key, so no
 //! name moves.
 
 use crate::admin_key::AdminKeyFile;

@@ -9,9 +9,10 @@
 //!
 //! ```text
 //!   processes     A: a/1 a/2 …                B: b/1 …      C: …
-//!   blocks.0      [A a/1 a/2 a/3][B b/1 b/2   ][C …         ]   …   [A a/4 …    ]     block: 1 stripe below
-//!   claims/       0.0.0 → A      0.0.1 → B     0.0.2 → C            0.1.0 → A         made exclusively
+//!   blocks.0      [A a/1 a/2 a/3][B b/1 b/2   ][C …         ]   …   [A a/4 …    ]
+//!   claims/       0.0.0 → A      0.0.1 → B     0.0.2 → C            0.1.0 → A
 //! ```
+//! A block is as long as a stripe of the file system below, if that is known. A claim is made exclusively.
 //!
 //! - [`lanes`]: extents of blocks, and the names of the claims by which a writer reserves them;
 //! - [`mod@format`]: settings, block headers, records, each with its own check sum;

@@ -4,7 +4,7 @@
 //! there with an access record. The handle of a file is the handle of its directory.
 //!
 //! ```text
-//!   Vfs over        a name ── lookup ──> a directory ── lookup .shoal-container ──> a file, or a directory
+//!   Vfs over        a name ── lookup ──> a directory ── lookup .shoal-container ──> found: a file
 //!   State           of each container in use: its index, and the writers of this process
 //!   Writer          of each open file that writes: a data log and an index log
 //!   .shoal/         the bin, at the root below: containers that are being made, or were removed

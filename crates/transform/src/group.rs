@@ -8,8 +8,8 @@
 //! [`Members`] are threads or processes that meet at an address; member 0 publishes it in a file of the
 //! container.
 //!
-//! **All members make the same calls, in the same order.** If one fails, ends or is silent, the call fails
-//! for all of them, with an error that names that member.
+//! **All members make the same calls, in the same order.** If a member fails, ends or is silent, the call
+//! fails for all of them, with an error that names that member.
 
 mod environment;
 mod frames;

@@ -1,9 +1,9 @@
 //! Extended attributes: `user.`, `trusted.` and `security.`; no access control lists.
 //!
-//! Programs and the kernel request attributes of nearly every file that nearly no file has. A request for a
-//! `security.` attribute is answered from the list of all names of the file's attributes. An empty list
-//! answers all further requests for as long as attributes are cached. A file made through this mount needs
-//! no list at all.
+//! Programs and the kernel request certain attributes of nearly every file, and nearly no file has them. A
+//! request for a `security.` attribute is answered from the list of all names of the file's attributes. An
+//! empty list answers all further requests for as long as attributes are cached. A file made through this
+//! mount needs no list at all.
 //!
 //! `user.shoal.layout` is the layout of a forked file, a subfile or a fork, and of a directory whose files
 //! are containers or lie composed. `getxattr` returns it, and no list contains it: so a copy of the tree

@@ -11,8 +11,8 @@
 //!
 //! **The extents are freed as a compaction frees them** ([`compact`](super::compact)): first a list says
 //! that their records do not count any more, then their blocks become holes, then their claims are removed.
-//! So no removed record counts again. A process that has the directory open reads the records of the next
-//! writer of an extent.
+//! So no removed record counts again. If another writer claims such an extent later, a process that still
+//! has the directory open reads the records of this writer.
 //!
 //! **The rename of the folder of claims decides between the removal and a new writer.** A writer makes its
 //! file in the folder, and then checks that the folder still has its name. The removal takes the name away,

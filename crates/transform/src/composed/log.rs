@@ -2,9 +2,9 @@
 //!
 //! One process (or mount) is one writer, and has one log for all its files. Records are put into a buffer of
 //! one block. One call writes the new bytes of the buffer to the block: at a close, at an fsync, after each
-//! change of names, and when the block is full. With `buffer=block` the new bytes are written only when the
-//! block is full, at an fsync, and after 5 s. After a full block the log continues in the next block of its
-//! extent, and after the last block in a new extent.
+//! change of names, and when the block is full (under `shoal run` also after each write). With
+//! `buffer=block` the new bytes are written only when the block is full, at an fsync, and after 5 s. After a
+//! full block the log continues in the next block of its extent, and after the last block in a new extent.
 //!
 //! **Only claimed blocks are written, and each byte only once.** So a reader that reads while the writer
 //! writes finds whole records, or none. After a write that failed (a full disk) the bytes stay in the

@@ -1,7 +1,7 @@
 //! Tools for the owners of containers: to inspect, check and repair a container.
 //!
 //! - [`facts`]: the size, the stored bytes and the writers.
-//! - [`map`]: the writer and the time of each byte.
+//! - [`map`]: the writer of each byte, and the place of the byte in the data log.
 //! - [`check`]: the damage, in words.
 //! - [`recover`]: closes the logs of killed writers. [`empty_bin`]: deletes what killed processes left in
 //!   the bin.
