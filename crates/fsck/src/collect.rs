@@ -1,4 +1,4 @@
-//! Read all rows of all servers, all servers at once, in batches.
+//! Reads all rows of all servers, in batches, from all servers at once.
 
 use super::tables::{READ, STREAM_TABLE, Tables};
 use anyhow::{Context as _, Result};

@@ -1,23 +1,25 @@
-//! A file system whose files are containers over another one's directories.
+//! A file system whose files are containers: directories of the file system below.
 //!
-//! Directories, links and devices are those of the file system below; a regular file is a directory there
-//! with an access record. A file's handle is its directory's.
+//! Directories, symbolic links and devices are those of the file system below. A regular file is a directory
+//! there with an access record. The handle of a file is the handle of its directory.
 //!
 //! ```text
-//!   Vfs over        a name ── lookup ──> a directory ── lookup .shoal-container ──> a file, or a directory
-//!   State           one a container in use: its index, and the writers of this process
-//!   Writer          one an open file that writes: a data log and an index log
-//!   .shoal/         at the root below: containers that are being made, or were removed
+//!   Vfs over        a name ── lookup ──> a directory ── lookup .shoal-container ──> found: a file
+//!   State           of each container in use: its index, and the writers of this process
+//!   Writer          of each open file that writes: a data log and an index log
+//!   .shoal/         the bin, at the root below: containers that are being made, or were removed
 //! ```
 //!
-//! **A name changes by one rename of the file system below.** A container is made aside and renamed to its
-//! name; a removed one is renamed into the bin, where its open files live on, and then deleted. So no killed
-//! process leaves half a file. A rename over a container exchanges the two, and removes the other.
+//! **A name changes by one rename of the file system below.** A container is made in the bin and renamed to
+//! its name. A removed container is renamed into the bin, where its open files stay usable, and is then
+//! deleted. So no killed process leaves half a file. A rename over a container exchanges the two names, and
+//! then removes the replaced container. If the file system below cannot exchange names, the target has no
+//! name for a moment.
 //!
 //! **Visibility.** In one process a write is seen at once. Between processes it is seen at the next open: an
 //! open reads the logs anew, if the container's names changed or another writer is open.
 //!
-//! Hard links are refused: a directory has one name.
+//! Hard links of files are refused: a directory has one name.
 
 mod attributes;
 mod close_together;

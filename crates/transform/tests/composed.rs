@@ -1,4 +1,4 @@
-//! Composed directories: counts, several processes, formats, compaction, full disks.
+//! Composed directories: counts of writes and claims, several processes, compaction, the merged directory.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};

@@ -1,4 +1,5 @@
-//! Writes of blocks that fail: alone in a process, as a limit of the process makes them fail.
+//! Writes of blocks that fail. The test has a process of its own, because a limit of the process makes the
+//! writes fail.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};

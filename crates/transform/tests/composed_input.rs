@@ -1,5 +1,5 @@
-//! Bad input to composed directories: each is an error with the place and the remedy, and costs what is in it
-//! only.
+//! Bad input to composed directories: each is an error with the place and the remedy, and only the damaged
+//! parts are lost.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};

@@ -1,4 +1,4 @@
-//! Containers over several backends: one tree of names, whatever lies where.
+//! Containers over several backends: the names are one tree, whatever backend an object lies on.
 
 use bytes::Bytes;
 use proptest::prelude::*;

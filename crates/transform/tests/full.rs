@@ -1,4 +1,5 @@
-//! Writes that fail: alone in a process, as a limit of the process makes them fail.
+//! Writes and opens that fail. The tests have a process of their own, because limits of the process make the
+//! calls fail.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};

@@ -1,4 +1,4 @@
-//! Mishaps, each found by a review: what was lost or wrong then is not any more.
+//! Mishaps that reviews found. Each test repeats one, and checks that nothing is lost or wrong any more.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};

@@ -1,4 +1,4 @@
-//! Recovery gives up nothing without being asked, and takes no running writer for dead.
+//! Recovery gives up bytes, and closes a writer that may run, only with the option for it.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};

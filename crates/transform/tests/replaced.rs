@@ -1,4 +1,5 @@
-//! Names that always exist: a file is written aside and renamed over, and readers see the old one or the new.
+//! A file is written under another name and renamed over an existing name: readers always find the old file
+//! or the new one.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};

@@ -1,5 +1,5 @@
-//! The messages of a mount: with the kernel between, an operation of a program is several requests, and each
-//! of them at most one message. Held from above: the kernel may ask less.
+//! The messages of a mount. Through the kernel an operation of a program becomes several requests, and each
+//! request at most one message. The tests assert upper bounds, because the kernel may send fewer requests.
 
 use super::Mounted;
 use shoal_client::Client;

@@ -1,9 +1,9 @@
 //! Reads blocks. Each block is read whole, and cached.
 //!
 //! A read of a small file fetches its whole block, with the neighbouring files in it: they were written
-//! together, and are often read together. A block is valid up to its first record that is not whole. Blocks
-//! are cached up to a bound. If a block no longer belongs to its writer (a compaction freed it), its bytes
-//! are not returned as zeros: the caller reads the index anew.
+//! together, and are often read together. The cache is bounded by bytes. A block is valid up to its first
+//! record that is not whole. A compaction erases the blocks that it frees. Such a block has no header, so no
+//! bytes of it are returned, and the caller reads the index anew.
 
 use super::format::{HEADER_BYTES, Header, Records, Refused, Settings};
 use super::lanes::split;

@@ -1,8 +1,9 @@
 //! Claims of extents, and the writer's lock.
 //!
 //! A claim is a symbolic link, made exclusively. Its name says which blocks it claims
-//! ([`lanes`](super::lanes)), and its target is its writer. Both are there at the moment at which the claim
-//! is.
+//! ([`lanes`](super::lanes)), and its target is the id of its writer. The name and the target appear
+//! together. A writer holds the lock of a file of its own from before its first claim, so other processes
+//! see whether it runs.
 
 use super::lanes::{Extent, LANES};
 use super::scan::names_in;

@@ -1,13 +1,14 @@
-//! The writing half: a log that is a chain of blocks.
+//! The log of one writer of a composed directory: a chain of blocks.
 //!
-//! One process (or mount) is one writer, and has one log for all its files: records are put into a buffer of
-//! one block, in the order of their stamps, and the block's new tail is written with one call at a close, at
-//! an fsync, or after each change of names; with `buffer=block` when the block is full, at an fsync and after
-//! a bounded time. A full block is followed by the next one of the extent, and that by a new claim.
+//! One process (or mount) is one writer, and has one log for all its files. Records are put into a buffer of
+//! one block. One call writes the new bytes of the buffer to the block: at a close, at an fsync, after each
+//! change of names, and when the block is full (under `shoal run` also after each write). With
+//! `buffer=block` the new bytes are written only when the block is full, at an fsync, and after 5 s. After a
+//! full block the log continues in the next block of its extent, and after the last block in a new extent.
 //!
-//! **Only claimed blocks are written, and only once**: bytes that were written are never written anew, so a
-//! reader beside the writer finds whole records, or none. A write that fails (a full disk) leaves the tail in
-//! the buffer: the next one tries it again, and nothing that was acknowledged is lost.
+//! **Only claimed blocks are written, and each byte only once.** So a reader that reads while the writer
+//! writes finds whole records, or none. After a write that failed (a full disk) the bytes stay in the
+//! buffer, and the next write tries them again: nothing that was acknowledged is lost.
 //!
 //! **A writer holds a lock** on its file `w.ID` among the claims, from before its first claim until its end.
 //! A compaction takes no blocks of a writer that holds its lock.

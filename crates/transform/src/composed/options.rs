@@ -1,4 +1,4 @@
-//! How a composed directory is reached, and the words of its options.
+//! How a composed directory is opened: the words of its options, and the choice of the block size.
 
 use super::Composed;
 use super::format::{BLOCK_MAX, BLOCK_MIN, FILES_MAX, Settings};

@@ -1,4 +1,4 @@
-//! Tools for composed directories: what they hold, and damage.
+//! Tools for composed directories: list the blocks, count the contents, compact, and find damage.
 
 use super::format::{HEADER_BYTES, Op, Records};
 use super::lanes::Extent;

@@ -1,4 +1,5 @@
-//! A directory with a layout that is followed, opened: its file system, and its objects' handles outside.
+//! An open domain: the file system over a directory with a layout, and the handles by which its objects are
+//! known outside of it.
 
 use super::beneath::Beneath;
 use super::handles::Handles;

@@ -1,12 +1,15 @@
-//! An open file: of the file system below, or of a domain.
+//! An open file, either of the file system below or of a domain.
 //!
-//! **Locks of a file in a domain lie on an object below**, so they hold over all mounts: on the access record
-//! of a container; on the first physical file of a composed directory, where each file has a range of
-//! offsets beyond all that files hold. A pair of files has the same range by chance, once in 536 million
-//! pairs; their locks then exclude each other. Locks of bytes from 2 GiB on are refused there.
+//! **Locks of a file in a domain are locks of an object of the file system below**, so they hold over all
+//! mounts. For a file in a directory of containers this object is the access record of the container. For
+//! all files of a composed directory it is the first physical file: each file has a range of its offsets,
+//! beyond all offsets that hold bytes. By chance two files may have the same range, with a probability of 1
+//! in 536 million; then their locks exclude each other. In a composed directory a lock covers bytes below 2
+//! GiB, or reaches to the end of the file: others are refused.
 //!
-//! **With a lock a process sees all bytes that others wrote before they gave it back**: what others published
-//! is read anew, and what was written here is published before a lock is given back.
+//! **With a lock a process sees all bytes that other processes wrote before they released the lock.** When a
+//! lock is granted, this process reads what others published. Before it releases a lock, it publishes what
+//! it wrote.
 
 use super::domain::{Domain, Layout};
 use super::handles::Reference;

@@ -1,4 +1,4 @@
-//! Handles of objects in domains, as they are seen outside.
+//! The handles by which objects in domains are known outside.
 //!
 //! ```text
 //!   63 62 61                                             0
@@ -6,15 +6,16 @@
 //!    1  0  server and counter                                in a directory of containers: the object below
 //!    1  1  hash of the domain's root and the object          in a composed directory
 //! ```
-//! Servers have numbers below 2^14, so the two highest bits of a handle of a ShoalFS are clear. The handle of
-//! an object in a directory of containers names the object below, so it is the object's for ever, in every
-//! process; a composed directory numbers its objects by 63 random bits, of which 62 remain. Two with the same
-//! hash get numbers that follow each other, as long as both are known.
+//! Servers have numbers below 2^14, so the two highest bits of a handle of a ShoalFS are clear. In a
+//! directory of containers the handle of an object is that of the object below with a mark, so it is valid
+//! for ever, in every process. In a composed directory an object's number has 63 bits, and only 62 bits of a
+//! handle are free, so the handle is a hash. Two objects with the same hash get different numbers, as long
+//! as both are known.
 //!
-//! **The table is bounded.** It has the objects that were seen last, and beside them those to which a kernel
-//! refers, and open files: these are used by their handles. The domain of another object in a directory of
-//! containers is found by its parents. Another one of a composed directory is `Stale`, and a look-up of its
-//! name finds it again.
+//! **The table of known objects is bounded.** It keeps the objects that were seen last. Besides these it
+//! keeps the objects to which a kernel refers, and the open files, because these are used by their handles.
+//! If another object lies in a directory of containers, its domain is found by its parents. If it lies in a
+//! composed directory, its handle is `Stale`, until a look-up of its name finds it again.
 
 use super::Followed;
 use super::domain::{Domain, Layout};

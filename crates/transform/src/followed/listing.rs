@@ -1,4 +1,5 @@
-//! A listing: of the file system below, or of a directory in a domain, which is opened at the first entry.
+//! A listing of a directory, either of the file system below or in a domain. The domain is opened at the
+//! first entry.
 
 use super::Followed;
 use super::domain::{Domain, Layout};

@@ -1,7 +1,7 @@
 //! Groups: threads and processes that meet in a container, and open it together.
 //!
-//! A *member* is one function, [`member`], of a role. A thread runs it with streams of this process; a
-//! process (this program anew, for the test [`a_member_of_a_group_of_processes`]) runs it with sockets. Both
+//! Each member runs one function, [`member`], in a role. As a thread it uses streams within this process. As
+//! a process (this program anew, for the test [`a_member_of_a_group_of_processes`]) it uses sockets. Both
 //! pass one suite.
 
 mod calls;
