@@ -20,11 +20,12 @@
 //! holds everything until it heals. Addresses are global: a listener's machine decides which link leads to
 //! it.
 //!
-//! *Disk*: one for each machine. A write lands in the cache; a sync makes the earlier writes durable. At a
-//! power cut every unsynced write is, independently, kept, lost, or torn by sectors. Changes of names
-//! (create, rename, remove, make a directory) form one ordered list; syncing a directory makes its own
-//! changes durable; of the rest a power cut keeps a *prefix*, as a journalling file system does. A failed
-//! sync loses the writes it covered for good, as Linux does: a later successful sync does not restore them.
+//! *Disk*: one for each machine, of one or more devices. A write lands in the cache; a sync of a file makes
+//! its earlier writes durable. At a power cut every unsynced write is, independently, kept, lost, or torn by
+//! sectors. Changes of names (create, rename, remove, make a directory) form one ordered list; syncing a
+//! directory makes its own changes durable; of the rest a power cut keeps a *prefix*, as a journalling file
+//! system does. A failed sync loses the writes it covered for good, as Linux does: a later successful sync
+//! does not restore them.
 //!
 //! A *crash* is `kill -9`: tasks vanish, peers see a reset after the link's latency, calls in flight are
 //! done, not done, or (writes) done in part; all written bytes stay. A *power cut* crashes every process of
