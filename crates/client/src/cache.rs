@@ -1,6 +1,6 @@
 //! The client's cache of names and attributes. An entry is valid for a short time.
 //!
-//! The default time is 100 ms, as in both papers. The cache saves the lookups and stats that one command
+//! The default time is 100 ms, as in PVFS. The cache saves the lookups and stats that one command
 //! repeats, and its time bounds how long another client's change is not seen. With a time of zero nothing is
 //! kept.
 //!
