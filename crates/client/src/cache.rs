@@ -10,7 +10,8 @@
 //! **Invariant: a name is looked up anew when it led to an object that a server reported gone**
 //! ([`Cache::gone`]): a caller that meets such an object repeats the lookup, and the cache must not return
 //! the same object again. **Invariant: a negative entry never answers an open.** [`Cache::name`] returns
-//! negative entries too; walks and stats may use them, and all other callers ask the server.
+//! negative entries too. Only stats, and walks for a look at an object, use them; for all other callers the
+//! client asks the server.
 
 use crate::ops::Listener;
 use lru::LruCache;

@@ -6,10 +6,10 @@
 //! tasks, and integer models of links, disks and processors. When no task can run, time jumps to the next
 //! event: an idle hour costs nothing.
 //!
-//! **Invariant: one seed, one run.** The seed decides which ready task runs next (with shared cores, the
-//! first); nothing iterates over a hash table, reads a real clock, or depends on an address in memory.
-//! [`World::trace_hash`] covers every poll, message and disk call, so two runs that differ anywhere have
-//! different hashes.
+//! **Invariant: one seed, one run.** The seed decides which ready task runs next (with shared cores they run
+//! in the order of their wake-ups); nothing iterates over a hash table, reads a real clock, or depends on an
+//! address in memory. [`World::trace_hash`] covers every poll, message and disk call, so two runs that differ
+//! anywhere have different hashes.
 //!
 //! *Processor*: a poll costs its process a fixed time, and so does a call to a socket; a process runs one
 //! task at a time. By default a machine has one core for each process. If it has a number of `cores`, its

@@ -6,10 +6,10 @@
 //! continues a session only for the key pair that began it. From `Attached` on, every frame is sealed if the
 //! server requires it ([`shoal_proto::seal`]). A refusal says why, and what to do.
 //!
-//! **On a connection to a known server, no frame that comes before the server's proof ends a session, or
-//! fails a request for good.** An attacker on the wire can send such a frame. The connection then counts as
-//! lost, and the client connects again until the deadline. Only the first connection of a client fails at
-//! once with such a refusal.
+//! **On a connection to a known server over the network, no frame that comes before the server's proof ends a
+//! session, or fails a request for good.** An attacker on the wire can send such a frame. The connection then
+//! counts as lost, and the client connects again until the deadline. Only the first connection of a client
+//! fails at once with such a refusal.
 
 use crate::refusal::is_refusal;
 use crate::{Error, Options};

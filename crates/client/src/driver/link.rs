@@ -1,6 +1,6 @@
 //! The task that talks to one server: it keeps one connection, and makes it again when it is lost.
 //!
-//! Five tasks serve a connection concurrently:
+//! A connection has five parts, which run concurrently:
 //!
 //! - one writes the requests of the session, and closes the connection when the client is closed;
 //! - one reads the replies;

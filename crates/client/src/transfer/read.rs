@@ -1,7 +1,7 @@
 //! Reading, holes, and the end of the file.
 //!
 //! A datafile may end inside the range that is read. This is not the file's end if another datafile has a
-//! later strip. So in this case the client requests the facts of the other datafiles, and the file's size is
+//! later strip. So the client then requests the facts of the other datafiles, and the file's size is
 //! the largest end that any datafile implies. Bytes before that end that no datafile has are a hole, and read
 //! as zeros.
 //!

@@ -4,9 +4,9 @@
 //! with a greater generation whose first group continues the LSNs. Where the walk ends, later groups
 //! decide:
 //!
-//! * A later group lies after this end in the segment, or in a segment of a greater generation. If its header
-//!   states a durable LSN at or above the first missing LSN, **a durable record is missing**. This is damage,
-//!   which is reported and never skipped.
+//! * If a later group (after this end in the segment, or in a segment of a greater generation) states a
+//!   durable LSN at or above the first missing LSN, **a durable record is missing**. This is damage, which is
+//!   reported and never skipped.
 //! * If the walk ended before the checkpoint's LSN, any later group of the same segment shows such damage.
 //! * Otherwise the end is a torn tail, which is cut off. No reply has promised any record after the cut.
 //!   **Invariant: in that segment nothing is ever written after the cut**: the journal continues in another
