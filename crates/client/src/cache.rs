@@ -1,15 +1,17 @@
-//! Names and attributes cached for a moment.
+//! The client's cache of names and attributes. An entry is valid for a short time.
 //!
-//! The default time is 100 ms, as in both papers. It saves the lookups and stats that one command repeats,
-//! and it bounds the time for which another client's change is not seen. With a time of zero nothing is kept.
+//! The default time is 100 ms, as in PVFS. The cache saves the lookups and stats that one command
+//! repeats, and its time bounds how long another client's change is not seen. With a time of zero nothing is
+//! kept.
 //!
 //! **Invariant: a client sees its own changes at once.** A change drops the entries that it touched and gives
 //! them a *stamp*; an answer that was requested before the stamp is not kept. **Invariant: an answer is valid
 //! from the moment at which it was requested**, not from its arrival: a server may have answered long before.
 //! **Invariant: a name is looked up anew when it led to an object that a server reported gone**
 //! ([`Cache::gone`]): a caller that meets such an object repeats the lookup, and the cache must not return
-//! the same object again. **Invariant: a negative entry never answers an open**: [`Cache::name`] returns one
-//! only to callers that request it.
+//! the same object again. **Invariant: a negative entry never answers an open.** [`Cache::name`] returns
+//! negative entries too. Only stats, and walks for a look at an object, use them; for all other callers the
+//! client asks the server.
 
 use crate::ops::Listener;
 use lru::LruCache;

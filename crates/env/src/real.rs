@@ -3,12 +3,13 @@
 //! only one thread at a time drives it.
 //!
 //! [`run`] makes a runtime on the calling thread and drives one future and the tasks it spawns ([`tasks`]).
-//! It shares with other threads only in-process streams ([`Address::Local`]) and the few threads of two
-//! small pools: a pool for file calls that may block, and a pool for [`Env::offload`]. There are two pools
-//! so that a long computation never delays a journal's write.
+//! Each run has three small pools of threads: one for file calls that may block, one for [`Env::offload`],
+//! and one thread of low priority for [`Env::offload_background`]. The pools are separate so that a long
+//! computation never delays a journal's write. A run shares with other runs only in-process streams
+//! ([`Address::Local`]) and lookups of host names.
 //!
-//! **Invariant: a panic in a task ends the run.** It unwinds to the caller of [`run`]; a server with a dead
-//! task inside would be worse than none.
+//! **Invariant: a panic in a task ends the run.** The panic unwinds to the caller of [`run`]; a server with a
+//! dead task inside would be worse than no server.
 //!
 //! Files are read inline if the page cache has the bytes (`preadv2` with `RWF_NOWAIT`), and through the
 //! pool otherwise; small writes to the page cache are made inline as long as none stalls ([`inline`]).

@@ -18,7 +18,7 @@
 //! - **lists of values that are large in memory and small on the wire share one budget** of
 //!   [`LIST_ROOM_BYTES`] and [`LIST_ROOM_PER_BYTE`] a byte of input: a message of a million one-byte items
 //!   is refused, not built;
-//! - each of these kinds has exactly one encoding of a value (a padded varint or a bool of 2 is
+//! - each kind of the table above has exactly one encoding of a value (a padded varint or a bool of 2 is
 //!   [`DecodeError::Invalid`]), so equal bytes mean equal values, and equal values mean equal bytes.
 
 use std::fmt;

@@ -3,7 +3,8 @@
 //!
 //! Read it in this order: [`ids`], [`attr`] and [`layout`] (objects), [`op`] (operations), [`tx`] (actions
 //! of transactions between servers), [`message`] (compounds, and the handshake before them), [`frame`]
-//! (bytes on a stream), [`seal`] (their proof). `docs/reference/WIRE.md` draws the whole.
+//! (bytes on a stream), [`seal`] (the proof that a frame is genuine). `docs/reference/WIRE.md` draws the
+//! whole.
 //!
 //! **Invariant: everything that decodes is bounded by [`limits`]; no allocation trusts a count from the
 //! input.** **Invariant: one operation, one name** ([`op::Op::name`]).

@@ -2,7 +2,8 @@
 //!
 //! From Galley: each transfer has a stride in the file and one in memory, so a gather or scatter needs no
 //! buffer in between. In a read, each run of bytes from a server is copied to its regions of memory. In a
-//! write, bytes are sent from the caller's memory without a copy if they lie in few pieces.
+//! write, bytes are sent from the caller's memory without a copy if they lie in few or in large pieces
+//! (`write.rs` has the limits).
 
 use super::Plan;
 use super::read::Fetched;

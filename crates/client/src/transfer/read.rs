@@ -1,15 +1,17 @@
 //! Reading, holes, and the end of the file.
 //!
-//! A datafile that ends inside the window does not give the file's end: a later strip may exist elsewhere.
-//! Only then are the other datafiles asked for their facts, and the file's size is the largest end that any
-//! of them implies. Bytes before that end that no datafile has are a hole, and read as zeros.
+//! A datafile may end inside the range that is read. This is not the file's end if another datafile has a
+//! later strip. So the client then requests the facts of the other datafiles, and the file's size is
+//! the largest end that any datafile implies. Bytes before that end that no datafile has are a hole, and read
+//! as zeros.
 //!
 //! **A read that also returns the file's size returns only bytes that were in the file at some time**
-//! ([`Opened::extent`]), even if other writes enlarge the file at the same time. The facts in one answer
-//! all belong to one moment. For a file of one stream, every read ends at the smallest end that any part of
-//! its answer reported. For a file of several streams, each stream that ended before the file's size is
-//! asked once more. If it has grown, the read is repeated once, up to that size; otherwise the missing
-//! bytes are a hole. Reads without a size return such bytes as zeros, and need no further message.
+//! ([`Opened::extent`]), even if other writes enlarge the file at the same time. The facts in one answer all
+//! belong to one moment. For a file of one stream, every read ends at the smallest end that any part of its
+//! answer reported. For a file of several streams, each stream that ended before the file's size is asked
+//! once more. If it has grown, the read is repeated once, up to the size that was found before; otherwise the
+//! missing bytes are a hole. Reads that return no size return the missing bytes as zeros, without a further
+//! message.
 
 use super::{Plan, bounds, contiguous};
 use crate::core::{Operation, Told};

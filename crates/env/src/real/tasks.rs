@@ -1,9 +1,9 @@
 //! The tasks of one environment, run inside the one future that the runtime drives.
 //!
-//! The runtime (tokio's) knows a single future: the root. The root polls the body and the ready tasks,
-//! round by round. Only when no task is ready, the runtime checks its sockets and timers. So one wait in
-//! the kernel serves all the tasks that it woke, and all tasks that these wake in turn. If the tasks were
-//! the runtime's own, a result for the body would cost a second check of the sockets, and every poll
+//! The runtime (tokio's) knows a single future: the root. The root polls the body and the ready tasks, round
+//! by round. The runtime checks its sockets and timers only when no task is ready, or after 64 polls. So one
+//! wait in the kernel serves all the tasks that it woke, and all tasks that these tasks wake. If the tasks
+//! were the runtime's own, a result for the body would cost a second check of the sockets, and every poll
 //! several times as much.
 //!
 //! ```text

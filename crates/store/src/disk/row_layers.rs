@@ -5,8 +5,8 @@
 //! 1. the *active* table: changes since the last freeze;
 //! 2. the *frozen* tables, at most two, newest first, on their way into the checkpointed table;
 //! 3. the [Bloom filter](super::bloom) of checkpointed keys: for a new name the search ends here;
-//! 4. the *recent* tables: frozen once, checkpointed since, kept whole as a cache, all together no larger
-//!    than the cache of 6;
+//! 4. the *recent* tables: frozen once, checkpointed since, kept whole as a cache. The newest is kept
+//!    whatever its size; the older ones only while all together are within the limits of the cache (6);
 //! 5. the rows that the request loaded, if no checkpoint has ended since (the *epoch* of the load is the
 //!    present epoch);
 //! 6. the cache of rows loaded before.
@@ -15,7 +15,7 @@
 //!
 //! A checkpoint finishes in one step: the frozen table becomes a recent table, and the epoch is increased.
 //! **Invariant: a cached row is never older than the tables above it**: an apply drops the key from the
-//! cache, and a load enters only keys that no table knows.
+//! cache, and a load enters only keys that no active or frozen table has.
 
 use super::bloom::{BloomFilter, KeyHash};
 use super::table::{Entry, TableRows};

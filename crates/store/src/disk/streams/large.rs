@@ -1,8 +1,8 @@
 //! Large streams: the bytes of each are in a local file.
 //!
 //! After a write the row with the new size goes to the journal later. If the row is lost, the length of the
-//! file counts: recovery takes the larger size. **Invariant: the file holds no bytes after the end of the
-//! stream**: after a failed write it is truncated to that end.
+//! file counts: recovery takes the larger size. **Invariant: while no change is under way, the file holds no
+//! bytes after the end of the stream**: after a failed write the file is truncated to that end.
 
 use super::super::CollectionState;
 use super::bulk::{Bulk, Done};
