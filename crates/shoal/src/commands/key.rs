@@ -1,5 +1,5 @@
-//! `shoal key`: shows and replaces the keys of a cluster. Each role has a key in a file. Servers read them
-//! at their start, so they must be stopped while a key is replaced. Mount keys with names are added and
+//! `shoal key`: shows and replaces the keys of a cluster. Each role has a key in a file. Servers read the
+//! files at their start, so they must be stopped while a key is replaced. Mount keys with names are added and
 //! revoked while servers run ([`named`]).
 
 mod named;
