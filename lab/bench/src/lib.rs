@@ -8,7 +8,7 @@
 //! mount.
 //!
 //! ```text
-//!   Workload (small | io) ──► Team (threads | processes) ──► Worker of a Target (directory | native client)
+//!   Workload (small, io…) ──► Team (threads | processes) ──► Worker of a Target (directory | native client)
 //!        phases                 barriers, clocks               mkdir, create, write, read, stat, …
 //! ```
 //!

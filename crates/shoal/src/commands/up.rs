@@ -1,4 +1,4 @@
-//! `shoal up`: servers with their data in a folder, and a mount, in this process.
+//! `shoal up`: servers with their data in a folder and, if requested, a mount, in this process.
 //!
 //! The folder holds `cluster.toml`, `key`, `key.admin`, `key.server`, `lock` (locked while this process runs)
 //! and `server-N/`. A server's port is chosen when the server is made, and kept, because clients know it. Its
