@@ -1,4 +1,5 @@
-//! The file systems that are copied from and to. Their kinds are known here, and nowhere else in the copy.
+//! The file systems that are copied from and to. `commands/cp.rs` chooses their kinds; the copy itself
+//! distinguishes the kinds only here.
 
 use shoal_client::Client;
 use shoal_proto::{Attr, Handle, Name, Owner, Rights};
