@@ -2,7 +2,7 @@
 //!
 //! The steps have this order, so that the same command completes an interrupted move:
 //!
-//! 1. All servers that answer are asked for their maps. Each map, and the cluster file, has the number of
+//! 1. All servers that answer report their maps. Each map, and the cluster file, has the number of
 //!    times that the server was moved. The greatest number is the newest state. If the newest state already
 //!    has the requested address, the number stays the same. Otherwise the move gets the next number.
 //! 2. At a new address the server itself must listen, or no process at all.
