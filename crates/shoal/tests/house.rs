@@ -1,4 +1,5 @@
-//! The house's rules, held by reading the sources (ARCHITECTURE.md says why each is one).
+//! Checks the project's rules: each test reads the sources or pages, and names the lines that break a rule.
+//! STYLE.md and ARCHITECTURE.md state the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The costs of a phase other than wall-clock time: processor time, messages, syncs, bytes.
 //!
 //! If a target has counts, they are read before and after every phase, while all workers wait. Rates show the
-//! result of a phase; counts explain it, and bounds are made of them (`bounds`). Processor time varies far
-//! less than wall-clock time, so programs are compared by it (`ratios`).
+//! result of a phase; counts explain it, and bounds are made of them ([`crate::bounds`]). Processor time
+//! varies far less than wall-clock time.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
-//! Makes the machine's file of this machine from probes: the values that `shoal bounds` measures and keeps.
+//! Describes this machine as a [`Machine`]: probes measure its values. `shoal bounds` writes it as a file.
 //!
-//! The probes run in rounds, and the values are medians over the rounds. The probes measure:
+//! The probes measure in rounds:
 //!
 //! * round trips of plain echo on idle and on awake cores, with 1, 4, 16 and 64 outstanding messages of 64
 //!   bytes and 8 KiB;
@@ -8,12 +8,13 @@
 //! * syncs, by method, size and number of writers;
 //! * the disk, the cache and memory.
 //!
-//! The processor time of a message on both sides comes from the echo with 64 outstanding messages. The cost
-//! of an *operation* is measured by a crate that has real servers and clients ([`OperationCosts`]), and the
-//! message's part is subtracted.
+//! Values are medians over the rounds. There are two exceptions. Processor time is kept twice: the least of
+//! the rounds, for bounds (`[cpu]`), and the median, for simulations (`[usual]`). The disk's write rate is
+//! the best of the medians of several methods and numbers of writers.
 //!
-//! Processor time is kept twice: the least of the rounds, for bounds (`[cpu]`), and the median, for
-//! simulations (`[usual]`).
+//! The processor time of a message on both sides comes from the echo with 64 outstanding messages. The crate
+//! `shoal` measures the cost of an *operation* with real servers and clients ([`OperationCosts`]). This
+//! module subtracts the cost of the message from it.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -7,8 +7,8 @@
 //! resource that *binds* (gives the least rate), and the arithmetic in words.
 //!
 //! ```text
-//!   lab/machines/*.toml ──► Machine ─┐
-//!                                ├─ Bound::of ──► terms, least first: the first binds
+//!   lab/machines/*.toml ──► Machine ─────────┐
+//!                                            ├─ Bound::of ──► terms, least first: the first binds
 //!   operations, chapter4 ─► Counts, Setting ─┘
 //! ```
 //!

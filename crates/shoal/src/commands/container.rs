@@ -1,8 +1,8 @@
 //! `shoal container`: the commands for containers in the directory below a mount. Each command is one
 //! function.
 //!
-//! A path leads to a container's own directory. The root of the containers' file system is the nearest
-//! directory above it with a `.shoal` folder, in which containers are made.
+//! A path leads to the directory in which a container's logs lie. The root of the containers' file system is
+//! the nearest directory, from this path upwards, with a `.shoal` folder. Containers are made in that folder.
 
 mod picture;
 

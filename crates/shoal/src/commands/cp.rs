@@ -1,10 +1,11 @@
 //! `shoal cp`: files between any two file systems: a ShoalFS (by the native client), this machine's files,
 //! and directories that show containers or one composed directory.
 //!
-//! Workers take the objects to copy from a stack (so that the stack stays as small as the tree is deep, not
-//! as it is wide): a directory puts its entries there, any other object is copied. Objects that cannot be
-//! copied are named, and the rest continues. Attributes of directories follow at the end, the deepest first,
-//! because copying into one changes its times.
+//! Workers take the objects to copy from a stack. A directory puts its entries on the stack, any other object
+//! is copied. A stack instead of a queue keeps the list short: it holds entries of the directories that the
+//! workers are in, and not those of a whole level of the tree. Objects that cannot be copied are named, and
+//! the copy of the others continues. Attributes of directories are set at the end, the deepest first, because
+//! copies into a directory change its times.
 
 use crate::address::Place;
 use crate::cli::{Cp, TimeLimit};
