@@ -45,7 +45,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tasks::Tasks;
+use tasks::{Body, Tasks};
 use tokio::runtime::Builder;
 use tokio::task::coop::unconstrained;
 
@@ -111,13 +111,19 @@ impl Runtime {
     ///
     /// When any task panicked, with its panic.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut value = None;
+        // Pinned here: the runtime moves its future several times, and an operation's future has kilobytes.
+        self.drive(pin!(async { value = Some(future.await) }));
+        value.expect("a body that ended has a value")
+    }
+
+    /// The same for each kind of body, so that the runtime's code is compiled once.
+    fn drive(&self, body: Body<'_, ()>) {
         let door = &self.door.0;
         let stays_awake = || door.polling.stays_awake();
-        // Pinned here: the runtime moves its future several times, and an operation's future has kilobytes.
-        let body = pin!(future);
         let root = door.tasks.run(body, &stays_awake);
         // The tasks' own turns are bounded; the runtime's bounds would end a round in its midst.
-        self.runtime.block_on(unconstrained(root))
+        self.runtime.block_on(unconstrained(root));
     }
 
     /// The same for a body that makes all it needs by itself; any thread that wakes it polls it

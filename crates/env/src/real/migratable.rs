@@ -222,23 +222,9 @@ impl Future for Own<'_> {
 /// Run `body`, and then, on this thread, the worlds of [`spawn_migratable`](super::spawn_migratable) that
 /// it woke and that no other thread runs. Do not call it on a thread that another world waits for.
 pub fn run_woken<T>(body: impl FnOnce() -> T) -> T {
-    let is_outermost = WOKEN.with_borrow_mut(|woken| match woken {
-        Some(_) => false,
-        None => {
-            *woken = Some(Woken::default());
-            true
-        }
-    });
-    if !is_outermost {
-        return body();
-    }
-    let left = Left;
+    let Some(left) = Left::outermost() else { return body() };
     let value = body();
-    for _ in 0..RUNS_MAX {
-        let Some((world, _)) = WOKEN.with_borrow_mut(|woken| woken.as_mut()?.next.take()) else { break };
-        world.run_elsewhere();
-    }
-    drop(left);
+    left.run();
     value
 }
 
@@ -254,6 +240,27 @@ pub(super) fn between_turns() {
 
 /// Leaves [`run_woken`]: hands the queued world to its own thread.
 struct Left;
+
+impl Left {
+    /// `None`: this thread is in [`run_woken`] already.
+    fn outermost() -> Option<Left> {
+        WOKEN.with_borrow_mut(|woken| match woken {
+            Some(_) => None,
+            None => {
+                *woken = Some(Woken::default());
+                Some(Left)
+            }
+        })
+    }
+
+    /// Run the worlds that were woken.
+    fn run(self) {
+        for _ in 0..RUNS_MAX {
+            let Some((world, _)) = WOKEN.with_borrow_mut(|woken| woken.as_mut()?.next.take()) else { break };
+            world.run_elsewhere();
+        }
+    }
+}
 
 impl Drop for Left {
     fn drop(&mut self) {

@@ -137,11 +137,11 @@ impl Tasks {
 
     /// Drive `body`, and the other tasks, until it ends. `stays_awake` is called when nothing is ready:
     /// whether to check the sockets again at once instead of sleeping.
-    pub(super) fn run<'a, F: Future>(
+    pub(super) fn run<'a, T>(
         &'a self,
-        body: Pin<&'a mut F>,
+        body: Body<'a, T>,
         stays_awake: &'a dyn Fn() -> bool,
-    ) -> Root<'a, F> {
+    ) -> Root<'a, T> {
         self.body.0.wake_by_ref();
         Root { tasks: self, body, stays_awake }
     }
@@ -194,17 +194,20 @@ fn signal(queue: &Arc<Queue>, at: usize) -> (Arc<Signal>, Waker) {
     (signal.clone(), Waker::from(signal))
 }
 
+/// A body. As a trait object, because the code that drives it would else be compiled for each body.
+pub(super) type Body<'a, T> = Pin<&'a mut (dyn Future<Output = T> + 'a)>;
+
 /// See [`Tasks::run`].
-pub(super) struct Root<'a, F> {
+pub(super) struct Root<'a, T> {
     tasks: &'a Tasks,
-    body: Pin<&'a mut F>,
+    body: Body<'a, T>,
     stays_awake: &'a dyn Fn() -> bool,
 }
 
-impl<F: Future> Future for Root<'_, F> {
-    type Output = F::Output;
+impl<T> Future for Root<'_, T> {
+    type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let tasks = self.tasks;
         for _ in 0..POLLS_MAX {
             match tasks.next(cx) {
