@@ -137,11 +137,7 @@ impl Tasks {
 
     /// Drive `body`, and the other tasks, until it ends. `stays_awake` is called when nothing is ready:
     /// whether to check the sockets again at once instead of sleeping.
-    pub(super) fn run<'a, T>(
-        &'a self,
-        body: Body<'a, T>,
-        stays_awake: &'a dyn Fn() -> bool,
-    ) -> Root<'a, T> {
+    pub(super) fn run<'a, T>(&'a self, body: Body<'a, T>, stays_awake: &'a dyn Fn() -> bool) -> Root<'a, T> {
         self.body.0.wake_by_ref();
         Root { tasks: self, body, stays_awake }
     }

@@ -2,11 +2,13 @@
 //!
 //! A read of a small file fetches its whole block, with the neighbouring files in it: they were written
 //! together, and are often read together. The cache is bounded by bytes. A block is valid up to its first
-//! record that is not whole. A compaction erases the blocks that it frees. Such a block has no header, so no
-//! bytes of it are returned, and the caller reads the index anew.
+//! record that is not whole. A compaction erases the blocks that it frees, and other writers may fill them. Bytes
+//! are returned only if the block's header names the writer that the index names. Otherwise the caller reads the
+//! index anew. A cached block is returned until then: its bytes are those that the index names.
 
 use super::format::{HEADER_BYTES, Header, Records, Refused, Settings};
 use super::lanes::split;
+use crate::writer_id::WriterId;
 use bytes::Bytes;
 use lru::LruCache;
 use shoal_proto::Status;
@@ -18,9 +20,10 @@ use std::num::NonZeroUsize;
 const KEPT_BYTES: usize = 64 << 20;
 const KEPT_MIN: usize = 4;
 
-/// A block as it was read, and how far its records are whole.
+/// A block as it was read, its writer, and how far its records are whole.
 struct Kept {
     bytes: Bytes,
+    writer: WriterId,
     valid: usize,
 }
 
@@ -50,9 +53,9 @@ impl<F: VfsFile> Blocks<F> {
     }
 
     /// Keep a block that was just filled.
-    pub(super) fn keep(&self, place: u64, bytes: Bytes) {
+    pub(super) fn keep(&self, place: u64, writer: WriterId, bytes: Bytes) {
         let valid = bytes.len();
-        self.kept.borrow_mut().put(place, Kept { bytes, valid });
+        self.kept.borrow_mut().put(place, Kept { bytes, writer, valid });
     }
 
     /// Keep none.
@@ -83,23 +86,31 @@ impl<F: VfsFile> Blocks<F> {
         }
     }
 
-    /// Bytes in records of a block; `None`: the block does not hold them any more, or not whole.
-    pub(super) async fn bytes(&self, place: u64, at: usize, len: usize) -> Result<Option<Bytes>> {
+    /// Bytes in records of a writer's block; `None`: the block does not hold them any more, or not whole. After
+    /// a compaction freed a block it may be another writer's.
+    pub(super) async fn bytes(
+        &self,
+        place: u64,
+        writer: WriterId,
+        at: usize,
+        len: usize,
+    ) -> Result<Option<Bytes>> {
         let end = at + len;
         if let Some(kept) = self.kept.borrow_mut().get(&place)
+            && kept.writer == writer
             && kept.valid >= end
         {
             return Ok(Some(kept.bytes.slice(at..end)));
         }
         let bytes = self.raw(place, 0, self.settings.block as usize).await?;
-        if self.header(place, &bytes)?.is_none() {
+        if self.header(place, &bytes)?.is_none_or(|header| header.writer != writer) {
             return Ok(None);
         }
         let mut records = Records::new(&bytes, HEADER_BYTES);
         records.by_ref().for_each(drop);
         let valid = records.position();
         let found = (valid >= end).then(|| bytes.slice(at..end));
-        self.kept.borrow_mut().put(place, Kept { bytes, valid });
+        self.kept.borrow_mut().put(place, Kept { bytes, writer, valid });
         Ok(found)
     }
 }

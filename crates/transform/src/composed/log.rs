@@ -16,6 +16,7 @@
 use super::change::Unpublished;
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, RESERVE, Record, Records, Stamp, stamp};
 use super::lanes::{Extent, split};
+use super::object::Stored;
 use super::{Composed, Shared, names_of};
 use crate::writer_id::WriterId;
 use bytes::Bytes;
@@ -66,7 +67,7 @@ pub(crate) struct Log<B: Vfs> {
     sequence: Cell<u64>,
     previous: Cell<u64>,
     /// Its own extents.
-    pub(super) own: RefCell<BTreeSet<Extent>>,
+    pub(super) own: RefCell<BTreeMap<Extent, WriterId>>,
     pub(super) claims_changed: Cell<bool>,
     /// Names that were made exclusively, and are to be given free when they are published.
     marks: RefCell<Vec<Name>>,
@@ -327,7 +328,9 @@ impl<B: Vfs> Shared<B> {
         let full =
             log.current.replace(Some(Current { place, bytes, written: 0, open: None, is_full: false }));
         if let Some(full) = full {
-            self.blocks.keep(full.place, full.bytes.into());
+            let extent = Extent::of_place(full.place).0;
+            let writer = log.own.borrow().get(&extent).copied();
+            self.blocks.keep(full.place, writer.unwrap_or(log.id.get()), full.bytes.into());
         }
         let (begun, writes, claims) = log.counts.get();
         log.counts.set((begun + 1, writes, claims));
@@ -390,7 +393,7 @@ impl<B: Vfs> Shared<B> {
     /// Make all durable that was logged.
     pub(super) async fn sync(self: &Rc<Self>) -> Result<()> {
         self.publish().await?;
-        let files = self.log.own.borrow().iter().map(|extent| extent.file).collect::<BTreeSet<u16>>();
+        let files = self.log.own.borrow().keys().map(|extent| extent.file).collect::<BTreeSet<u16>>();
         for file in files {
             self.blocks.file(file)?.fsync().await?;
         }
@@ -456,11 +459,25 @@ impl<B: Vfs> Shared<B> {
         }
     }
 
+    /// The bytes that the index names; `None`: their block is not their writer's any more.
+    pub(super) async fn bytes_of(&self, stored: Stored) -> Result<Option<Bytes>> {
+        let (at, len) = (stored.at as usize, stored.len as usize);
+        if let Some(found) = self.log.buffered(stored.place, at, len) {
+            return Ok(Some(found));
+        }
+        let extent = Extent::of_place(stored.place).0;
+        let own = self.log.own.borrow().get(&extent).copied();
+        let writer = own.or_else(|| self.known.borrow().get(&extent)?.writer);
+        match writer {
+            Some(writer) => self.blocks.bytes(stored.place, writer, at, len).await,
+            None => Ok(None),
+        }
+    }
+
     /// How far its own extents are known: all of them.
     pub(super) fn own_known(&self) -> BTreeMap<Extent, super::scan::Known> {
-        let id = self.log.id.get();
         let own = self.log.own.borrow();
-        own.iter().map(|extent| (*extent, super::scan::Known::ended_of(id))).collect()
+        own.iter().map(|(extent, id)| (*extent, super::scan::Known::ended_of(*id))).collect()
     }
 }
 

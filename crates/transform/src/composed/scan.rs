@@ -146,7 +146,7 @@ impl<B: Vfs> Shared<B> {
         own: bool,
     ) -> Result<()> {
         for extent in &claims.extents {
-            if !own && self.log.own.borrow().contains(extent) {
+            if !own && self.log.own.borrow().contains_key(extent) {
                 continue;
             }
             let mut known = extents.borrow().get(extent).copied().unwrap_or_default();
