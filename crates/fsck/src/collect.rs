@@ -1,4 +1,5 @@
-//! Reads all rows of all servers, in batches, from all servers at once.
+//! Reads the rows that the check needs from all servers at once, in batches, and
+//! which streams lost their local file.
 
 use super::tables::{READ, STREAM_TABLE, Tables};
 use anyhow::{Context as _, Result};

@@ -8,13 +8,13 @@
 //! * syncs, by method, size and number of writers;
 //! * the disk, the cache and memory.
 //!
-//! Values are medians over the rounds. There are two exceptions. Processor time is kept twice: the least of
-//! the rounds, for bounds (`[cpu]`), and the median, for simulations (`[usual]`). The disk's write rate is
-//! the best of the medians of several methods and numbers of writers.
+//! Values are medians over the rounds. There are two exceptions. Processor time is kept twice: the least
+//! of the rounds, for bounds (`[cpu]`), and the median, for simulations (`[usual]`). The disk's write rate
+//! is the best of the medians of several methods and numbers of writers.
 //!
-//! The processor time of a message on both sides comes from the echo with 64 outstanding messages. The crate
-//! `shoal` measures the cost of an *operation* with real servers and clients ([`OperationCosts`]). This
-//! module subtracts the cost of the message from it.
+//! The echo with 64 outstanding messages gives the processor time of a message: one value for the client,
+//! one for the server. The crate `shoal` measures the cost of an *operation* with real servers and clients
+//! ([`OperationCosts`]). This module subtracts the cost of the message from it.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

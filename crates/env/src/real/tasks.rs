@@ -1,10 +1,11 @@
 //! The tasks of one environment, run inside the one future that the runtime drives.
 //!
-//! The runtime (tokio's) knows a single future: the root. The root polls the body and the ready tasks, round
-//! by round. The runtime checks its sockets and timers only when no task is ready, or after 64 polls. So one
-//! wait in the kernel serves all the tasks that it woke, and all tasks that these tasks wake. If the tasks
-//! were the runtime's own, a result for the body would cost a second check of the sockets, and every poll
-//! several times as much.
+//! The runtime (tokio's) knows a single future: the root. The *body* is the future given to
+//! [`Tasks::run`]: the root ends when the body ends. In each round the root polls all tasks that are
+//! ready, and the body if it is ready. The runtime checks its sockets and timers only when no task is
+//! ready, or after 64 polls. So one wait in the kernel serves all the tasks that it woke, and all tasks
+//! that these tasks wake. If each task were a task of the runtime, a result for the body would cost a
+//! second check of the sockets. Each poll would also cost several times as much.
 //!
 //! ```text
 //!   socket ready ─▶ wake ─▶ queue ─▶ poll reader ─▶ wake ─▶ queue ─▶ poll body ─▶ ready

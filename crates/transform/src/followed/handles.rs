@@ -1,4 +1,5 @@
-//! The handles by which objects in domains are known outside.
+//! Handles of objects in domains, as callers of [`Followed`](super::Followed) see them. A *domain* is a
+//! directory with a layout, and all in it (see [`super`]).
 //!
 //! ```text
 //!   63 62 61                                             0
@@ -7,15 +8,17 @@
 //!    1  1  hash of the domain's root and the object          in a composed directory
 //! ```
 //! Servers have numbers below 2^14, so the two highest bits of a handle of a ShoalFS are clear. In a
-//! directory of containers the handle of an object is that of the object below with a mark, so it is valid
-//! for ever, in every process. In a composed directory an object's number has 63 bits, and only 62 bits of a
-//! handle are free, so the handle is a hash. Two objects with the same hash get different numbers, as long
-//! as both are known.
+//! directory of containers, each object is one object of the file system below. Its handle is the handle
+//! of that object with bit 63 set. So all processes use the same handle, at all times. In a
+//! composed directory an object's number has 63 bits, and only 62 bits of a handle are free, so the handle
+//! is a hash. Two objects with the same hash get different numbers, as long as both are known.
 //!
-//! **The table of known objects is bounded.** It keeps the objects that were seen last. Besides these it
-//! keeps the objects to which a kernel refers, and the open files, because these are used by their handles.
-//! If another object lies in a directory of containers, its domain is found by its parents. If it lies in a
-//! composed directory, its handle is `Stale`, until a look-up of its name finds it again.
+//! **The table of known objects is bounded.** It keeps the objects that were seen last. It also keeps all
+//! open files, and all objects to which a kernel refers. Calls on them carry only the handle, and no
+//! look-up of a name comes before. If a directory or a container is not in the table, its domain is found
+//! by its parents. Symbolic links and special files have no recorded parent, and objects of a composed
+//! directory have only a hash. Their handles are `Stale`, until a look-up of the name finds the object
+//! again.
 
 use super::Followed;
 use super::domain::{Domain, Layout};

@@ -1,5 +1,5 @@
-//! Look-ups of existing and missing names, in order and at random: a benchmark that the thesis proposes in
-//! chapter 9 ("a benchmark looking up existing and non-existing file system objects, randomly or
+//! Look-ups of existing and missing names, in order and at random: a benchmark that the thesis on the
+//! persistency layer of PVFS2 proposes in chapter 9 ("a benchmark looking up existing and non-existing file system objects, randomly or
 //! subsequent").
 //!
 //! Each process makes its files in a directory of its own, in batches where the switches allow that, and
