@@ -6,13 +6,15 @@
 //! are returned only if the block's header names the writer that the index names. Otherwise the caller reads the
 //! index anew. A cached block is returned until then: its bytes are those that the index names.
 
+use super::Shared;
 use super::format::{HEADER_BYTES, Header, Records, Refused, Settings};
-use super::lanes::split;
+use super::lanes::{Extent, split};
+use super::object::Stored;
 use crate::writer_id::WriterId;
 use bytes::Bytes;
 use lru::LruCache;
 use shoal_proto::Status;
-use shoal_vfs::{Error, Result, VfsFile};
+use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
 
@@ -53,7 +55,7 @@ impl<F: VfsFile> Blocks<F> {
     }
 
     /// Keep a block that was just filled.
-    pub(super) fn keep(&self, place: u64, writer: WriterId, bytes: Bytes) {
+    fn keep(&self, place: u64, writer: WriterId, bytes: Bytes) {
         let valid = bytes.len();
         self.kept.borrow_mut().put(place, Kept { bytes, writer, valid });
     }
@@ -112,5 +114,29 @@ impl<F: VfsFile> Blocks<F> {
         let found = (valid >= end).then(|| bytes.slice(at..end));
         self.kept.borrow_mut().put(place, Kept { bytes, writer, valid });
         Ok(found)
+    }
+}
+
+impl<B: Vfs> Shared<B> {
+    /// Keep a block of this writer's that was just filled.
+    pub(super) fn keep_full(&self, place: u64, bytes: Bytes) {
+        if let Some(writer) = self.log.own.borrow().get(&Extent::of_place(place).0) {
+            self.blocks.keep(place, *writer, bytes);
+        }
+    }
+
+    /// The bytes that the index names; `None`: their block is not their writer's any more.
+    pub(super) async fn bytes_of(&self, stored: Stored) -> Result<Option<Bytes>> {
+        let (at, len) = (stored.at as usize, stored.len as usize);
+        if let Some(found) = self.log.buffered(stored.place, at, len) {
+            return Ok(Some(found));
+        }
+        let extent = Extent::of_place(stored.place).0;
+        let own = self.log.own.borrow().get(&extent).copied();
+        let writer = own.or_else(|| self.known.borrow().get(&extent)?.writer);
+        match writer {
+            Some(writer) => self.blocks.bytes(stored.place, writer, at, len).await,
+            None => Ok(None),
+        }
     }
 }

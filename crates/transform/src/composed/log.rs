@@ -18,7 +18,6 @@
 use super::change::Unpublished;
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, RESERVE, Record, Records, Stamp, stamp};
 use super::lanes::{Extent, split};
-use super::object::Stored;
 use super::{Composed, Shared, names_of};
 use crate::writer_id::WriterId;
 use bytes::Bytes;
@@ -330,9 +329,7 @@ impl<B: Vfs> Shared<B> {
         let full =
             log.current.replace(Some(Current { place, bytes, written: 0, open: None, is_full: false }));
         if let Some(full) = full {
-            let extent = Extent::of_place(full.place).0;
-            let writer = log.own.borrow().get(&extent).copied();
-            self.blocks.keep(full.place, writer.unwrap_or(log.id.get()), full.bytes.into());
+            self.keep_full(full.place, full.bytes.into());
         }
         let (begun, writes, claims) = log.counts.get();
         log.counts.set((begun + 1, writes, claims));
@@ -458,21 +455,6 @@ impl<B: Vfs> Shared<B> {
         let mut names = self.names.borrow_mut();
         for (record, begins) in Records::new(&current.bytes, HEADER_BYTES) {
             names.apply(&record, (current.place, (begins + DATA_HEAD) as u32));
-        }
-    }
-
-    /// The bytes that the index names; `None`: their block is not their writer's any more.
-    pub(super) async fn bytes_of(&self, stored: Stored) -> Result<Option<Bytes>> {
-        let (at, len) = (stored.at as usize, stored.len as usize);
-        if let Some(found) = self.log.buffered(stored.place, at, len) {
-            return Ok(Some(found));
-        }
-        let extent = Extent::of_place(stored.place).0;
-        let own = self.log.own.borrow().get(&extent).copied();
-        let writer = own.or_else(|| self.known.borrow().get(&extent)?.writer);
-        match writer {
-            Some(writer) => self.blocks.bytes(stored.place, writer, at, len).await,
-            None => Ok(None),
         }
     }
 

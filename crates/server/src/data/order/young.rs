@@ -148,7 +148,7 @@ mod tests {
         Wish { request, is_write: true, bytes: 1000, pieces: 2 }
     }
 
-    /// Requests `requests` write to each of some blocks, 100 µs one after the other; the writes that the blocks were.
+    /// So many requests write to each block, one each 100 µs: the number of writes, and the end.
     fn writes(young: &Young, from: Instant, blocks: std::ops::Range<u64>, requests: u64) -> (usize, Instant) {
         let (mut writes, mut now) = (0, from);
         for number in blocks {
