@@ -6,6 +6,8 @@
 //!   runs       aa bb      ccc dddddddddddd
 //!   extents  [a, b]   [c] [c] [d d d d d d]     a long run is an extent of its own
 //! ```
+//! A piece of a transfer begins and ends somewhere in a record. The parts of long records at its ends are
+//! extents of their own, too, if they have a quarter of a block or more.
 
 use super::extent::{BLOCK_BYTES, Extent};
 use shoal_pattern::ViewRun;
@@ -13,12 +15,16 @@ use shoal_pattern::ViewRun;
 /// An extent, and where its pieces begin and end in the burst.
 pub(super) type Group = (Extent, usize, usize);
 
+/// The least part of a long record that is an extent of its own.
+const LONG_PART_MIN: u64 = BLOCK_BYTES / 4;
+
 /// Cut runs at the borders of blocks, but for those that are long: a run of a block or more, or the only one,
-/// is an extent of its own. Pieces of an extent stay in packed order. Where runs overlap, all are cut: a byte
-/// then belongs to one block, where the order decides.
+/// is an extent of its own, and beside such runs one of a quarter of a block: it may be a part of a longer
+/// one. Pieces of an extent stay in packed order. Where runs overlap, all are cut: a byte then belongs to one
+/// block, where the order decides.
 pub(super) fn cut(runs: &[ViewRun], is_only: bool, of: Extent) -> (Vec<ViewRun>, Vec<Group>) {
-    let is_long = |run: &ViewRun| is_only || run.len >= BLOCK_BYTES;
-    let keeps_long = runs.iter().any(is_long) && !overlap(runs);
+    let is_long = |run: &ViewRun| is_only || run.len >= LONG_PART_MIN;
+    let keeps_long = runs.iter().any(|run| is_only || run.len >= BLOCK_BYTES) && !overlap(runs);
     let mut cuts = Cuts { cuts: Vec::with_capacity(runs.len()), groups: Vec::new() };
     for run in runs {
         if keeps_long && is_long(run) {
@@ -105,6 +111,12 @@ mod tests {
         assert_eq!(cuts[2..4], [run(3 * B - 2, 0, 2), run(3 * B, 2, 2)]);
         let (_, groups) = cut(&[run(7, 0, 9)], true, of());
         assert_eq!(froms(&groups), [(7, 9, 1)], "the only run");
+        let ends = [run(7, 0, B / 4), run(9 * B - 5, B / 4, 2 * B), run(20 * B - 9, 9 * B / 4, B / 4 - 1)];
+        let (_, groups) = cut(&ends, false, of());
+        let parts = [(7, B / 4, 1), (9 * B - 5, 2 * B, 1), (19 * B, B, 1), (20 * B, B, 1)];
+        assert_eq!(froms(&groups), parts, "parts of long records");
+        let (_, groups) = cut(&ends[..1], false, of());
+        assert_eq!(froms(&groups), [(0, B, 1)], "no long record beside it");
     }
 
     #[test]

@@ -126,6 +126,7 @@ pub fn served(place: &Place) -> Result<Counts> {
         journal_bytes: of("store", "journal_bytes"),
         syncs: of("env", "syncs"),
         disk_bytes: of("env", "file_write_bytes"),
+        file_writes: of("env", "file_writes"),
         ..Counts::default()
     })
 }
