@@ -366,8 +366,8 @@ fn cpu(message_us: (f64, f64), megabyte_us: (f64, f64), costs: &Costs, disk: &Wr
 }
 
 /// Received bytes cost a server only their way, where they go into a disk's cache: the copy is the cache's,
-/// and the calls are those of other threads (`file_us`), which a simulation charges one by one. The additional
-/// time of memory is memory's: the first touch of each page.
+/// and the calls are those of other threads (`file_us`), which a simulation charges one by one. The
+/// additional time of memory is memory's: the first touch of each page.
 fn keeping(side: Side, costs: &OperationCosts, disk: &Writes) -> Side {
     let all_us = side.megabyte_received_us;
     let others_us = disk.cached_us + costs.megabyte_calls * side.file_us;

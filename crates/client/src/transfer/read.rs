@@ -359,8 +359,8 @@ fn assemble(plan: &Plan<'_>, fetched: &[Fetched], len: u64) -> Result<Bytes, Err
     Ok(in_order(fetched.iter().map(|part| part.ranges(plan)).collect::<Result<_, _>>()?, len, plan))
 }
 
-/// The first `len` bytes of the ranges of several parts. They are set in their order, each once: a buffer that
-/// is cleared first costs as much as the copy itself. Bytes that are in no range are zeros.
+/// The first `len` bytes of the ranges of several parts. They are set in their order, each once: to clear a
+/// buffer first costs as much as the copy itself. Bytes that are in no range are zeros.
 fn in_order(mut parts: Vec<Ranges<'_>>, len: usize, plan: &Plan<'_>) -> Bytes {
     let mut all = Vec::with_capacity(len);
     let mut next: Vec<Option<(u64, &[u8])>> = parts.iter_mut().map(Iterator::next).collect();

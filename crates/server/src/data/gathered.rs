@@ -4,7 +4,7 @@
 //!   dense positions   0 ......... len
 //!   runs of a burst   LLLLLLLL sss s LLLLLLLLL sss
 //!   kept              LLLLLLLL       LLLLLLLLL       long runs: the buffers that they were read into
-//!   stretches                  ssss            sss   all between: one buffer each, into which records are copied
+//!   stretches                  ssss            sss   all between: one buffer each, records are copied
 //! ```
 //! **A long run is not copied.** It is an extent of its own, was read into a buffer of its own length, and
 //! that buffer goes to the socket. So a read of long records costs no more copies than a contiguous one.

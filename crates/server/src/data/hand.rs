@@ -178,8 +178,8 @@ impl Sweep {
         }))
     }
 
-    /// Read a part, densely: its bytes are those of the buffers, one after the other. Bytes after the stream's
-    /// end, and holes, are zeros.
+    /// Read a part, densely: its bytes are those of the buffers, one after the other. Bytes after the
+    /// stream's end, and holes, are zeros.
     ///
     /// # Errors
     /// As the store answers.

@@ -200,8 +200,8 @@ impl Sources {
         bytes.get(at..at.checked_add(run.len as usize)?)
     }
 
-    /// Copy runs into their places in `out`, whose first byte is the packed byte `base`. Most lie in the piece
-    /// of the run before. Bytes that were not read stay as they are. The number of copied bytes.
+    /// Copy runs into their places in `out`, whose first byte is the packed byte `base`. Most lie in the
+    /// piece of the run before. Bytes that were not read stay as they are. The number of copied bytes.
     pub fn copy_all(&self, runs: &[ViewRun], base: u64, out: &mut [u8]) -> usize {
         let (mut copied, mut near) = (0, None::<&(u64, Bytes)>);
         for run in runs {
