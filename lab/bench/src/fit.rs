@@ -77,7 +77,8 @@ pub struct OperationCosts {
     pub megabyte_us: (f64, f64),
     /// 10^6 bytes received by a server that puts them into its disk's cache; 0 for a client.
     pub megabyte_cached_us: f64,
-    /// Calls that wrote to files for these, which other threads made.
+    /// Writes to files for these that other threads made, in the round of `megabyte_cached_us`; those that
+    /// the serving thread made itself are not among them.
     pub megabyte_calls: f64,
 }
 

@@ -11,6 +11,7 @@
 //! asked once more. If it has grown, the read is repeated once, up to that size; otherwise the missing
 //! bytes are a hole. Reads without a size return such bytes as zeros, and need no further message.
 
+use super::in_order::{Ranges, in_order};
 use super::{Plan, bounds, contiguous};
 use crate::core::{Operation, Told};
 use crate::file::{Opened, Shape};
@@ -19,11 +20,10 @@ use crate::session::Brought;
 use crate::{Error, OpenFile};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use shoal_pattern::{Distribution, PackedRanges, Pattern, View, Window, share_len};
+use shoal_pattern::{Distribution, Pattern, View, Window, share_len};
 use shoal_proto::op::Answer;
 use shoal_proto::{Handle, Op, Rights, Status, StreamFacts, limits};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 /// Bytes that one stream of a striped file lacks, and that the end of another one puts inside the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -356,54 +356,9 @@ fn assemble(plan: &Plan<'_>, fetched: &[Fetched], len: u64) -> Result<Bytes, Err
     {
         return Ok(bytes);
     }
-    Ok(in_order(fetched.iter().map(|part| part.ranges(plan)).collect::<Result<_, _>>()?, len, plan))
-}
-
-/// The first `len` bytes of the ranges of several parts. They are set in their order, each once: to clear a
-/// buffer first costs as much as the copy itself. Bytes that are in no range are zeros.
-fn in_order(mut parts: Vec<Ranges<'_>>, len: usize, plan: &Plan<'_>) -> Bytes {
-    let mut all = Vec::with_capacity(len);
-    let mut next: Vec<Option<(u64, &[u8])>> = parts.iter_mut().map(Iterator::next).collect();
-    let place =
-        |(part, next): (usize, &Option<(u64, &[u8])>)| next.map(|(packed, _)| Reverse((packed, part)));
-    let mut order: BinaryHeap<Reverse<(u64, usize)>> = next.iter().enumerate().filter_map(place).collect();
-    while let Some(Reverse((_, part))) = order.pop() {
-        let Some((packed, own)) = next[part].take() else { continue };
-        let at = (packed as usize).min(len);
-        if all.len() < at {
-            all.resize(at, 0);
-        }
-        let own = &own[..own.len().min(len - at)];
-        let (over, after) = own.split_at(own.len().min(all.len() - at));
-        all[at..at + over.len()].copy_from_slice(over);
-        all.extend_from_slice(after);
-        next[part] = parts[part].next();
-        order.extend(place((part, &next[part])));
-    }
-    all.resize(len, 0);
+    let parts = fetched.iter().map(|part| part.ranges(plan)).collect::<Result<_, _>>()?;
     plan.core.copied(len);
-    all.into()
-}
-
-/// Packed positions of the ranges of a part, in order, and those of their bytes that came.
-pub(super) struct Ranges<'a> {
-    ranges: PackedRanges<'a>,
-    from: u64,
-    bulk: &'a [u8],
-}
-
-impl<'a> Iterator for Ranges<'a> {
-    type Item = (u64, &'a [u8]);
-
-    fn next(&mut self) -> Option<(u64, &'a [u8])> {
-        if self.bulk.is_empty() {
-            return None;
-        }
-        let range = self.ranges.next()?;
-        let (own, rest) = self.bulk.split_at(((range.end - range.start) as usize).min(self.bulk.len()));
-        self.bulk = rest;
-        Some((self.from + range.start, own))
-    }
+    Ok(in_order(parts, len))
 }
 
 impl Fetched {
@@ -424,7 +379,7 @@ impl Fetched {
     /// Its packed ranges: the position of each, and those of its bytes that came.
     pub(super) fn ranges<'a>(&'a self, plan: &'a Plan<'_>) -> Result<Ranges<'a>, Error> {
         let ranges = plan.view(self.index, self.window)?.packed();
-        Ok(Ranges { ranges, from: self.window.from, bulk: &self.bulk })
+        Ok(Ranges::new(ranges, self.window.from, &self.bulk))
     }
 }
 

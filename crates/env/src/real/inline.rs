@@ -10,7 +10,9 @@
 //! long because the kernel gave its processor to another thread. That is no stall: a thread of the pool
 //! would wait for a processor as well, and the hand-over would be paid on top. The kernel counts the two
 //! apart for each thread: a thread that sleeps gives its processor away by itself (`ru_nvcsw` of
-//! `getrusage(2)`), a preempted one does not (`ru_nivcsw`).
+//! `getrusage(2)`), a preempted one does not (`ru_nivcsw`). Two cases are judged by time alone: some sandboxes
+//! leave the count at 0 for ever, and a write above [`STALL_ALWAYS`] held the thread too long, whatever the
+//! reason (a host that gives a virtual machine no processor, a kernel that spins).
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -19,6 +21,8 @@ use std::time::{Duration, Instant};
 const BYTES_MAX: usize = 64 << 10;
 /// A write that took so long has stalled, if the thread slept in it.
 const STALL: Duration = Duration::from_micros(500);
+/// A write that took so long has stalled, slept or not: the longest that other work waits for one write.
+const STALL_ALWAYS: Duration = Duration::from_millis(10);
 /// Writes that the pool makes after a stall.
 const WRITES_AFTER_STALL: u32 = 64;
 
@@ -32,7 +36,7 @@ pub(super) struct Inline {
 trait Account {
     /// A clock that never goes backwards.
     fn now(&self) -> Instant;
-    /// How often the thread slept so far.
+    /// How often the thread slept so far; 0 where the kernel does not say.
     fn sleeps(&self) -> u64;
 }
 
@@ -44,22 +48,13 @@ impl Account for Kernel {
         Instant::now()
     }
 
-    /// Where the kernel gives none, each call counts as a sleep: then a write that takes long has stalled.
     fn sleeps(&self) -> u64 {
-        sleeps_of_this_thread().unwrap_or_else(|| NOT_GIVEN.with(|calls| calls.replace(calls.get() + 1)))
+        // SAFETY: all fields are integers, for which zero is a value.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` is this function's own, and as long as the kernel's structure.
+        let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+        if result == 0 { u64::try_from(usage.ru_nvcsw).unwrap_or(0) } else { 0 }
     }
-}
-
-thread_local! {
-    static NOT_GIVEN: Cell<u64> = const { Cell::new(0) };
-}
-
-fn sleeps_of_this_thread() -> Option<u64> {
-    // SAFETY: all fields are integers, for which zero is a value.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is this function's own, and as long as the kernel's structure.
-    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    (result == 0).then(|| u64::try_from(usage.ru_nvcsw).unwrap_or(0))
 }
 
 impl Inline {
@@ -78,8 +73,13 @@ impl Inline {
     fn run_by<T>(&self, account: &impl Account, write: impl FnOnce() -> T) -> T {
         let (began, slept) = (account.now(), account.sleeps());
         let done = write();
+        let took = account.now().duration_since(began);
         // The accounts are looked at a second time only where they matter.
-        if account.now().duration_since(began) >= STALL && account.sleeps() > slept {
+        let slept_in_it = || match account.sleeps() {
+            0 => true,
+            sleeps => sleeps > slept,
+        };
+        if took >= STALL_ALWAYS || took >= STALL && slept_in_it() {
             self.for_the_pool.set(WRITES_AFTER_STALL);
         }
         done
@@ -108,7 +108,12 @@ mod tests {
 
     impl Book {
         fn new() -> Book {
-            Book { now: Cell::new(Instant::now()), sleeps: Cell::new(7) }
+            Book::with(7)
+        }
+
+        /// The thread slept so often before.
+        fn with(sleeps: u64) -> Book {
+            Book { now: Cell::new(Instant::now()), sleeps: Cell::new(sleeps) }
         }
 
         /// A write that takes so long, and in which the thread sleeps so often.
@@ -133,10 +138,30 @@ mod tests {
     #[test]
     fn a_write_that_lost_its_processor_or_slept_a_moment_has_not_stalled() {
         let (inline, book) = (Inline::default(), Book::new());
-        book.write(&inline, 100 * STALL, 0);
-        assert!(inline.takes(1), "preempted, for however long");
+        book.write(&inline, STALL_ALWAYS - Duration::from_nanos(1), 0);
+        assert!(inline.takes(1), "preempted, for however long below the limit");
         book.write(&inline, STALL - Duration::from_nanos(1), 3);
         assert!(inline.takes(1), "a short wait for a lock");
+    }
+
+    #[test]
+    fn a_write_that_held_the_thread_for_too_long_has_stalled_slept_or_not() {
+        let (inline, book) = (Inline::default(), Book::new());
+        book.write(&inline, STALL_ALWAYS, 0);
+        assert!(!inline.takes(1));
+    }
+
+    #[test]
+    fn where_the_kernel_counts_no_sleeps_time_alone_decides() {
+        let (inline, book) = (Inline::default(), Book::with(0));
+        book.write(&inline, STALL - Duration::from_nanos(1), 0);
+        assert!(inline.takes(1));
+        book.write(&inline, STALL, 0);
+        assert!(!inline.takes(1));
+        // The first sleep of a thread is one.
+        let (inline, book) = (Inline::default(), Book::with(0));
+        book.write(&inline, STALL, 1);
+        assert!(!inline.takes(1));
     }
 
     #[test]
@@ -144,11 +169,11 @@ mod tests {
         let inline = Inline::default();
         inline.run(|| std::thread::sleep(STALL));
         assert!(!inline.takes(1));
-        let before = sleeps_of_this_thread().unwrap();
+        let before = Kernel.sleeps();
         let until = Instant::now() + 4 * STALL;
         while Instant::now() < until {
             std::hint::spin_loop();
         }
-        assert_eq!(sleeps_of_this_thread(), Some(before), "preempted or not, it did not sleep");
+        assert_eq!(Kernel.sleeps(), before, "preempted or not, it did not sleep");
     }
 }

@@ -13,6 +13,11 @@
 //! that came early are zeros until their own record comes; where none comes (a hole, the end of the stream)
 //! they stay zeros. Most records come in packed order: then only the next few bytes are cleared before they
 //! are copied, while they are in the processor's cache.
+//!
+//! **The buffers of a burst are no longer than its part.** A stretch is as long as what it takes; only one
+//! that nothing long follows has room for all that is still to come, because the next burst has more of the
+//! same records. **At the end all runs were served, and the buffers lie side by side**, from the first byte of
+//! the part to its last: else the read fails ([`Gathered::end`]).
 
 use super::burst::Group;
 use super::extent::Extent;
@@ -29,6 +34,8 @@ pub(super) struct Gathered {
     stretches: Vec<Stretch>,
     /// Dense bytes of the bursts so far.
     upto: u64,
+    /// Bytes of the runs that were served, whether the stream had them or not.
+    served: u64,
 }
 
 /// Dense bytes that are copied together.
@@ -52,6 +59,7 @@ impl Gathered {
         let mut long: Vec<(u64, u64)> =
             long.map(|&(_, from, _)| (cuts[from].packed, cuts[from].len)).collect();
         long.sort_unstable();
+        let keeps_none = long.is_empty();
         let burst: u64 = cuts.iter().map(|cut| cut.len).sum();
         let end = self.upto + burst;
         for (packed, bytes) in long.into_iter().chain([(end, 0)]) {
@@ -65,11 +73,11 @@ impl Gathered {
             }
             self.upto = packed + bytes;
         }
-        // The next burst has more of the same records.
+        // The next burst has more of the same records, if this one has no long ones.
         if let Some(last) = self.stretches.last_mut()
             && last.bytes.capacity() == 0
         {
-            let rest = if last.from == 0 && self.kept.is_empty() { len } else { last.len };
+            let rest = if keeps_none && last.from == 0 { len } else { last.len };
             last.bytes.reserve(usize::try_from(rest).unwrap_or(0));
         }
     }
@@ -77,6 +85,7 @@ impl Gathered {
     /// Take the pieces of an extent, in packed order, from what was read, of a part of `len` bytes. The
     /// number of bytes that were copied.
     pub fn take(&mut self, extent: &Extent, cuts: &[ViewRun], sources: &Sources, len: u64) -> usize {
+        self.served += cuts.iter().map(|cut| cut.len).sum::<u64>();
         if is_kept(extent, cuts, len)
             && let Some(run) = cuts.first()
         {
@@ -106,16 +115,26 @@ impl Gathered {
         copied
     }
 
-    /// All of it, in order.
-    pub fn end(self) -> Vec<Bytes> {
-        let Gathered { mut kept, stretches, .. } = self;
+    /// All `len` bytes of the part, in order. `None`: a run of it was not served, or twice, or its buffers do
+    /// not lie side by side.
+    pub fn end(self, len: u64) -> Option<Vec<Bytes>> {
+        let Gathered { mut kept, stretches, served, .. } = self;
         let filled = stretches.into_iter().map(|Stretch { from, len, mut bytes }| {
             bytes.resize(len as usize, 0);
             (from, bytes.freeze())
         });
         kept.extend(filled);
         kept.sort_unstable_by_key(|(from, _)| *from);
-        kept.into_iter().map(|(_, bytes)| bytes).collect()
+        let mut upto = 0;
+        let mut all = Vec::with_capacity(kept.len());
+        for (from, bytes) in kept {
+            if from != upto {
+                return None;
+            }
+            upto += bytes.len() as u64;
+            all.push(bytes);
+        }
+        (upto == len && served == len).then_some(all)
     }
 }
 
@@ -142,7 +161,7 @@ impl Stretch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::burst::cut;
+    use super::super::burst::{Cutting, cut};
     use super::super::extent::BLOCK_BYTES;
     use super::*;
     use shoal_proto::Handle;
@@ -164,7 +183,7 @@ mod tests {
         let len = bursts.iter().flat_map(|runs| runs.iter()).map(|run| run.len).sum();
         let (mut gathered, mut copied) = (Gathered::default(), 0);
         for runs in bursts {
-            let (cuts, mut groups) = cut(runs, false, of());
+            let (cuts, mut groups) = cut(runs, false, Cutting::ToRead, of());
             gathered.expect(&cuts, &groups, len);
             if backwards {
                 groups.reverse();
@@ -177,7 +196,14 @@ mod tests {
                 copied += gathered.take(&extent, &cuts[from..to], &sources, len);
             }
         }
-        (gathered.end(), copied)
+        (gathered.end(len).expect("buffers side by side"), copied)
+    }
+
+    /// Bytes of memory that are kept or reserved.
+    fn reserved(gathered: &Gathered) -> u64 {
+        let kept: usize = gathered.kept.iter().map(|(_, bytes)| bytes.len()).sum();
+        let stretches: usize = gathered.stretches.iter().map(|stretch| stretch.bytes.capacity()).sum();
+        (kept + stretches) as u64
     }
 
     fn expected(bursts: &[&[ViewRun]]) -> Vec<u8> {
@@ -241,5 +267,125 @@ mod tests {
                 }));
             }
         }
+    }
+    #[test]
+    fn a_burst_with_long_records_reserves_no_more_than_its_part_has() {
+        for lens in [
+            vec![100, 20 * BLOCK_BYTES],
+            vec![100, 3 * BLOCK_BYTES, 100, 9 * BLOCK_BYTES, 100],
+            vec![3 * BLOCK_BYTES, 100, 100],
+        ] {
+            let len = lens.iter().sum();
+            let (cuts, groups) = cut(&runs(&lens, 0, 40 * BLOCK_BYTES, 0), false, Cutting::ToRead, of());
+            let mut gathered = Gathered::default();
+            gathered.expect(&cuts, &groups, len);
+            let short: u64 = lens.iter().filter(|len| **len == 100).sum();
+            assert!(reserved(&gathered) <= short, "{} for {lens:?}", reserved(&gathered));
+            for (extent, from, to) in groups {
+                let mut sources = Sources::default();
+                sources.push(extent.from, read(extent.from, extent.len));
+                gathered.take(&extent, &cuts[from..to], &sources, len);
+                assert!(reserved(&gathered) <= len, "{} for {lens:?}", reserved(&gathered));
+            }
+        }
+        // Where all are short the next burst has more of them: room for all is reserved at once.
+        let all = runs(&[100; 500], 7, 3000, 0);
+        let (cuts, groups) = cut(&all[..200], false, Cutting::ToRead, of());
+        let mut gathered = Gathered::default();
+        gathered.expect(&cuts, &groups, 50_000);
+        assert_eq!(reserved(&gathered), 50_000);
+    }
+
+    #[test]
+    fn long_and_short_records_of_several_bursts_are_gathered_in_order() {
+        const B: u64 = BLOCK_BYTES;
+        let lens = [
+            vec![10, 20, B + 1],
+            vec![30, 5],
+            vec![7, 2 * B, B / 4, 8],
+            vec![B, B / 2],
+            vec![40, 9],
+            vec![3 * B],
+            vec![6],
+        ];
+        let lens_in_all: Vec<u64> = lens.concat();
+        let all = runs(&lens_in_all, 31, 5 * B + 77, 0);
+        let (mut bursts, mut rest) = (Vec::new(), &all[..]);
+        for lens in &lens {
+            let (burst, later) = rest.split_at(lens.len());
+            bursts.push(burst);
+            rest = later;
+        }
+        let short: u64 = lens_in_all.iter().filter(|len| **len < B / 4).sum();
+        for backwards in [false, true] {
+            let (parts, copied) = gather(&bursts, backwards, false);
+            assert_eq!(copied as u64, short, "only short records are copied");
+            assert!(parts.concat() == expected(&bursts));
+            // Short records that lie side by side are in one buffer, also over the end of a burst.
+            let sizes: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
+            assert_eq!(sizes, [30, B + 1, 42, 2 * B, B / 4, 8, B, B / 2, 49, 3 * B, 6]);
+        }
+    }
+
+    #[test]
+    fn where_the_stream_ends_inside_a_record_its_rest_and_all_after_it_are_zeros() {
+        const B: u64 = BLOCK_BYTES;
+        // In packed order records of later and earlier offsets, short and long, of which the stream ends in
+        // one and before others.
+        let at = |physical, packed, len| ViewRun { physical, packed, len };
+        let all = [
+            at(9 * B, 0, 100),
+            at(40 * B, 100, 2 * B),
+            at(20 * B, 2 * B + 100, 3 * B),
+            at(3, 5 * B + 100, 200),
+        ];
+        let len = 5 * B + 300;
+        for size in [9 * B + 40, 20 * B + 1, 21 * B + 17, 23 * B, 40 * B, 41 * B - 1] {
+            for backwards in [false, true] {
+                let (cuts, mut groups) = cut(&all, false, Cutting::ToRead, of());
+                let mut gathered = Gathered::default();
+                gathered.expect(&cuts, &groups, len);
+                if backwards {
+                    groups.reverse();
+                }
+                for (extent, from, to) in groups {
+                    let mut sources = Sources::default();
+                    let inside = size.saturating_sub(extent.from).min(extent.len);
+                    if inside > 0 {
+                        sources.push(extent.from, read(extent.from, inside));
+                    }
+                    gathered.take(&extent, &cuts[from..to], &sources, len);
+                }
+                let found = gathered.end(len).unwrap().concat();
+                let byte_of = |at| if at < size { byte(at) } else { 0 };
+                let expected: Vec<u8> =
+                    all.iter().flat_map(|run| run.physical..run.physical + run.len).map(byte_of).collect();
+                assert!(found == expected, "the stream has {size} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_of_which_a_run_was_not_served_or_was_served_twice_has_no_bytes() {
+        const B: u64 = BLOCK_BYTES;
+        let lens = [10, B, 20, 2 * B];
+        let len = lens.iter().sum();
+        let (cuts, groups) = cut(&runs(&lens, 5, 9 * B, 0), false, Cutting::ToRead, of());
+        let with = |served: &[usize]| {
+            let mut gathered = Gathered::default();
+            gathered.expect(&cuts, &groups, len);
+            for (extent, from, to) in served.iter().map(|at| groups[*at]) {
+                let mut sources = Sources::default();
+                sources.push(extent.from, read(extent.from, extent.len));
+                gathered.take(&extent, &cuts[from..to], &sources, len);
+            }
+            gathered
+        };
+        assert!(with(&[0, 1, 2, 3]).end(len).is_some());
+        assert!(with(&[0, 2, 3]).end(len).is_none(), "a long run in the middle is missing");
+        assert!(with(&[0, 1, 2]).end(len).is_none(), "the last is missing");
+        assert!(with(&[0, 1, 3]).end(len).is_none(), "a short one is missing: its zeros were not read");
+        assert!(with(&[0, 1, 1, 2, 3]).end(len).is_none(), "one came twice");
+        assert!(with(&[0, 1, 2, 3]).end(len + 1).is_none(), "a burst is missing");
     }
 }

@@ -21,7 +21,7 @@
 //! yields between requests.
 
 use super::blocks::BlockCache;
-use super::burst::{Group, cut};
+use super::burst::{Cutting, Group, cut};
 use super::change_counts::ChangeCounts;
 use super::extent::{Extent, Wish};
 use super::gathered::Gathered;
@@ -126,7 +126,11 @@ impl HandRequest {
         self.place = place;
         let is_only = is_first && runs.len() == 1 && self.part.is_walked(place);
         let extent = Extent { disk: self.disk, generation: self.generation, ..Extent::first_of(self.stream) };
-        (self.cuts, self.groups) = cut(&runs, is_only, extent);
+        let cutting = match self.work {
+            HandWork::Read(_) => Cutting::ToRead,
+            HandWork::Write(..) => Cutting::ToWrite,
+        };
+        (self.cuts, self.groups) = cut(&runs, is_only, cutting, extent);
         if let HandWork::Read(gathered) = &mut self.work {
             gathered.expect(&self.cuts, &self.groups, self.part.len());
         }
@@ -315,12 +319,12 @@ impl SweepState {
 
     fn end(&self, id: u64, result: Result<(), Status>) {
         let Some(request) = self.requests.borrow_mut().remove(&id) else { return };
-        let bytes = match request.work {
-            HandWork::Read(gathered) if result.is_ok() => gathered.end(),
-            HandWork::Read(_) | HandWork::Write(..) => Vec::new(),
-        };
+        let given = result.and_then(|()| match request.work {
+            HandWork::Read(gathered) => all_of(gathered, request.stream, request.part.len()),
+            HandWork::Write(..) => Ok(Vec::new()),
+        });
         if let Some(done) = request.done {
-            done.send(result.map(|()| (bytes, request.info)));
+            done.send(given.map(|bytes| (bytes, request.info)));
         }
     }
 
@@ -414,6 +418,17 @@ impl SweepState {
     }
 }
 
+/// The bytes of a read of a stream, `len` of them. Bytes that are missing in the middle would shift those after
+/// them: such a read ends with an error, and none of it is sent.
+fn all_of(gathered: Gathered, stream: Handle, len: u64) -> Result<Vec<Bytes>, Status> {
+    let bytes = gathered.end(len);
+    debug_assert!(bytes.is_some(), "a run of a read of {len} bytes of stream {stream} was not served");
+    bytes.ok_or_else(|| {
+        tracing::error!(%stream, len, "a run of a read was not served: nothing of it is sent. This is a bug");
+        Status::Io
+    })
+}
+
 /// Let other tasks have a turn.
 pub(crate) async fn give_way() {
     let mut gave = false;
@@ -425,4 +440,16 @@ pub(crate) async fn give_way() {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Builds for tests stop there: it is a bug.
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "was not served"))]
+    fn a_read_of_which_a_run_was_not_served_ends_with_an_error_and_has_no_bytes() {
+        assert_eq!(all_of(Gathered::default(), Handle(1), 5), Err(Status::Io));
+    }
 }

@@ -13,6 +13,10 @@
 //! asleep between two pieces: their processor time has the sleeping and waking in it, for which a simulation
 //! has costs by themselves, and would charge twice.
 //!
+//! **A part is taken from a whole of the same round.** The servers' time for bytes that go to a disk contains the
+//! calls of other threads. Both are of one round: the least time of one round less the fewest calls of another
+//! would be a cost that no round had. Costs of which none is a part of the other are picked each by itself.
+//!
 //! All three run while the machine is measured, and are idle between the rounds.
 
 use super::call::FileCall;
@@ -75,12 +79,13 @@ impl Phases {
         pick.of(each, name)
     }
 
-    /// Calls that write to files for 10^6 bytes.
-    fn megabyte_calls(&self, name: &str, pick: Pick) -> Result<f64> {
-        let of_name = self.0.iter().filter(|phase| phase.phase == name && phase.bytes > 0);
-        let each =
-            of_name.filter_map(|p| Some(p.counts.as_ref()?.file_writes as f64 / (p.bytes as f64 / 1e6)));
-        pick.of(each, name)
+    /// 10^6 bytes that go to files, of each round; and the writes of other threads among that.
+    fn megabytes_cached(&self, name: &str, side: Side) -> impl Iterator<Item = (f64, f64)> {
+        let of_name = self.0.iter().filter(move |phase| phase.phase == name && phase.bytes > 0);
+        of_name.filter_map(move |phase| {
+            let (counts, megabytes) = (phase.counts.as_ref()?, phase.bytes as f64 / 1e6);
+            Some((side(counts) as f64 / megabytes, counts.thread_writes as f64 / megabytes))
+        })
     }
 }
 
@@ -100,6 +105,18 @@ impl Pick {
             Pick::Least => many,
             Pick::Usual => few,
         }
+    }
+
+    /// Of rounds that have two costs each, those of the round whose first cost counts; of an even number of
+    /// rounds the cheaper one of the two in the middle.
+    fn of_one(self, rounds: impl Iterator<Item = (f64, f64)>, name: &str) -> Result<(f64, f64)> {
+        let mut rounds: Vec<(f64, f64)> = rounds.collect();
+        rounds.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let at = match self {
+            Pick::Least => 0,
+            Pick::Usual => rounds.len().saturating_sub(1) / 2,
+        };
+        rounds.get(at).copied().with_context(|| format!("`{name}` was not measured: this is a bug"))
     }
 
     fn of(self, rounds: impl Iterator<Item = f64>, name: &str) -> Result<f64> {
@@ -284,6 +301,8 @@ impl Rounds {
             Pick::Least => (vec![&self.few, &self.memory], vec![&self.unsynced, &self.disk]),
             Pick::Usual => (vec![&self.few], vec![&self.unsynced]),
         };
+        let cached = bytes_cached.iter().flat_map(|phases| phases.megabytes_cached(WRITE, side));
+        let (megabyte_cached_us, megabyte_calls) = pick.of_one(cached, WRITE)?;
         let look_us = least(&crowds, &|phases| phases.cpu_us(names::STAT, pick, side))?;
         let change_us = least(&crowds, &|phases| phases.change_us(pick, side))?;
         let recorded_us = least(&recorded, &|phases| phases.change_us(pick, side))?;
@@ -298,8 +317,23 @@ impl Rounds {
                 least(&bytes_kept, &|phases| phases.megabyte_us(read, pick, side))?,
             ),
             // Of a server; not used for a client.
-            megabyte_cached_us: least(&bytes_cached, &|phases| phases.megabyte_us(WRITE, pick, side))?,
-            megabyte_calls: least(&bytes_cached, &|phases| phases.megabyte_calls(WRITE, pick))?,
+            megabyte_cached_us,
+            megabyte_calls,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_costs_of_which_one_is_a_part_of_the_other_are_of_one_round() {
+        let rounds = [(900.0, 3.0), (700.0, 5.0), (800.0, 1.0), (950.0, 2.0)];
+        let of = |pick: Pick, of: &[(f64, f64)]| pick.of_one(of.iter().copied(), "write");
+        assert_eq!(of(Pick::Least, &rounds).unwrap(), (700.0, 5.0));
+        assert_eq!(of(Pick::Usual, &rounds).unwrap(), (800.0, 1.0));
+        assert_eq!(of(Pick::Usual, &rounds[..3]).unwrap(), (800.0, 1.0));
+        assert!(of(Pick::Least, &[]).unwrap_err().to_string().contains("`write` was not measured"));
     }
 }
