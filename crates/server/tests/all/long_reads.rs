@@ -456,7 +456,8 @@ fn a_read_of_several_bursts_has_its_short_and_long_records_in_order() {
         let short = |from: i64| (0..2500).map(move |at| Region::new(from + 64 * at, 10));
         let long = |from: i64| [Region::new(from, 40_000), Region::new(from + 50_000, 70_000)];
         let regions = short(7).chain(long(300_031)).chain(short(500_003)).chain(long(700_000));
-        let transfer = file.transfer(Pattern::list(regions.collect()).unwrap());
+        let regions: Vec<Region> = regions.collect();
+        let transfer = file.transfer(Pattern::compressed(&regions).unwrap());
         assert!(transfer.window_len > PIECE);
         let tag = ask(&mut client, transfer.clone()).await;
         let (pieces, reply) = answer(&mut client, tag).await;
