@@ -5,9 +5,9 @@
 //!   part 1       bbbb          dd
 //!   buffer   aaaabbbb....ccccdd..     in no part: zeros
 //! ```
-//! **A byte is set once.** To clear a buffer first costs as much as the copy itself. So ranges are taken in the
-//! order of their positions, from whichever part has the next one, and appended. What is between two of them,
-//! and what is missing at the end, is a hole, or was after the end of a stream: zeros.
+//! **A byte is set once.** To clear a buffer first costs as much as the copy itself. So ranges are taken in
+//! the order of their positions, from the part that has the next one, and appended. Bytes between two of them
+//! and bytes that are missing at the end are a hole, or were after the end of a stream: zeros.
 //!
 //! Nothing here trusts a server: a range that begins before the end of the one before it (it cannot be in the
 //! parts of one window) is put over it, and bytes after the buffer's length are left out.

@@ -10,7 +10,7 @@
 //! long because the kernel gave its processor to another thread. That is no stall: a thread of the pool
 //! would wait for a processor as well, and the hand-over would be paid on top. The kernel counts the two
 //! apart for each thread: a thread that sleeps gives its processor away by itself (`ru_nvcsw` of
-//! `getrusage(2)`), a preempted one does not (`ru_nivcsw`). Two cases are judged by time alone: some sandboxes
+//! `getrusage(2)`), a preempted one does not (`ru_nivcsw`). In two cases time alone decides: some sandboxes
 //! leave the count at 0 for ever, and a write above [`STALL_ALWAYS`] held the thread too long, whatever the
 //! reason (a host that gives a virtual machine no processor, a kernel that spins).
 

@@ -6,10 +6,12 @@
 //!   runs       aa bb      ccc dddddddddddd
 //!   extents  [a, b]   [c] [c] [d d d d d d]     a long run is an extent of its own
 //! ```
-//! A piece of a transfer begins and ends somewhere in a record. In a **read** the parts of long records at its
-//! ends are extents of their own, too, if they have a quarter of a block or more: then they are not copied. A
-//! **write** gains nothing by that: pieces are written from where they were received, and one block takes what
-//! other requests write into it. So its parts are cut at the borders of blocks.
+//! A piece of a transfer begins and ends somewhere in a record. In a **read** the parts of long records at
+//! its ends are extents of their own, too, if they have a quarter of a block or more: then they are not
+//! copied. It costs a call: the two parts of a record, which are in two pieces, no longer come from one read
+//! of the blocks around them. A **write** gains nothing by that: pieces are written from where they were
+//! received, and a block takes all that several requests write into it. So its parts are cut at the borders
+//! of blocks.
 
 use super::extent::{BLOCK_BYTES, Extent};
 use shoal_pattern::ViewRun;

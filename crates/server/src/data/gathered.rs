@@ -16,8 +16,8 @@
 //!
 //! **The buffers of a burst are no longer than its part.** A stretch is as long as what it takes; only one
 //! that nothing long follows has room for all that is still to come, because the next burst has more of the
-//! same records. **At the end all runs were served, and the buffers lie side by side**, from the first byte of
-//! the part to its last: else the read fails ([`Gathered::end`]).
+//! same records. **At the end all runs were served, and the buffers lie side by side**, from the first byte
+//! of the part to its last: else the read fails ([`Gathered::end`]).
 
 use super::burst::Group;
 use super::extent::Extent;

@@ -418,8 +418,8 @@ impl SweepState {
     }
 }
 
-/// The bytes of a read of a stream, `len` of them. Bytes that are missing in the middle would shift those after
-/// them: such a read ends with an error, and none of it is sent.
+/// The bytes of a read of a stream, `len` of them. Bytes that are missing in the middle would shift those
+/// after them: such a read ends with an error, and none of it is sent.
 fn all_of(gathered: Gathered, stream: Handle, len: u64) -> Result<Vec<Bytes>, Status> {
     let bytes = gathered.end(len);
     debug_assert!(bytes.is_some(), "a run of a read of {len} bytes of stream {stream} was not served");

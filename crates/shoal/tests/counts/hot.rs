@@ -281,8 +281,8 @@ fn measure(servers: u16, module: ModuleKind, table: &[Most]) -> Vec<Cost> {
 /// Runs in one of which each operation has to cost as in the table.
 const RUNS_MAX: usize = 3;
 
-/// Hold all operations against a table. Syncs and messages of the servers' own, which a slow machine lets fall
-/// into a measurement, are no operation's: one that costs too much is measured again.
+/// Hold all operations against a table. Syncs and messages of the servers' own, which a slow machine lets
+/// fall into a measurement, are no operation's: one that costs too much is measured again.
 fn hold(servers: u16, module: ModuleKind, table: &[Most]) {
     let mut wrong: Vec<Option<String>> = vec![Some(String::new()); table.len()];
     for _ in 0..RUNS_MAX {

@@ -13,9 +13,11 @@
 //! asleep between two pieces: their processor time has the sleeping and waking in it, for which a simulation
 //! has costs by themselves, and would charge twice.
 //!
-//! **A part is taken from a whole of the same round.** The servers' time for bytes that go to a disk contains the
-//! calls of other threads. Both are of one round: the least time of one round less the fewest calls of another
-//! would be a cost that no round had. Costs of which none is a part of the other are picked each by itself.
+//! **A part is taken from a whole of the same round.** The servers' time for bytes that go to a disk contains
+//! the calls of other threads. Both are of one round: the least time of one round less the fewest calls of
+//! another would be a cost that no round had. Costs of which none is a part of the other are picked each by
+//! itself. A write that the serving thread makes itself is no call of another thread, and is not counted: the
+//! simulation charges its copy alone.
 //!
 //! All three run while the machine is measured, and are idle between the rounds.
 
