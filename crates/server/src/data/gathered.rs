@@ -30,7 +30,7 @@ use shoal_pattern::ViewRun;
 pub(super) struct Gathered {
     /// Dense positions and bytes of long runs.
     kept: Vec<(u64, Bytes)>,
-    /// What lies between them, in order.
+    /// The bytes between them, in order.
     stretches: Vec<Stretch>,
     /// Dense bytes of the bursts so far.
     upto: u64,
@@ -53,7 +53,7 @@ fn is_kept(extent: &Extent, cuts: &[ViewRun], len: u64) -> bool {
 }
 
 impl Gathered {
-    /// The next burst of a part of `len` bytes comes: what lies between its long runs is copied.
+    /// The next burst of a part of `len` bytes comes: the bytes between its long runs are copied.
     pub fn expect(&mut self, cuts: &[ViewRun], groups: &[Group], len: u64) {
         let long = groups.iter().filter(|(extent, from, to)| is_kept(extent, &cuts[*from..*to], len));
         let mut long: Vec<(u64, u64)> =

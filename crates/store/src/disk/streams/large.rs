@@ -52,7 +52,7 @@ impl CollectionState {
                 return Ok(bytes);
             }
         }
-        // Runs come in packed order: what none of them has (a hole, or after the end) is zeros.
+        // Runs come in packed order. Bytes that none of them has (a hole, or after the end) are zeros.
         let mut out = BytesMut::with_capacity(len);
         // Which bytes are read together is decided by those that know all requests.
         for some in wanted.chunks(CALLS_MAX) {
@@ -240,8 +240,8 @@ impl CollectionState {
     }
 }
 
-/// Put bytes at a place of a buffer that grows: at its end they are set once, and what they leave out before
-/// them is zeros.
+/// Put bytes at a place of a buffer that grows: at its end they are set once, and bytes that they leave out
+/// before them are zeros.
 fn put(out: &mut BytesMut, at: usize, bytes: &[u8]) {
     if out.len() < at {
         out.resize(at, 0);
