@@ -14,10 +14,10 @@
 //! they stay zeros. Most records come in packed order: then only the next few bytes are cleared before they
 //! are copied, while they are in the processor's cache.
 //!
-//! **The buffers of a burst are no longer than its part.** A stretch is as long as what it takes; only one
-//! that nothing long follows has room for all that is still to come, because the next burst has more of the
-//! same records. **At the end all runs were served, and the buffers lie side by side**, from the first byte
-//! of the part to its last: else the read fails ([`Gathered::end`]).
+//! **The buffers of a burst are no longer than its part.** A stretch has room for its own bytes. Where a
+//! burst has no long run, the next one has more of the same records: then there is room for the rest of the
+//! part. **At the end all runs were served, and the buffers lie side by side**, from the first byte of the
+//! part to its last: else the read fails ([`Gathered::end`]).
 
 use super::burst::Group;
 use super::extent::Extent;
@@ -77,7 +77,7 @@ impl Gathered {
         if let Some(last) = self.stretches.last_mut()
             && last.bytes.capacity() == 0
         {
-            let rest = if keeps_none && last.from == 0 { len } else { last.len };
+            let rest = if keeps_none { len.saturating_sub(last.from) } else { last.len };
             last.bytes.reserve(usize::try_from(rest).unwrap_or(0));
         }
     }
@@ -294,6 +294,20 @@ mod tests {
         let mut gathered = Gathered::default();
         gathered.expect(&cuts, &groups, 50_000);
         assert_eq!(reserved(&gathered), 50_000);
+        // Also after a burst that had long ones: what those have is not reserved again.
+        let first = runs(&[100, 2 * BLOCK_BYTES], 7, 40 * BLOCK_BYTES, 0);
+        let len = 100 + 2 * BLOCK_BYTES + 50_000;
+        let mut gathered = Gathered::default();
+        for runs in [&first[..], &runs(&[100; 200], 7, 3000, 100 + 2 * BLOCK_BYTES)] {
+            let (cuts, groups) = cut(runs, false, Cutting::ToRead, of());
+            gathered.expect(&cuts, &groups, len);
+            for (extent, from, to) in groups {
+                let mut sources = Sources::default();
+                sources.push(extent.from, read(extent.from, extent.len));
+                gathered.take(&extent, &cuts[from..to], &sources, len);
+            }
+        }
+        assert_eq!(reserved(&gathered), len);
     }
 
     #[test]
