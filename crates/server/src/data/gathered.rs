@@ -260,7 +260,7 @@ mod tests {
             let found = parts.concat();
             for run in &all {
                 let own = &found[run.packed as usize..(run.packed + run.len) as usize];
-                let is_hole = run.physical / BLOCK_BYTES % 2 == 0;
+                let is_hole = (run.physical / BLOCK_BYTES).is_multiple_of(2);
                 assert!((0..).zip(own).all(|(at, found)| match is_hole {
                     true => *found == 0,
                     false => *found == byte(run.physical + at),
