@@ -22,6 +22,7 @@ mod allocate;
 mod append;
 mod dropcache;
 mod fsync;
+mod in_order;
 mod paired;
 mod read;
 mod write;

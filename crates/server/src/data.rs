@@ -37,6 +37,7 @@ pub mod blocks;
 mod burst;
 pub mod change_counts;
 pub mod extent;
+mod gathered;
 pub mod hand;
 mod long_part;
 pub mod order;

@@ -71,14 +71,14 @@ impl OpenFile {
                 places(to, 0, len, |range| memory[range].fill(0));
             }
             for part in fetched {
-                part.pieces(plan, |packed, own| {
+                for (packed, own) in part.ranges(plan)? {
                     let mut own = &own[..own.len().min(len.saturating_sub(packed) as usize)];
                     places(to, packed, own.len() as u64, |range| {
                         let (now, rest) = own.split_at(range.len());
                         memory[range].copy_from_slice(now);
                         own = rest;
                     });
-                })?;
+                }
             }
             plan.core.copied(len as usize);
             Ok(len)

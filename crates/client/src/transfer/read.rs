@@ -13,6 +13,7 @@
 //! missing bytes are a hole. Reads that return no size return the missing bytes as zeros, without a further
 //! message.
 
+use super::in_order::{Ranges, in_order};
 use super::{Plan, bounds, contiguous};
 use crate::core::{Operation, Told};
 use crate::file::{Opened, Shape};
@@ -357,16 +358,9 @@ fn assemble(plan: &Plan<'_>, fetched: &[Fetched], len: u64) -> Result<Bytes, Err
     {
         return Ok(bytes);
     }
-    let mut all = vec![0; len];
-    for part in fetched {
-        part.pieces(plan, |packed, own| {
-            let at = (packed as usize).min(len);
-            let end = (at + own.len()).min(len);
-            all[at..end].copy_from_slice(&own[..end - at]);
-        })?;
-    }
+    let parts = fetched.iter().map(|part| part.ranges(plan)).collect::<Result<_, _>>()?;
     plan.core.copied(len);
-    Ok(all.into())
+    Ok(in_order(parts, len))
 }
 
 impl Fetched {
@@ -385,17 +379,9 @@ impl Fetched {
     }
 
     /// Its packed ranges: the position of each, and those of its bytes that came.
-    pub(super) fn pieces(&self, plan: &Plan<'_>, mut of: impl FnMut(u64, &[u8])) -> Result<(), Error> {
-        let mut bulk = &self.bulk[..];
-        for range in plan.view(self.index, self.window)?.packed() {
-            if bulk.is_empty() {
-                break;
-            }
-            let (own, rest) = bulk.split_at(((range.end - range.start) as usize).min(bulk.len()));
-            bulk = rest;
-            of(self.window.from + range.start, own);
-        }
-        Ok(())
+    pub(super) fn ranges<'a>(&'a self, plan: &'a Plan<'_>) -> Result<Ranges<'a>, Error> {
+        let ranges = plan.view(self.index, self.window)?.packed();
+        Ok(Ranges::new(ranges, self.window.from, &self.bulk))
     }
 }
 

@@ -30,7 +30,6 @@ use crate::net::connection::{Grants, PieceRoom};
 use crate::net::session::Waiter;
 use crate::request::ctx::Resume;
 use crate::shard::Shard;
-use bytes::Bytes;
 use futures_util::future::{Either, LocalBoxFuture, pending, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use shoal_env::mutant::{self, Mutant};
@@ -152,7 +151,7 @@ pub(super) async fn receive(
         compound.collected.is_compared |= !is_synced;
     }
     let (info, count) = (pull.info, moves[1].to);
-    let done = Done { info, data: Bytes::new(), offset: 0, count, moves: moves.into(), sent_upto: None };
+    let done = Done { info, data: Vec::new(), offset: 0, count, moves: moves.into(), sent_upto: None };
     let mut done = result.map(|()| done);
     if makes_durable && done.is_ok() {
         let synced = shard.collection.fsync(stream).await;
