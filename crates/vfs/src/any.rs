@@ -1,14 +1,16 @@
-//! A file system of any kind, as one type: code that is generic over file systems is compiled once for all kinds.
+//! A file system of any kind, as one type: code that is generic over file systems is compiled once for
+//! all kinds.
 //!
-//! Transforms lie over many kinds of file systems: a local directory, several backends, a ShoalFS, the part of
-//! one that a directory's layout covers. A copy of their code for each kind made half of the program's build.
-//! [`AnyVfs`] keeps its file system as a trait object. Each call goes by a table of functions, and its future
-//! lies in a box: some 50 ns beside a system call or a message. So the interfaces to programs do not use it on
-//! a ShoalFS or a plain directory, where every call counts; transforms do for the file system below them.
+//! Transforms lie over many kinds of file systems: a local directory, several backends, a ShoalFS, the
+//! part of one that a directory's layout covers. A copy of their code for each kind made half of the
+//! program's build. [`AnyVfs`] keeps its file system as a trait object. Each call goes by a table of
+//! functions, and its future lies in a box: some 50 ns beside a system call or a message. So the
+//! interfaces to programs do not use it on a ShoalFS or a plain directory, where every call counts;
+//! transforms do for the file system below them.
 //!
-//! A kernel's pages are not kept over it: [`VfsFile::keeps_pages`] needs facts whose type is lost here. The
-//! references of a kernel are always counted ([`Vfs::HEARS_REFERENCES`]); a file system that does not count
-//! them ignores the calls.
+//! A kernel's pages are not kept over it: [`VfsFile::keeps_pages`] needs facts whose type is lost here.
+//! The references of a kernel are always counted ([`Vfs::HEARS_REFERENCES`]); a file system that does not
+//! count them ignores the calls.
 
 use crate::{
     ForkedFile, HeldLock, Listed, Listing, LockCall, LockOwner, LockRange, NewFile, Opened, OpenedOf,

@@ -2,9 +2,10 @@
 //!
 //! A read of a small file fetches its whole block, with the neighbouring files in it: they were written
 //! together, and are often read together. The cache is bounded by bytes. A block is valid up to its first
-//! record that is not whole. A compaction erases the blocks that it frees, and other writers may fill them. Bytes
-//! are returned only if the block's header names the writer that the index names. Otherwise the caller reads the
-//! index anew. A cached block is returned until then: its bytes are those that the index names.
+//! record that is not whole. A compaction erases the blocks that it frees, and other writers may fill
+//! them. Bytes are returned only if the block's header names the writer that the index names. Otherwise
+//! the caller reads the index anew. A cached block is returned until then: its bytes are those that the
+//! index names.
 
 use super::Shared;
 use super::format::{HEADER_BYTES, Header, Records, Refused, Settings};
@@ -88,8 +89,8 @@ impl<F: VfsFile> Blocks<F> {
         }
     }
 
-    /// Bytes in records of a writer's block; `None`: the block does not hold them any more, or not whole. After
-    /// a compaction freed a block it may be another writer's.
+    /// Bytes in records of a writer's block; `None`: the block does not hold them any more, or not whole.
+    /// After a compaction freed a block it may be another writer's.
     pub(super) async fn bytes(
         &self,
         place: u64,

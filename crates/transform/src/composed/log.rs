@@ -1,16 +1,15 @@
 //! The log of one writer of a composed directory: a chain of blocks.
 //!
-//! One process (or mount) is one writer, and has one log for all its files. Records are put into a buffer
+//! A process (or mount) is one writer, and has one log for all its files. Records are put into a buffer
 //! of one block. New bytes of the buffer are written to the block at a close, at an fsync, after each
-//! change of a name or of a closed file's attributes, when the block is full, and when the log ends. Under
-//! `shoal run` they are also written after each write. Each time it is one call. With `buffer=block` the
-//! new bytes are written only when the block is full, at an fsync, after 5 s, and when the log ends. After
-//! a full block the log continues in the next block of its extent, and after the last block in a new
-//! extent.
+//! change of a name or of a closed file's attributes, when the block is full, and when the log ends.
+//! Under `shoal run` they are also written after each write. With `buffer=block` they are written only
+//! when the block is full, at an fsync, after 5 s, and when the log ends. After a full block the log
+//! continues in the next block of its extent, and after the last block in a new extent.
 //!
 //! **Only claimed blocks are written, and each byte only once.** So a reader that reads while the writer
 //! writes finds whole records, or none. After a write that failed (a full disk) the bytes stay in the
-//! buffer, and the next write tries them again: nothing that was acknowledged is lost.
+//! buffer, and the next write tries them again.
 //!
 //! **A writer holds a lock** on its file `claims/w.ID`. It takes the lock before its first claim, and
 //! returns it when its log ends. A compaction takes no blocks of a writer that holds its lock.
