@@ -7,12 +7,14 @@
 //! blocking file work. [`sim`] is an executor of our own under virtual time. Its links have latency and
 //! bandwidth; its disks lose and tear unsynced writes at a power cut. One seed gives exactly one run.
 //!
-//! **Invariant: no runtime's type appears above this crate.** Code above holds an [`Env`] and awaits plain
-//! futures. **Invariant: no crate that the simulator drives reads a clock, draws a random number, or opens a
-//! file or socket by itself** (a test in `tests/house.rs` of the `shoal` crate names these crates). LMDB
-//! opens its own file; the simulator uses another table in its place. Two constructs break this invariant
-//! without being seen. The order of a `HashMap` differs from run to run: iterate over a `BTreeMap`.
-//! `futures_util::select!` draws its order from a random generator of its own: use `select_biased!`.
+//! **Invariant: no runtime's type appears above this crate** (test: `no_runtime_is_known_above_env`). Code
+//! above holds an [`Env`] and awaits plain futures. **Invariant: no crate that the simulator drives reads a
+//! clock, draws a random number, or opens a file or socket by itself** (test:
+//! `the_world_is_reached_through_env_alone`, which names these crates). LMDB opens its own file; the
+//! simulator uses another table in its place. Two more constructs would break this invariant. The order of a
+//! `HashMap` differs from run to run: iterate over a `BTreeMap`. `futures_util::select!` draws its order from
+//! a random generator of its own: use `select_biased!` (test:
+//! `nothing_above_env_depends_on_an_order_that_differs_from_run_to_run`).
 //!
 //! An [`Env`] is the handle to a world, and stays in it (it is neither `Send` nor `Sync`). One thread at a
 //! time runs a world. A server is one world that owns one shard.

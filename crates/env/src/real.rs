@@ -8,8 +8,9 @@
 //! computation never delays a journal's write. A run shares with other runs only in-process streams
 //! ([`Address::Local`]) and lookups of host names.
 //!
-//! **Invariant: a panic in a task ends the run.** The panic unwinds to the caller of [`run`]; a server with a
-//! dead task inside would be worse than no server.
+//! **Invariant: a panic in a task ends the run.** The panic unwinds to the caller of [`run`] (test:
+//! `a_panic_in_a_task_ends_the_run_with_that_panic`); a server with a dead task inside would be worse than no
+//! server.
 //!
 //! Files are read inline if the page cache has the bytes (`preadv2` with `RWF_NOWAIT`), and through the
 //! pool otherwise; small writes to the page cache are made inline as long as none stalls ([`inline`]).

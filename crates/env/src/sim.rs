@@ -9,7 +9,7 @@
 //! **Invariant: one seed, one run.** The seed decides which ready task runs next (with shared cores they run
 //! in the order of their wake-ups); nothing iterates over a hash table, reads a real clock, or depends on an
 //! address in memory. [`World::trace_hash`] covers every poll, message and disk call, so two runs that differ
-//! anywhere have different hashes.
+//! anywhere have different hashes (test: `one_seed_gives_one_run_and_another_seed_another`).
 //!
 //! *Processor*: a poll costs its process a fixed time, and so does a call to a socket; a process runs one
 //! task at a time. By default a machine has one core for each process. If it has a number of `cores`, its

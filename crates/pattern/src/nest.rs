@@ -18,7 +18,8 @@
 //! Invariants of every [`Nest`], held by [`Nest::new`]: a record has at least one byte or the nest is empty;
 //! every quantity is at least 2; at most [`NESTING_DEPTH_MAX`](limits::NESTING_DEPTH_MAX) levels; all its
 //! bytes number at most [`PACKED_BYTES_MAX`](limits::PACKED_BYTES_MAX); every record begins and ends within
-//! `i64`.
+//! `i64` (tests: `a_nest_is_refused_only_for_bytes_that_leave_the_range`,
+//! `depth_is_limited_and_single_turns_do_not_count`, `nothing_is_one_pattern_however_it_is_said`).
 //!
 //! The last invariant makes wrapping arithmetic right. An index times a stride may leave `i64`, but the
 //! offset of every record is in range. A partial sum over some levels is in range too: it is the offset of

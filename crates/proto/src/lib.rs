@@ -7,7 +7,9 @@
 //! whole.
 //!
 //! **Invariant: everything that decodes is bounded by [`limits`]; no allocation trusts a count from the
-//! input.** **Invariant: one operation, one name** ([`op::Op::name`]).
+//! input** (tests: `lengths_over_the_limits_are_refused_before_anything_is_reserved`,
+//! `every_decoder_stands_its_corpus_and_some_thousand_mutations_of_it`). **Invariant: one operation, one
+//! name** ([`op::Op::name`]; test: `the_samples_hold_every_variant_and_every_name_is_used_once`).
 
 pub mod attr;
 pub mod capability;

@@ -18,7 +18,8 @@
 //! proved, from all three messages, and from an X25519 exchange of the nonces. So no other connection has the
 //! same keys, and a listener that holds the same mount key cannot compute them.
 //!
-//! **Invariant: a nonce is the public part of a key pair that was drawn for one connection.** A side of an
+//! **Invariant: a nonce is the public part of a key pair that was drawn for one connection** (test:
+//! `a_frame_of_another_connection_and_a_whole_recorded_connection_are_refused`, for servers). A side of an
 //! older version uses the nonce as random bytes, so no message had to change.
 //!
 //! A client draws one more key pair when it begins ([`Attach::client_key`]). It proves with each attachment

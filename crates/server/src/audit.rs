@@ -10,14 +10,17 @@
 //! Connections with the admin key, and maps of other servers, go to FILE, too. *Reads* are operations that
 //! manage and change nothing (`fsck` makes thousands of them).
 //!
-//! **Invariant: no operation fails because of the file, and none waits for it without a limit.** An event
-//! enters a bounded queue, and one task writes the queue to the file. The reply to a change by an
-//! administrator waits until its line was written (not synced) or one try to write it has failed, and at most
+//! **Invariant: no operation fails because of the file, and none waits for it without a limit** (test:
+//! `a_log_that_cannot_be_written_fails_no_operation_is_said_by_status_and_is_written_later`). An event enters
+//! a bounded queue, and one task writes the queue to the file. The reply to a change by an administrator
+//! waits until its line was written (not synced) or one try to write it has failed, and at most
 //! [`REPLY_WAITS_MAX`]. No other reply waits for its line. A failed write is logged as a warning, shown by
 //! `shoal status`, and tried again; its lines stay in the queue, and later lines wait as long as the queue
 //! has room.
 //!
-//! **Invariant: events of strangers and of holders of a mount key push no line of an administrator out.**
+//! **Invariant: events of strangers and of holders of a mount key push no line of an administrator out**
+//! (tests: `a_flood_of_refusals_and_an_endless_fsck_leave_room_for_an_administrators_change`,
+//! `connections_and_refusals_beyond_all_bounds_leave_the_line_of_an_administrators_change_where_it_is`).
 //! Their rate is limited ([`rate`]), and they have a queue and files of their own, so they use neither the
 //! room of the other queue nor the bytes of FILE. The rate of changes by an administrator is not limited.
 //! (Without an admin key the first mount key manages, so its holders write such lines.)

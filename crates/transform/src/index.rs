@@ -13,8 +13,9 @@
 //! A look-up asks all parts and takes the newest byte. Its time is logarithmic in the records, and in the
 //! writers whose runs are in families. It is linear in the writers that write in this process now.
 //!
-//! Invariants: spans are disjoint; a run has at least [`RUN_RECORDS_MIN`] records when it enters a family;
-//! no record of a run overlaps another record of this run. `locate` keeps the laws of a [`Placement`].
+//! Invariants: spans are disjoint; a run has at least [`RUN_RECORDS_MIN`] records when it enters a family; no
+//! record of a run overlaps another record of this run. `locate` keeps the laws of a [`Placement`] (test:
+//! `every_byte_is_the_newest_write_s_however_writers_overlap_and_cut`).
 
 mod build;
 mod family;

@@ -24,10 +24,11 @@
 //! ```
 //!
 //! **Invariant: one thread at a time polls a world**: the thread that changed its state from `QUEUED` to
-//! `RUNNING`. The changes to and from `RUNNING` order the accesses of one thread before the accesses of the
-//! next thread. **Invariant: a queued world is polled**: a thread within [`run_woken`] polls it next, or
-//! hands it to the world's own thread when it leaves `run_woken` in any way; or the world's own thread is
-//! woken. Another thread polls a world once for a wake; the world's own thread does the remaining work.
+//! `RUNNING` (asserted in `run`). The changes to and from `RUNNING` order the accesses of one thread before
+//! the accesses of the next thread. **Invariant: a queued world is polled**: a thread within [`run_woken`]
+//! polls it next, or hands it to the world's own thread when it leaves `run_woken` in any way; or the world's
+//! own thread is woken (test: `no_wake_is_lost_whoever_wakes`). Another thread polls a world once for a wake;
+//! the world's own thread does the remaining work.
 //!
 //! **Within one `run_woken` a thread polls worlds one after the other and queues at most one**: a second
 //! woken world goes to its own thread, on another core. A world that has waited for [`WAIT_MAX`] while the

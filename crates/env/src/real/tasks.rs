@@ -13,8 +13,9 @@
 //! ```
 //!
 //! **Invariant: a woken task is polled**: a waker puts its task in the queue once, under the queue's lock,
-//! and wakes the root unless the root is processing the queue. **Invariant: a panic of a task unwinds
-//! through the root** to the code that drives it.
+//! and wakes the root unless the root is processing the queue (test:
+//! `a_wake_from_another_thread_is_never_lost`). **Invariant: a panic of a task unwinds through the root** to
+//! the code that drives it (test: `a_panic_in_a_task_ends_the_run_with_that_panic`).
 
 use futures_util::future::LocalBoxFuture;
 use std::cell::{Cell, RefCell};

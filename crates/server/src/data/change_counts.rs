@@ -10,9 +10,10 @@
 //!   write of bulk data:   c ──▶ d ··· bytes ··· e ──▶ f      before the first byte and after the last
 //!   read:                 answers with the count that was current before its first byte was read
 //! ```
-//! **Invariant: no count is current both before and after a change.** A reply to a read may leave while
-//! bytes are being written. The end of the write replaces the count in that reply, and no later reply has
-//! this count again. After a start of the server, counts begin at a random number, so that no count from
+//! **Invariant: no count is current both before and after a change** (test:
+//! `no_count_is_current_before_and_after_a_change_nor_while_bytes_are_written`). A reply to a read may leave
+//! while bytes are being written. The end of the write replaces the count in that reply, and no later reply
+//! has this count again. After a start of the server, counts begin at a random number, so that no count from
 //! before a crash is used again.
 //!
 //! Counts are kept in memory only, in a table of fixed size by the hash of the handle. Streams that share

@@ -8,7 +8,7 @@
 //! **Invariant: actions validated under their locks can be applied.** Exclusive locks are taken on an entry
 //! that is changed, and on an object whose own facts are changed or that is removed. A directory that gets or
 //! loses an entry is locked shared: the changes of its count and times commute, but it must not be removed
-//! meanwhile.
+//! meanwhile (test: `overlapping_transactions_leave_a_tree_with_right_counts`).
 //!
 //! Within one transaction actions apply in the order in which they were planned. Each expects the state from
 //! before the transaction. So `AttrSet` and `LayoutSet` must be planned before the `StreamAdvance` that

@@ -284,6 +284,7 @@ async fn decide(
     shard.locks.release(tx);
     if !mutant::is(Mutant::CommitEarly) {
         durable(&shard.collection, lsn).await.map_err(status_of)?;
+        debug_assert!(shard.collection.durable() >= lsn, "a decision is durable before it is reported");
     }
     shard.env.crash_point(crash_point::COORDINATOR_DECIDED, tx.0);
     shard.book.deciding.borrow_mut().remove(&tx);

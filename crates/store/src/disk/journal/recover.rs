@@ -10,7 +10,8 @@
 //! * If the walk ended before the checkpoint's LSN, any later group of the same segment shows such damage.
 //! * Otherwise the end is a torn tail, which is cut off. No reply has promised any record after the cut.
 //!   **Invariant: in that segment nothing is ever written after the cut**: the journal continues in another
-//!   segment with a greater generation, and the next replay finds that segment by the LSNs.
+//!   segment with a greater generation, and the next replay finds that segment by the LSNs (test:
+//!   `nothing_is_written_behind_a_cut_and_the_next_restart_finds_its_way`).
 
 use super::super::table::live::{Live, Place};
 use super::group::{BLOCK, Found, HEADER, Header, next_record};

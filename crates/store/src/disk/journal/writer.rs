@@ -200,7 +200,8 @@ fn finish(collection: &CollectionState, group: Group) -> AlignedBuf {
         journal.written.0 + 1,
         "LSNs have no gaps, and groups are written in order"
     );
-    debug_assert!(group.first <= group.last);
+    debug_assert!(group.first <= group.last && group.last <= journal.applied);
+    debug_assert!(journal.durable <= journal.written);
     let header = Header {
         body_len: (group.len - HEADER) as u32,
         segment: group.segment,
