@@ -395,6 +395,11 @@ impl<B: Vfs> Shared<B> {
         }
     }
 
+    /// Whether this process has a writer of a container.
+    pub(crate) fn writes(&self, container: Handle, id: crate::WriterId) -> bool {
+        self.states.borrow().get(&container).is_some_and(|state| state.writes(id))
+    }
+
     /// Forget all about a container that is not in use.
     pub(crate) fn forget(&self, object: Handle) {
         self.kinds.borrow_mut().pop(&object);
@@ -445,13 +450,6 @@ impl<B: Vfs> Shared<B> {
 
     /// Write a whole small file.
     pub(crate) async fn put(&self, dir: Handle, name: &Name, owner: Owner, content: Bytes) -> Result<()> {
-        use shoal_proto::Rights;
-        use shoal_vfs::VfsFile;
-        let rights = Rights::READ | Rights::WRITE;
-        let (_, _, file) = self.over.create(dir, name, owner, true, rights).await?;
-        if !content.is_empty() {
-            file.write(0, content).await?;
-        }
-        file.close().await
+        self.over.create_write(dir, name, owner, content).await.map(drop)
     }
 }

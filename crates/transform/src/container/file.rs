@@ -131,6 +131,12 @@ impl<B: Vfs> Drop for Opened<B> {
 impl<B: Vfs> VfsFile for ContainerFile<B> {
     type PageCounts = ();
 
+    const REPORTS_CLOSES: bool = !B::OUTLIVES_ITS_PROCESS;
+
+    async fn flush(&self) -> Result<()> {
+        if B::OUTLIVES_ITS_PROCESS { Ok(()) } else { self.fsync().await }
+    }
+
     fn handle(&self) -> Handle {
         self.0.state.object
     }

@@ -161,6 +161,7 @@ impl<B: Vfs> Vfs for Container<B> {
     type Listing = ContainerListing<B>;
 
     const HEARS_REFERENCES: bool = B::HEARS_REFERENCES;
+    const OUTLIVES_ITS_PROCESS: bool = B::OUTLIVES_ITS_PROCESS;
 
     async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr> {
         if dir == Handle::ROOT && *name == names::bin() {

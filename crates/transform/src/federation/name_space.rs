@@ -165,6 +165,7 @@ impl<V: Vfs> Vfs for Federated<V> {
     type Listing = FederatedListing<V>;
 
     const HEARS_REFERENCES: bool = V::HEARS_REFERENCES;
+    const OUTLIVES_ITS_PROCESS: bool = V::OUTLIVES_ITS_PROCESS;
     const HAS_LOCKS: bool = V::HAS_LOCKS;
 
     fn place_of(&self, name: &Name) -> u32 {

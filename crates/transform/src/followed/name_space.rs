@@ -110,6 +110,7 @@ impl<B: Vfs> Vfs for Followed<B> {
     type Listing = FollowedListing<B>;
 
     const HEARS_REFERENCES: bool = B::HEARS_REFERENCES;
+    const OUTLIVES_ITS_PROCESS: bool = B::OUTLIVES_ITS_PROCESS;
     const HAS_LOCKS: bool = B::HAS_LOCKS;
 
     async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr> {
