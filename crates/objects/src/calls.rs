@@ -153,6 +153,30 @@ impl Calls {
         self.put_until(op, key, data, when, self.deadline()).await
     }
 
+    /// The same by one request, which is not repeated; `None`: it got no answer, and may have been done.
+    pub(crate) async fn put_once(
+        &self,
+        op: &'static str,
+        key: &str,
+        data: Bytes,
+        when: When,
+    ) -> Result<Option<Put>> {
+        self.may_change(op)?;
+        let len = data.len() as u64;
+        self.count(|counts| (counts.puts, counts.bytes_put) = (counts.puts + 1, counts.bytes_put + len));
+        match self.env.deadline(self.env.now() + TRY_MAX, self.store.put(key, data, when)).await {
+            Ok(Ok(tag)) => Ok(Some(Put::Done(tag))),
+            Ok(Err(Refusal::Condition | Refusal::Absent)) => Ok(Some(Put::Refused)),
+            Ok(Err(Refusal::Passing(_))) | Err(_) => Ok(None),
+            Ok(Err(why)) => Err(self.error(op, key, &why)),
+        }
+    }
+
+    /// A request got no answer in time.
+    pub(crate) fn silent(&self, op: &'static str, key: &str) -> Error {
+        self.error(op, key, &Refusal::Passing("no answer".to_owned()))
+    }
+
     /// The same, and not after a moment.
     pub(crate) async fn put_until(
         &self,
@@ -224,19 +248,27 @@ impl Calls {
 
     /// Remove an object; one that is gone is no error.
     pub(crate) async fn delete(&self, op: &'static str, key: &str) -> Result<()> {
-        self.delete_until(op, key, self.deadline()).await
-    }
-
-    /// The same, and not after a moment.
-    pub(crate) async fn delete_until(&self, op: &'static str, key: &str, deadline: Instant) -> Result<()> {
         self.may_change(op)?;
         let request = || {
             self.count(|counts| counts.deletes += 1);
             self.store.delete(key)
         };
-        match self.repeat(deadline, request).await.0 {
+        match self.repeat(self.deadline(), request).await.0 {
             Ok(()) | Err(Refusal::Absent) => Ok(()),
             Err(why) => Err(self.error(op, key, &why)),
+        }
+    }
+
+    /// Remove the object of a name by one request, which is not repeated: once the object is gone another
+    /// process may make the name anew, and a repeat would take that.
+    pub(crate) async fn delete_once(&self, op: &'static str, key: &str, deadline: Instant) -> Result<()> {
+        self.may_change(op)?;
+        self.count(|counts| counts.deletes += 1);
+        let until = deadline.min(self.env.now() + TRY_MAX);
+        match self.env.deadline(until, self.store.delete(key)).await {
+            Ok(Ok(()) | Err(Refusal::Absent)) => Ok(()),
+            Ok(Err(why)) => Err(self.error(op, key, &why)),
+            Err(_) => Err(self.silent(op, key)),
         }
     }
 }

@@ -3,11 +3,13 @@
 //! ```text
 //!   "shoalnam" | version u16 | crc32c u32 of the rest | kind u8 | id 16 | mode u32 | uid u32 | gid u32 |
 //!     atime i64 | mtime i64 | ctime i64 | btime i64 | rdev u64 | has parts u8 | mtime is of length u64 |
-//!     content (varint length) | claim u8: 0, or 1 and then:
-//!     token 16 | directory id 16 | name (varint length) | 0, or 1 and the id of the file that is replaced |
+//!     content (varint length) | moved from: 0, or 1 and a place | claim: 0, or 1 and then:
+//!     token 16 | place | 0, or 1 and the id of the file that is replaced |
 //!     0, or 1 and the object that is swapped (varint length)
 //!
-//!   "shoalend" | id 16           24 bytes: a name that is being removed, and its object
+//!   place: directory id 16 | name (varint length)
+//!
+//!   "shoalend" | id 16 | token 16       40 bytes: a name that is being removed, and its object
 //! ```
 //!
 //! In a key a byte of a name other than `A-Z a-z 0-9 . _ -` is `!` and two hexadecimal digits. An id is 32
@@ -28,7 +30,7 @@ const VERSION: u16 = 1;
 /// Magic, version and check sum.
 const HEAD_BYTES: usize = 14;
 /// Bytes of the object of a name that is being removed.
-pub(crate) const ENDED_BYTES: u64 = 24;
+pub(crate) const ENDED_BYTES: u64 = 40;
 /// Bytes of an object of a name, at most: with one that is swapped.
 pub(crate) const NAMED_BYTES_MAX: usize = 1 << 16;
 
@@ -69,6 +71,19 @@ impl fmt::Debug for Id {
 pub(crate) struct Place {
     pub(crate) dir: Id,
     pub(crate) name: Name,
+}
+
+impl Place {
+    fn encode(&self, w: &mut Writer) {
+        w.put_raw(&self.dir.0);
+        w.put_bytes(self.name.as_bytes());
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Place, Unreadable> {
+        let dir = Id(r.get_array()?);
+        let name = Name::new(r.get_bytes(255)?).map_err(|_| Unreadable::Damaged("a name in it is none"))?;
+        Ok(Place { dir, name })
+    }
 }
 
 /// The keys below a prefix, which is empty or ends with `/`.
@@ -167,6 +182,8 @@ pub(crate) struct Named {
     pub(crate) mtime_of: u64,
     /// The first bytes of a file, or a link's target.
     pub(crate) content: Bytes,
+    /// Its name before this one: a claim may be left there.
+    pub(crate) moved_from: Option<Place>,
     pub(crate) claim: Option<Claim>,
 }
 
@@ -195,6 +212,7 @@ impl Named {
             has_parts: false,
             mtime_of: 0,
             content: Bytes::new(),
+            moved_from: None,
             claim: None,
         }
     }
@@ -216,11 +234,12 @@ impl Named {
         w.put_bool(self.has_parts);
         w.put_u64(self.mtime_of);
         w.put_bytes(&self.content);
+        w.put_bool(self.moved_from.is_some());
+        self.moved_from.iter().for_each(|place| place.encode(&mut w));
         w.put_bool(self.claim.is_some());
         if let Some(Claim { token, to, replaced, swap }) = &self.claim {
             w.put_raw(&token.0);
-            w.put_raw(&to.dir.0);
-            w.put_bytes(to.name.as_bytes());
+            to.encode(&mut w);
             w.put_bool(replaced.is_some());
             replaced.iter().for_each(|id| w.put_raw(&id.0));
             w.put_bool(swap.is_some());
@@ -252,6 +271,7 @@ impl Named {
         let (atime, mtime, ctime, btime) = (time()?, time()?, time()?, time()?);
         let (rdev, has_parts, mtime_of) = (r.get_u64()?, r.get_bool()?, r.get_u64()?);
         let content = Bytes::copy_from_slice(r.get_bytes(crate::BESIDE_NAME_MAX)?);
+        let moved_from = if r.get_bool()? { Some(Place::decode(r)?) } else { None };
         let has_claim = r.get_bool()?;
         if has_claim && !may_have_claim {
             return Err(Unreadable::Damaged("a claim in a claim"));
@@ -272,6 +292,7 @@ impl Named {
             has_parts,
             mtime_of,
             content,
+            moved_from,
             claim,
         })
     }
@@ -279,14 +300,13 @@ impl Named {
 
 impl Claim {
     fn decode(r: &mut Reader<'_>) -> Result<Claim, Unreadable> {
-        let (token, dir) = (Id(r.get_array()?), Id(r.get_array()?));
-        let name = Name::new(r.get_bytes(255)?).map_err(|_| Unreadable::Damaged("a name in it is none"))?;
+        let (token, to) = (Id(r.get_array()?), Place::decode(r)?);
         let replaced = if r.get_bool()? { Some(Id(r.get_array()?)) } else { None };
         let swap = match r.get_bool()? {
             true => Some(Box::new(Named::decode(r.get_bytes(NAMED_BYTES_MAX)?, false)?)),
             false => None,
         };
-        Ok(Claim { token, to: Place { dir, name }, replaced, swap })
+        Ok(Claim { token, to, replaced, swap })
     }
 }
 
@@ -300,8 +320,8 @@ impl AtName {
 }
 
 /// The object of a name that is being removed.
-pub(crate) fn ended(object: Id) -> Bytes {
-    [&ENDED[..], &object.0[..]].concat().into()
+pub(crate) fn ended(object: Id, token: Id) -> Bytes {
+    [&ENDED[..], &object.0[..], &token.0[..]].concat().into()
 }
 
 /// Why the object of a name cannot be read.

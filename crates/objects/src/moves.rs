@@ -9,7 +9,9 @@
 //! A process that reads FROM between the first and the last step looks at TO: if that leads to the object,
 //! FROM does not any more. So at each moment the object has one name. A process that ends leaves FROM with
 //! its claim: it leads where it did, or nowhere, and whichever process next changes the name finishes the
-//! step ([`Shared::settled`](crate::vfs::Shared)). A move that may not be decided in its lease gives up.
+//! step ([`Shared::settled`](crate::vfs::Shared)). An object says which name it had before, so that no
+//! process takes its new name away while a claim is left at the old one, which would lead to it again. A move
+//! that may not be decided in its lease gives up.
 
 use crate::calls::Put;
 use crate::format::{Claim, Id, Named, Place};
@@ -50,6 +52,10 @@ impl Shared {
             let target = self.settled(OP, Some(&to)).await?;
             let m = Move { from: &from, to: &to, moved, moved_tag, target, flags };
             self.check(&m).await?;
+            self.leaves(OP, &m.moved).await?;
+            if let Some((target, _)) = &m.target {
+                self.leaves(OP, target).await?;
+            }
             if self.step(m).await? {
                 return Ok(());
             }
@@ -96,26 +102,32 @@ impl Shared {
             token: Id::draw(&self.env),
             to: m.to.clone(),
             replaced: gone,
-            swap: swap.cloned().map(Box::new),
+            swap: swap.map(|swap| Box::new(Named { moved_from: None, ..swap.clone() })),
         };
         let claimed = Named { claim: Some(claim), ..m.moved.clone() };
         let put = self.calls.put(OP, &from_key, claimed.encode(), When::Is(m.moved_tag.clone())).await?;
         let Put::Done(claim_tag) = put else { return Ok(false) };
-        let moved = Named { ctime: self.now(), ..m.moved.clone() };
+        let moved = Named { ctime: self.now(), moved_from: Some(m.from.clone()), ..m.moved.clone() };
         let when = m.target.as_ref().map_or(When::Absent, |(_, tag)| When::Is(tag.clone()));
         let put = match self.env.now() < begun + LEASE {
             true => self.calls.put_until(OP, &to_key, moved.encode(), when, begun + LEASE).await?,
             false => Put::Refused,
         };
-        let Put::Done(to_tag) = put else {
+        let put = match put {
+            Put::Done(tag) => Some(tag),
+            // The answer may be lost, and its attributes changed since: it stays there while the claim is left.
+            Put::Refused => self.version_of(OP, m.to, moved.id).await?,
+        };
+        let Some(to_tag) = put else {
             self.calls.put(OP, &from_key, m.moved.encode(), When::Is(claim_tag)).await?;
             return Ok(false);
         };
         self.moved(&m, &moved, to_tag);
         match swap {
             Some(swap) => {
+                let swap = Named { moved_from: None, ..swap.clone() };
                 let put = self.calls.put(OP, &from_key, swap.encode(), When::Is(claim_tag)).await;
-                self.swapped(&m, swap, put);
+                self.swapped(&m, &swap, put);
             }
             None => self.cleared(&m, begun).await,
         }

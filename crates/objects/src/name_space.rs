@@ -8,15 +8,16 @@
 //!
 //! **No delete can take a new object.** A store deletes without a condition. So a name is first made to say
 //! that it is ended, or that it moved away, and no process makes it anew until that object is gone. The
-//! process that put it deletes it within [`LEASE`]. If the same object is still there after [`PATIENCE`], that
-//! process ended or lost its connection, and another one deletes it. So a request that a store carries out
-//! more than the difference after its caller gave up could do harm; no request lives that long.
+//! process that put it deletes it within [`LEASE`], by one request that is not repeated. If the same object is
+//! still there after [`PATIENCE`], that process ended or lost its connection: another one puts its own in the
+//! place, and deletes that. So a request that a store carries out more than the difference after its caller
+//! gave up could do harm; no request lives that long.
 //!
 //! **A removed file's parts are not forgotten**: before the object of its ended name is deleted, `g/ID` is
 //! put, and it is deleted after the last part.
 
 use crate::calls::Put;
-use crate::format::{self, AtName, ENDED_BYTES, Id, Named, Place};
+use crate::format::{self, AtName, Id, Named, Place};
 use crate::store::{Tag, When};
 use crate::vfs::{Objects, Shared};
 use crate::{AT_ONCE, PAGE_KEYS};
@@ -65,11 +66,22 @@ impl Shared {
         Ok(Some((at, found.tag)))
     }
 
+    /// The version of the object of a name, if the name leads to this one.
+    pub(crate) async fn version_of(&self, op: &'static str, place: &Place, id: Id) -> Result<Option<Tag>> {
+        Ok(match self.raw(op, &self.keys.name(place)).await? {
+            Some((AtName::Named(at), tag)) if at.id == id => Some(tag),
+            _ => None,
+        })
+    }
+
     /// Look at a name.
     pub(crate) async fn at(&self, op: &'static str, place: Option<&Place>) -> Result<At> {
         let (mut named, tag) = match self.raw(op, &self.key(place)).await? {
             None => return Ok(At::Free),
-            Some((AtName::Ended(id), tag)) => return Ok(At::Left { tag, swap: None, gone: Some(id) }),
+            Some((AtName::Ended(id), tag)) => {
+                let gone = (id != Id::ROOT).then_some(id);
+                return Ok(At::Left { tag, swap: None, gone });
+            }
             Some((AtName::Named(named), tag)) => (*named, tag),
         };
         let Some(claim) = named.claim.take() else { return Ok(At::Held(named, tag)) };
@@ -123,6 +135,15 @@ impl Shared {
         }
     }
 
+    /// The object is about to lose this name. A claim that is left at the name before would revive then: so it
+    /// is finished first.
+    pub(crate) async fn leaves(&self, op: &'static str, named: &Named) -> Result<()> {
+        match &named.moved_from {
+            Some(from) => self.settled(op, Some(from)).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Finish, or give up, the step of a process that ended.
     async fn finish(&self, op: &'static str, place: Option<&Place>, at: At) -> Result<()> {
         let key = self.key(place);
@@ -134,11 +155,19 @@ impl Shared {
             At::Left { tag, swap: Some(swap), .. } => {
                 self.calls.put(op, &key, swap.encode(), When::Is(tag)).await.map(drop)
             }
-            At::Left { swap: None, gone, .. } => {
+            At::Left { tag, swap: None, gone } => {
                 if let Some(gone) = gone {
                     self.mark_going(op, gone).await?;
                 }
-                self.calls.delete_until(op, &key, self.env.now() + LEASE).await
+                // Of several that wait one deletes it: the others see another version, and wait again.
+                let begun = self.env.now();
+                let ended = format::ended(Id::ROOT, Id::draw(&self.env));
+                if let Put::Done(_) = self.calls.put(op, &key, ended, When::Is(tag)).await?
+                    && let Some(place) = place
+                {
+                    self.clear(op, place, begun).await;
+                }
+                Ok(())
             }
             At::Free | At::Held(..) => Ok(()),
         }
@@ -165,7 +194,8 @@ impl Shared {
     /// Take a name from its object, if that is still of this version; whether it was.
     async fn end(&self, op: &'static str, place: &Place, named: &Named, tag: Tag) -> Result<Option<Tag>> {
         let key = self.keys.name(place);
-        match self.calls.put(op, &key, format::ended(named.id), When::Is(tag)).await? {
+        let ended = format::ended(named.id, Id::draw(&self.env));
+        match self.calls.put(op, &key, ended, When::Is(tag)).await? {
             Put::Done(tag) => Ok(Some(tag)),
             Put::Refused => Ok(None),
         }
@@ -175,7 +205,7 @@ impl Shared {
     pub(crate) async fn clear(&self, op: &'static str, place: &Place, begun: Instant) {
         let deadline = begun + LEASE;
         if self.env.now() < deadline
-            && let Err(error) = self.calls.delete_until(op, &self.keys.name(place), deadline).await
+            && let Err(error) = self.calls.delete_once(op, &self.keys.name(place), deadline).await
         {
             tracing::debug!("a name that was removed is left for the next that makes it: {error}");
         }
@@ -204,19 +234,34 @@ impl Shared {
         Named::new(kind, Id::draw(&self.env), owner, self.now())
     }
 
-    /// Give a new object its name.
+    /// Give a new object its name. If an answer was lost, another process may have moved or removed the object
+    /// since: then the next try has an id of its own, so that no object gets two names.
     ///
     /// # Errors
     /// `Exists`.
-    pub(crate) async fn make(&self, op: &'static str, place: &Place, named: &Named) -> Result<Tag> {
-        let (key, bytes) = (self.keys.name(place), named.encode());
+    pub(crate) async fn make(&self, op: &'static str, place: &Place, named: &mut Named) -> Result<Tag> {
+        let (key, deadline) = (self.keys.name(place), self.calls.deadline());
         loop {
-            if let Put::Done(tag) = self.calls.put(op, &key, bytes.clone(), When::Absent).await? {
+            let put = self.calls.put_once(op, &key, named.encode(), When::Absent).await?;
+            let is_answered = put.is_some();
+            let made = match put {
+                Some(Put::Done(tag)) => Some(tag),
+                Some(Put::Refused) => None,
+                None => self.version_of(op, place, named.id).await?,
+            };
+            if let Some(tag) = made {
                 self.nodes.borrow_mut().changed(place.dir, self.now());
                 return Ok(tag);
             }
+            named.id = Id::draw(&self.env);
             if self.settled(op, Some(place)).await?.is_some() {
                 return Err(Error::new(Status::Exists, op));
+            }
+            if !is_answered {
+                if self.env.now() >= deadline {
+                    return Err(self.calls.silent(op, &key));
+                }
+                self.env.sleep(Duration::from_millis(50 + self.env.random_u64() % 100)).await;
             }
         }
     }
@@ -231,6 +276,7 @@ impl Shared {
             if named.kind == Kind::Directory {
                 return Err(Error::new(Status::IsDirectory, op).of(dir));
             }
+            self.leaves(op, &named).await?;
             let _turns = self.turns_of(vec![named.id]).await;
             let begun = self.env.now();
             if self.end(op, &place, &named, tag).await?.is_none() {
@@ -274,17 +320,24 @@ impl Shared {
         is_marked
     }
 
-    /// Whether a directory has no entries. Objects of names that were removed are left out, and returned.
-    pub(crate) async fn left_in(&self, op: &'static str, dir: Id) -> Result<Option<Vec<String>>> {
+    /// Whether a directory has no entries (`None`: it has). Objects of names that were removed are none; they
+    /// are returned, with the files that lost them.
+    pub(crate) async fn left_in(
+        &self,
+        op: &'static str,
+        dir: Id,
+    ) -> Result<Option<Vec<(Place, Option<Id>)>>> {
         let (prefix, mut after, mut left) = (self.keys.directory(dir), None::<String>, Vec::new());
         loop {
             let page = self.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
             for meta in &page.found {
                 let Some(name) = self.keys.name_of(dir, &meta.key) else { continue };
-                if meta.size > ENDED_BYTES && self.find(op, Some(&Place { dir, name })).await?.is_some() {
-                    return Ok(None);
+                let place = Place { dir, name };
+                match self.at(op, Some(&place)).await? {
+                    At::Free => {}
+                    At::Left { swap: None, gone, .. } => left.push((place, gone)),
+                    _ => return Ok(None),
                 }
-                left.push(meta.key.clone());
             }
             if !page.has_more {
                 return Ok(Some(left));
@@ -307,6 +360,7 @@ impl Shared {
             if self.left_in(op, named.id).await?.is_none() {
                 return refused(Status::NotEmpty);
             }
+            self.leaves(op, &named).await?;
             let begun = self.env.now();
             let Some(tag) = self.end(op, &place, &named, tag).await? else { continue };
             // An entry that was made meanwhile keeps it.
@@ -317,8 +371,11 @@ impl Shared {
             self.nodes.borrow_mut().changed(place.dir, self.now());
             self.lost_name(op, &named).await;
             self.clear(op, &place, begun).await;
-            for key in left {
-                self.calls.delete(op, &key).await?;
+            for (place, gone) in left {
+                if let Some(gone) = gone {
+                    self.mark_going(op, gone).await?;
+                }
+                self.calls.delete(op, &self.keys.name(&place)).await?;
             }
             return Ok(());
         }
@@ -332,10 +389,10 @@ impl Objects {
         op: &'static str,
         dir: Handle,
         name: &Name,
-        named: Named,
+        named: &mut Named,
     ) -> Result<(Handle, Tag)> {
         let place = self.0.place(op, dir, name)?;
-        let tag = self.0.make(op, &place, &named).await.map_err(|error| error.of(dir))?;
-        Ok((self.0.nodes.borrow_mut().saw(&named, Some(&place)), tag))
+        let tag = self.0.make(op, &place, named).await.map_err(|error| error.of(dir))?;
+        Ok((self.0.nodes.borrow_mut().saw(named, Some(&place)), tag))
     }
 }

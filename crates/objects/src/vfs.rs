@@ -267,8 +267,8 @@ impl Vfs for Objects {
     ) -> Result<(Attr, bool, ObjectFile)> {
         let op = "create";
         loop {
-            let named = self.0.new_named(Kind::File, dir, owner);
-            match self.make_named(op, dir, name, named.clone()).await {
+            let mut named = self.0.new_named(Kind::File, dir, owner);
+            match self.make_named(op, dir, name, &mut named).await {
                 Ok((handle, tag)) => {
                     let file = self.open_new(handle, named, tag, rights);
                     return Ok((file.attr(), true, file));
@@ -294,8 +294,8 @@ impl Vfs for Objects {
             return Ok(attr);
         }
         // One put makes the file with its bytes.
-        let named = Named { content: data, ..self.0.new_named(Kind::File, dir, owner) };
-        let (handle, tag) = self.make_named("create", dir, name, named.clone()).await?;
+        let mut named = Named { content: data, ..self.0.new_named(Kind::File, dir, owner) };
+        let (handle, tag) = self.make_named("create", dir, name, &mut named).await?;
         Ok(self.open_new(handle, named, tag, Rights::WRITE).attr())
     }
 
@@ -304,15 +304,15 @@ impl Vfs for Objects {
         if matches!(kind, Kind::Directory | Kind::Symlink) {
             return Err(Error::new(Status::Invalid, op).of(dir));
         }
-        let named = Named { rdev: device, ..self.0.new_named(kind, dir, owner) };
-        self.make_named(op, dir, name, named.clone()).await?;
+        let mut named = Named { rdev: device, ..self.0.new_named(kind, dir, owner) };
+        self.make_named(op, dir, name, &mut named).await?;
         let place = self.0.place(op, dir, name)?;
         self.0.seen(op, &named, Some(&place)).await
     }
 
     async fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr> {
-        let named = self.0.new_named(Kind::Directory, dir, owner);
-        self.make_named("mkdir", dir, name, named.clone()).await?;
+        let mut named = self.0.new_named(Kind::Directory, dir, owner);
+        self.make_named("mkdir", dir, name, &mut named).await?;
         let place = self.0.place("mkdir", dir, name)?;
         self.0.seen("mkdir", &named, Some(&place)).await
     }
@@ -324,8 +324,8 @@ impl Vfs for Objects {
         }
         let owner = Owner { mode: 0o777, ..owner };
         let content = Bytes::copy_from_slice(target);
-        let named = Named { content, ..self.0.new_named(Kind::Symlink, dir, owner) };
-        self.make_named(op, dir, name, named.clone()).await?;
+        let mut named = Named { content, ..self.0.new_named(Kind::Symlink, dir, owner) };
+        self.make_named(op, dir, name, &mut named).await?;
         let place = self.0.place(op, dir, name)?;
         self.0.seen(op, &named, Some(&place)).await
     }

@@ -5,7 +5,8 @@ fn named() -> Named {
     let plain = Named::new(Kind::File, Id([7; 16]), owner, Time(-5));
     let place = Place { dir: Id([9; 16]), name: Name::new(b"\xff to").unwrap() };
     let claim = Claim { token: Id([1; 16]), to: place, replaced: Some(Id([5; 16])), swap: Some(Box::new(plain.clone())) };
-    Named { content: Bytes::from_static(b"content"), claim: Some(claim), ..plain }
+    let moved_from = Some(claim.to.clone());
+    Named { content: Bytes::from_static(b"content"), moved_from, claim: Some(claim), ..plain }
 }
 
 #[test]
@@ -20,7 +21,7 @@ fn a_name_is_read_as_it_was_written_and_a_damaged_one_not_at_all() {
         assert!(AtName::decode(&damaged).is_err(), "byte {at}");
         assert!(AtName::decode(&bytes[..at]).is_err(), "{at} bytes");
     }
-    assert_eq!(AtName::decode(&ended(Id([1; 16]))), Ok(AtName::Ended(Id([1; 16]))));
+    assert_eq!(AtName::decode(&ended(Id([1; 16]), Id([2; 16]))), Ok(AtName::Ended(Id([1; 16]))));
 }
 
 #[test]
