@@ -21,8 +21,12 @@ use crate::vfs::Shared;
 use shoal_env::Instant;
 use shoal_proto::{Handle, Kind, Name, Status};
 use shoal_vfs::{Error, RenameFlags, Result};
+use std::time::Duration;
 
 const OP: &str = "rename";
+/// Before a move is tried again, at most.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Both names of a move, as they were found.
 struct Move<'a> {
@@ -43,6 +47,7 @@ impl Shared {
         flags: RenameFlags,
     ) -> Result<()> {
         let (from, to) = (self.place(OP, from.0, from.1)?, self.place(OP, to.0, to.1)?);
+        let mut pause = PAUSE_MIN;
         loop {
             let found = self.settled(OP, Some(&from)).await?;
             let (moved, moved_tag) = found.ok_or_else(|| Error::new(Status::NotFound, OP))?;
@@ -59,6 +64,9 @@ impl Shared {
             if self.step(m).await? {
                 return Ok(());
             }
+            // Two that claim each other's names must not do so again in step.
+            self.env.sleep(pause.mul_f64((self.env.random_u64() % 1024) as f64 / 1024.0)).await;
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
@@ -82,7 +90,7 @@ impl Shared {
         match (m.moved.kind == Kind::Directory, target.kind == Kind::Directory) {
             (true, false) => refused(Status::NotDirectory),
             (false, true) => refused(Status::IsDirectory),
-            (true, true) if !self.left_in(OP, target.id).await?.is_some() => refused(Status::NotEmpty),
+            (true, true) if self.left_in(OP, target.id).await?.is_none() => refused(Status::NotEmpty),
             _ => Ok(()),
         }
     }

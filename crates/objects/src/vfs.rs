@@ -94,7 +94,7 @@ fn prefix_of(text: &str) -> std::result::Result<String, String> {
     if text.len() > PREFIX_BYTES_MAX {
         return Err(format!("the prefix `{text}` has over {PREFIX_BYTES_MAX} bytes: name a shorter one"));
     }
-    if !text.chars().all(is_plain) || text.split('/').any(|part| text.len() > 0 && matches!(part, "" | "." | ".."))
+    if !text.chars().all(is_plain) || text.split('/').any(|part| !text.is_empty() && matches!(part, "" | "." | ".."))
     {
         return Err(format!("the prefix `{text}` is to have letters, digits, `-`, `_`, `.` and single `/` only"));
     }

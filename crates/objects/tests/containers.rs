@@ -87,7 +87,9 @@ struct Files {
 impl Files {
     fn is_elsewhere(&self, process: usize, file: usize) -> bool {
         let plain = self.names.get(&file);
-        plain.is_some_and(|plain| self.opens.iter().any(|open| open.plain == *plain && open.process != process))
+        plain.is_some_and(|plain| {
+            self.opens.iter().any(|open| open.plain == *plain && open.process != process)
+        })
     }
 
     fn bytes(&mut self, len: usize) -> Bytes {
@@ -152,7 +154,8 @@ impl Files {
             Step::Rename { process, from, to } if !self.is_elsewhere(process, to) => {
                 let (old, new) = (name(&from.to_string()), name(&to.to_string()));
                 let mount = &self.mounts[process];
-                let moved = mount.rename(Handle::ROOT, &old, Handle::ROOT, &new, RenameFlags::default()).await;
+                let moved =
+                    mount.rename(Handle::ROOT, &old, Handle::ROOT, &new, RenameFlags::default()).await;
                 match self.names.get(&from).copied() {
                     Some(plain) => {
                         moved.unwrap();
@@ -331,7 +334,7 @@ fn what_was_synced_or_closed_is_there_after_a_kill_between_any_two_changes() {
     let mut killed = 0;
     for seed in 1..=seeds {
         let memory = Memory::default();
-        let ends_after = Some(Draw(seed * 77 | 1).below(10 + seed % 80));
+        let ends_after = Some(Draw((seed * 77) | 1).below(10 + seed % 80));
         memory.conduct(Conduct { ends_after, ..Conduct::default() });
         let world = World::new(seed, Config::default());
         let process = world.process("process", world.machine("machine"));

@@ -212,7 +212,8 @@ async fn tree(vfs: &Objects) -> Vec<(String, Kind, Handle)> {
     while let Some((path, dir)) = todo.pop() {
         let mut listing = vfs.opendir(dir, Duration::ZERO);
         while let Some(listed) = listing.next(false).await.unwrap() {
-            let (entry, below) = (listed.entry, if path.is_empty() { String::new() } else { format!("{path}/") });
+            let (entry, below) =
+                (listed.entry, if path.is_empty() { String::new() } else { format!("{path}/") });
             let own = format!("{below}{}", entry.name);
             if entry.kind == Kind::Directory {
                 todo.push((own.clone(), entry.handle));
@@ -226,7 +227,12 @@ async fn tree(vfs: &Objects) -> Vec<(String, Kind, Handle)> {
 }
 
 /// Whether the tree is this one, cut files included.
-async fn is(vfs: &Objects, found: &[(String, Kind, Handle)], wanted: &Tree, under_way: Step) -> Result<(), String> {
+async fn is(
+    vfs: &Objects,
+    found: &[(String, Kind, Handle)],
+    wanted: &Tree,
+    under_way: Step,
+) -> Result<(), String> {
     let paths: BTreeSet<&str> = found.iter().map(|(path, ..)| &path[..]).collect();
     if paths != wanted.keys().copied().collect() {
         return Err(format!("{paths:?}"));
@@ -261,7 +267,10 @@ async fn check(env: Env, memory: Memory, model: Model, under_way: Step) {
     if let Err(before) = is(&vfs, &found, &model.before, under_way).await
         && let Err(after) = is(&vfs, &found, &model.after, under_way).await
     {
-        panic!("not as before: {before}\nnor as after: {after}\n{model:?}", model = (model.before, model.after));
+        panic!(
+            "not as before: {before}\nnor as after: {after}\n{model:?}",
+            model = (model.before, model.after)
+        );
     }
     vfs.sync_all().await.unwrap();
     for (path, kind, _) in found.iter().rev() {

@@ -112,7 +112,8 @@ fn published_bytes_do_not_change_and_far_ends_are_refused_with_the_remedy() {
 fn a_file_is_cut_in_a_part_between_parts_and_beside_its_name() {
     run(async |env, memory| {
         let all = bytes(PART_BYTES_MAX + PART_BYTES_MIN + 50);
-        for size in [PART_BYTES_MAX + PART_BYTES_MIN + 1, PART_BYTES_MAX, PART_BYTES_MAX - 9, 10_000, 700, 0] {
+        for size in [PART_BYTES_MAX + PART_BYTES_MIN + 1, PART_BYTES_MAX, PART_BYTES_MAX - 9, 10_000, 700, 0]
+        {
             let vfs = mount(&env, &memory).await;
             let text = format!("cut to {size}");
             let (attr, file) = make(&vfs, &text).await;

@@ -31,7 +31,8 @@ async fn work(env: Env, vfs: Objects) -> i64 {
                     file.close().await.unwrap();
                     files += 1;
                 }
-                Err(error) => assert_eq!(error.status, Status::Exists, "{error}"),
+                // Several answers were lost.
+                Err(error) => assert!(matches!(error.status, Status::Exists | Status::TimedOut), "{error}"),
             },
             2 => match vfs.unlink(Handle::ROOT, &a).await {
                 Ok(()) => files -= 1,
@@ -86,7 +87,12 @@ fn names_that_several_processes_make_move_and_remove_are_each_one_s_and_no_file_
             // A creation whose answer was lost, and whose file another process moved at once, is repeated.
             let is_it = if loses_each == 0 { count == made } else { count >= made };
             assert!(is_it, "seed {seed}: {count} files, and {made} were made");
-            assert_eq!(memory.objects().len() as i64, count + 1, "seed {seed}: {:?}", memory.objects().keys());
+            assert_eq!(
+                memory.objects().len() as i64,
+                count + 1,
+                "seed {seed}: {:?}",
+                memory.objects().keys()
+            );
         });
     }
 }
