@@ -77,12 +77,7 @@ pub(crate) fn attr_of(named: &Named, handle: Handle, parent: Handle, extent: Ext
 
 impl Shared {
     /// The attributes of an object as its name's object says them.
-    pub(crate) async fn seen(
-        &self,
-        op: &'static str,
-        named: &Named,
-        place: Option<&Place>,
-    ) -> Result<Attr> {
+    pub(crate) async fn seen(&self, op: &'static str, named: &Named, place: Option<&Place>) -> Result<Attr> {
         let (handle, body) = {
             let mut nodes = self.nodes.borrow_mut();
             let handle = nodes.saw(named, place);

@@ -379,9 +379,7 @@ impl ObjectFile {
     fn may(&self, op: &'static str, rights: Rights) -> Result<()> {
         match self.0.rights.contains(rights) {
             true => Ok(()),
-            false => {
-                Err(self.0.body.refused(op, Status::BadCapability, "the file was not opened for it"))
-            }
+            false => Err(self.0.body.refused(op, Status::BadCapability, "the file was not opened for it")),
         }
     }
 

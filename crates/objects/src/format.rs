@@ -49,7 +49,8 @@ impl Id {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Id> {
-        let is_own = text.len() == 32 && text.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c));
+        let is_own =
+            text.len() == 32 && text.bytes().all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c));
         is_own.then(|| u128::from_str_radix(text, 16).ok())?.map(|number| Id(number.to_be_bytes()))
     }
 }

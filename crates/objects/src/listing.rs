@@ -98,7 +98,13 @@ impl ObjectListing {
                     None => return Ok(None),
                     Some(next) => (page.end(), Some(next.clone())),
                 },
-                _ => self.starts.iter().rev().find(|(first, _)| *first <= self.at).cloned().unwrap_or((0, None)),
+                _ => self
+                    .starts
+                    .iter()
+                    .rev()
+                    .find(|(first, _)| *first <= self.at)
+                    .cloned()
+                    .unwrap_or((0, None)),
             };
             let id = self.directory().await?;
             let page = self.fetch(id, first, after.clone()).await?;
@@ -157,7 +163,9 @@ impl Listing for ObjectListing {
     fn seek(&mut self, place: u64) {
         self.at = place.saturating_sub(FIRST_PLACE - 1) as usize;
         self.ready.clear();
-        let has = |page: &Option<Page>| page.as_ref().is_some_and(|page| (page.first..=page.end()).contains(&self.at));
+        let has = |page: &Option<Page>| {
+            page.as_ref().is_some_and(|page| (page.first..=page.end()).contains(&self.at))
+        };
         if has(&self.page) {
             return;
         }

@@ -146,9 +146,7 @@ impl Reached {
                     return Err(refusal);
                 }
                 match fate {
-                    Fate::Done | Fate::AnswerLost => {
-                        (work(&mut state, env.now(), Time(env.wall().0)), fate)
-                    }
+                    Fate::Done | Fate::AnswerLost => (work(&mut state, env.now(), Time(env.wall().0)), fate),
                     _ => (Err(Refusal::Passing("the request failed".to_owned())), fate),
                 }
             };

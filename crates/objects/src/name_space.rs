@@ -149,9 +149,7 @@ impl Shared {
         let key = self.key(place);
         match at {
             // It can be moved no more: the version that its process knows is gone.
-            At::Moving(named, tag) => {
-                self.calls.put(op, &key, named.encode(), When::Is(tag)).await.map(drop)
-            }
+            At::Moving(named, tag) => self.calls.put(op, &key, named.encode(), When::Is(tag)).await.map(drop),
             At::Left { tag, swap: Some(swap), .. } => {
                 self.calls.put(op, &key, swap.encode(), When::Is(tag)).await.map(drop)
             }
@@ -311,7 +309,9 @@ impl Shared {
             (marked, _) => marked,
         };
         if let Err(error) = removed {
-            tracing::warn!("parts of a removed file are left (`shoal container recover` removes them): {error}");
+            tracing::warn!(
+                "parts of a removed file are left (`shoal container recover` removes them): {error}"
+            );
         }
         let listener = self.removals.borrow().clone();
         if let (Some(listener), Some(handle)) = (listener, handle) {

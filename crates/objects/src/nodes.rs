@@ -43,8 +43,7 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub(crate) fn new() -> Nodes {
-        let mut nodes =
-            Nodes { known: HashMap::new(), by_id: HashMap::new(), idle: LruCache::unbounded() };
+        let mut nodes = Nodes { known: HashMap::new(), by_id: HashMap::new(), idle: LruCache::unbounded() };
         nodes.add(Handle::ROOT, Id::ROOT, Kind::Directory);
         nodes
     }

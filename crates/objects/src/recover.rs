@@ -3,9 +3,9 @@
 //! `g/ID` is put when a file with parts lost its name, and deleted after its parts. One that is left belongs
 //! to a process that ended, or that has the file open: by its age, or by the operator's word, it is removed.
 
+use crate::PAGE_KEYS;
 use crate::format::Id;
 use crate::vfs::Objects;
-use crate::PAGE_KEYS;
 use shoal_proto::Status;
 use shoal_vfs::{Error, Result};
 use std::time::Duration;
@@ -29,7 +29,8 @@ impl Objects {
     /// Errors of the store.
     pub async fn recover(&self, ended: bool) -> Result<Repaired> {
         let (op, shared) = ("recover", &self.0);
-        let (prefix, mut after, mut repaired) = (shared.keys.all_going(), None::<String>, Repaired::default());
+        let (prefix, mut after, mut repaired) =
+            (shared.keys.all_going(), None::<String>, Repaired::default());
         loop {
             let page = shared.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
             for meta in &page.found {

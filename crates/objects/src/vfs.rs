@@ -94,9 +94,12 @@ fn prefix_of(text: &str) -> std::result::Result<String, String> {
     if text.len() > PREFIX_BYTES_MAX {
         return Err(format!("the prefix `{text}` has over {PREFIX_BYTES_MAX} bytes: name a shorter one"));
     }
-    if !text.chars().all(is_plain) || text.split('/').any(|part| !text.is_empty() && matches!(part, "" | "." | ".."))
+    if !text.chars().all(is_plain)
+        || text.split('/').any(|part| !text.is_empty() && matches!(part, "" | "." | ".."))
     {
-        return Err(format!("the prefix `{text}` is to have letters, digits, `-`, `_`, `.` and single `/` only"));
+        return Err(format!(
+            "the prefix `{text}` is to have letters, digits, `-`, `_`, `.` and single `/` only"
+        ));
     }
     Ok(if text.is_empty() { String::new() } else { format!("{text}/") })
 }
@@ -141,7 +144,11 @@ impl Shared {
     }
 
     /// Do it in the background; [`Vfs::close`] waits for it.
-    pub(crate) fn in_background(self: &Rc<Self>, name: &'static str, work: impl Future<Output = ()> + 'static) {
+    pub(crate) fn in_background(
+        self: &Rc<Self>,
+        name: &'static str,
+        work: impl Future<Output = ()> + 'static,
+    ) {
         let shared = self.clone();
         self.pending.set(self.pending.get() + 1);
         self.env.spawn(name, async move {

@@ -69,7 +69,9 @@ impl Body {
         let key = self.shared.keys.part(self.state.borrow().named.id, at);
         let has = match self.shared.calls.get_range(op, &key, Some(range.clone())).await? {
             Some(found) if found.data.len() as u64 == wanted => return Ok(found.data),
-            Some(found) => format!("has {} bytes from {} on instead of {wanted}", found.data.len(), range.start),
+            Some(found) => {
+                format!("has {} bytes from {} on instead of {wanted}", found.data.len(), range.start)
+            }
             None => "is missing".to_owned(),
         };
         // Another process may have removed the file.

@@ -4,7 +4,12 @@ fn named() -> Named {
     let owner = Owner { mode: 0o640, uid: 3, gid: 4 };
     let plain = Named::new(Kind::File, Id([7; 16]), owner, Time(-5));
     let place = Place { dir: Id([9; 16]), name: Name::new(b"\xff to").unwrap() };
-    let claim = Claim { token: Id([1; 16]), to: place, replaced: Some(Id([5; 16])), swap: Some(Box::new(plain.clone())) };
+    let claim = Claim {
+        token: Id([1; 16]),
+        to: place,
+        replaced: Some(Id([5; 16])),
+        swap: Some(Box::new(plain.clone())),
+    };
     let moved_from = Some(claim.to.clone());
     Named { content: Bytes::from_static(b"content"), moved_from, claim: Some(claim), ..plain }
 }
