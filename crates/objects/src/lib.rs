@@ -43,7 +43,7 @@ pub use calls::Requests;
 pub use file::ObjectFile;
 pub use listing::ObjectListing;
 pub use memory::Memory;
-pub use recover::Repaired;
+pub use recover::{Checked, Repaired};
 pub use store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When};
 pub use vfs::{Objects, ObjectsOptions};
 

@@ -1,17 +1,33 @@
-//! Repair: parts of files that were removed by processes that ended.
+//! Check of all names, and repair: parts of files that were removed by processes that ended.
 //!
 //! `g/ID` is put when a file with parts lost its name, and deleted after its parts. One that is left belongs
 //! to a process that ended, or that has the file open: by its age, or by the operator's word, it is removed.
 
 use crate::PAGE_KEYS;
-use crate::format::Id;
+use crate::file::parts::Parts;
+use crate::format::{Id, Named, Place};
+use crate::name_space::At;
 use crate::vfs::Objects;
-use shoal_proto::Status;
+use shoal_proto::{Kind, Status};
 use shoal_vfs::{Error, Result};
 use std::time::Duration;
 
 /// A file without a name is removed when it is older, unless the operator says that its process ended.
 const AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// The names of a file system, looked at.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Checked {
+    /// Names in all directories that can be reached.
+    pub names: u64,
+    /// Objects of killed programs, in words.
+    pub leftovers: Vec<String>,
+    /// Damage, in words.
+    pub damage: Vec<String>,
+}
+
+/// Words that are kept, at most.
+const WORDS_MAX: usize = 1000;
 
 /// The repairs that were made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,6 +39,66 @@ pub struct Repaired {
 }
 
 impl Objects {
+    /// The bucket and the prefix.
+    pub fn called(&self) -> String {
+        format!("{}/{}", self.0.calls.called(), self.0.keys.0)
+    }
+
+    /// Look at all names, and at the tables of parts of all files.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn check(&self) -> Result<Checked> {
+        let (op, shared) = ("check", &self.0);
+        let (mut todo, mut checked) = (vec![Id::ROOT], Checked::default());
+        while let Some(dir) = todo.pop() {
+            let (prefix, mut after) = (shared.keys.directory(dir), None::<String>);
+            loop {
+                let page = shared.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
+                for meta in &page.found {
+                    let Some(name) = shared.keys.name_of(dir, &meta.key) else {
+                        checked.damage(format!("{}/{} is no name", shared.calls.called(), meta.key));
+                        continue;
+                    };
+                    let place = Place { dir, name };
+                    match shared.at(op, Some(&place)).await {
+                        Err(error) if error.is_silence() => return Err(error),
+                        Err(error) => checked.damage(error.words),
+                        Ok(At::Held(named, _)) => self.check_named(named, &mut todo, &mut checked).await?,
+                        Ok(At::Free) => {}
+                        Ok(At::Moving(named, _)) => {
+                            self.check_named(named, &mut todo, &mut checked).await?;
+                            checked.leftover(format!("{} is being moved", meta.key));
+                        }
+                        Ok(At::Left { .. }) => checked.leftover(format!("{} is being removed", meta.key)),
+                    }
+                }
+                if !page.has_more {
+                    break;
+                }
+                after = page.found.last().map(|meta| meta.key.clone());
+            }
+        }
+        let going = shared.calls.list(op, &shared.keys.all_going(), None, PAGE_KEYS).await?;
+        going
+            .found
+            .iter()
+            .for_each(|meta| checked.leftover(format!("{}: parts of a removed file", meta.key)));
+        Ok(checked)
+    }
+
+    async fn check_named(&self, named: Named, todo: &mut Vec<Id>, checked: &mut Checked) -> Result<()> {
+        checked.names += 1;
+        if named.kind == Kind::Directory {
+            todo.push(named.id);
+        }
+        if named.has_parts {
+            let parts = Parts::read(&self.0, "check", &named).await?;
+            parts.damage.into_iter().for_each(|words| checked.damage(words));
+        }
+        Ok(())
+    }
+
     /// Remove the parts of files without a name. `ended`: the processes that removed them have ended.
     ///
     /// # Errors
@@ -48,6 +124,20 @@ impl Objects {
                 return Ok(repaired);
             }
             after = page.found.last().map(|meta| meta.key.clone());
+        }
+    }
+}
+
+impl Checked {
+    fn damage(&mut self, words: String) {
+        if self.damage.len() < WORDS_MAX {
+            self.damage.push(words);
+        }
+    }
+
+    fn leftover(&mut self, words: String) {
+        if self.leftovers.len() < WORDS_MAX {
+            self.leftovers.push(words);
         }
     }
 }

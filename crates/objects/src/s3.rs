@@ -14,7 +14,8 @@
 //! Credentials and the address come from the variables that S3 clients share: `AWS_ACCESS_KEY_ID`,
 //! `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`.
 
-use crate::calls::TRY_MAX;
+use crate::calls::{Calls, TRY_MAX};
+use crate::format::KeySpace;
 use crate::store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When};
 use bytes::Bytes;
 use futures_channel::{mpsc, oneshot};
@@ -29,6 +30,7 @@ use object_store::{
 };
 use shoal_env::Env;
 use shoal_proto::Time;
+use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,6 +38,8 @@ use std::time::Duration;
 
 /// Time to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Time to find the root of a path, for each request.
+const FIND_MAX: Duration = Duration::from_secs(30);
 /// Words of a store in an error, at most.
 const WORDS_MAX: usize = 400;
 
@@ -69,6 +73,37 @@ impl S3Place {
             )));
         }
         Some(Ok(S3Place { bucket: bucket.to_owned(), prefix: prefix.trim_matches('/').to_owned() }))
+    }
+}
+
+impl S3Place {
+    /// The file system that a path in a bucket lies in: its prefix, and the path from there. The longest prefix
+    /// with a root is it.
+    ///
+    /// # Errors
+    /// In words: no part of the path has files, or the store's refusal.
+    pub async fn find(&self, env: &Env) -> Result<(S3Place, String), String> {
+        let store = S3::new(&self.bucket).reach(env)?;
+        let calls = Calls::new(env.clone(), store, FIND_MAX, true);
+        let parts: Vec<&str> = self.prefix.split('/').filter(|part| !part.is_empty()).collect();
+        for count in (0..=parts.len()).rev() {
+            let prefix = parts[..count].join("/");
+            let below = if count == 0 { String::new() } else { format!("{prefix}/") };
+            let found = calls.get("look", &KeySpace(below).root()).await.map_err(|error| error.words)?;
+            if found.is_some() {
+                return Ok((S3Place { bucket: self.bucket.clone(), prefix }, parts[count..].join("/")));
+            }
+        }
+        Err(format!(
+            "no part of s3://{}/{} has files of ShoalFS: give the bucket and prefix that were given to `--over`",
+            self.bucket, self.prefix
+        ))
+    }
+}
+
+impl fmt::Display for S3Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}/{}", self.bucket, self.prefix)
     }
 }
 

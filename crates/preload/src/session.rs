@@ -191,7 +191,7 @@ impl Session {
     pub fn appends(&mut self, fd: c_int) -> Res<()> {
         let mount = self.open(fd)?.record.mount as usize;
         let over = config::get().and_then(|config| config.overs.get(mount));
-        if over.is_some_and(|over| matches!(over.shown, Shown::Container(_))) {
+        if over.is_some_and(|over| matches!(over.shown, Shown::Container(_) | Shown::Bucket { .. })) {
             // A file that may only be written, or has no name any more: it goes to the end that is known.
             let _ = self.locked(fd);
         }

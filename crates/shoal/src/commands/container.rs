@@ -2,24 +2,26 @@
 //! function.
 //!
 //! A path leads to a container's own directory. The root of the containers' file system is the nearest
-//! directory above it with a `.shoal` folder, in which containers are made.
+//! directory above it with a `.shoal` folder, in which containers are made; in a bucket, the longest prefix of
+//! the path that has files ([`below`]).
 
+#[macro_use]
+mod below;
 mod picture;
 
 use crate::bytes_size::human;
 use crate::cli::{Container as Command, Extract, MapContainer, One, RecoverContainer};
 use crate::{out, words};
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
+use below::Names as _;
 use serde_json::{Value, json};
-use shoal_env::real;
-use shoal_proto::{Handle, Kind, Name, Rights};
+use shoal_proto::{Kind, Rights};
+use shoal_transform::WriterId;
 use shoal_transform::container::tools::{self, Facts, Part};
-use shoal_transform::federation::{self, Federation};
-use shoal_transform::{Container, ContainerOptions, Federated, FederationOptions, WriterId};
-use shoal_vfs::{Connect, Listing, Local, LocalOptions, Vfs, VfsFile};
-use std::os::unix::ffi::OsStrExt as _;
+use shoal_transform::federation::Federation;
+use shoal_vfs::{Listing, Vfs, VfsFile};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -42,84 +44,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-/// Containers, over one directory or several.
-type Mounted = Container<Federated<Local>>;
-
-/// A path without symbolic links. Over several backends a container may have no name in the first.
-fn whole(path: &Path) -> std::io::Result<PathBuf> {
-    match std::fs::canonicalize(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Err(error) };
-            let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-            let dir = std::fs::canonicalize(dir)?;
-            match dir.ancestors().any(federation::is_federated) {
-                true => Ok(dir.join(name)),
-                false => Err(error),
-            }
-        }
-        whole => whole,
-    }
-}
-
-/// A container's place: the root of the mount, and the path from there.
-struct Place {
-    root: PathBuf,
-    path: PathBuf,
-}
-
-impl Place {
-    fn find(path: &Path) -> Result<Place> {
-        let whole = whole(path).with_context(|| format!("cannot look at {}", path.display()))?;
-        let root = whole.ancestors().find(|above| above.join(".shoal").is_dir()).ok_or_else(|| {
-            anyhow!(
-                "no directory above {} has containers (a `.shoal` folder): give a path in the directory below the mount, \
-                 not in the mount",
-                path.display()
-            )
-        })?;
-        let inner = whole.strip_prefix(root).context("a path lies below its ancestor")?;
-        Ok(Place { path: inner.to_owned(), root: root.to_owned() })
-    }
-
-    /// With its containers, and the object of the path.
-    fn with<T: Send + 'static>(
-        self,
-        work: impl AsyncFnOnce(&Mounted, &Found) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        real::run("container", move |env| async move {
-            let over = FederationOptions::new(LocalOptions::new(&self.root), Vec::new());
-            let options = ContainerOptions::new(FederationOptions { may_be_alone: true, ..over });
-            let container = options.connect(env).await?;
-            let found = Found::walk(&container, &self.path).await?;
-            let done = work(&container, &found).await;
-            container.close().await;
-            done
-        })
-    }
-}
-
-/// The object of a path.
-struct Found {
-    dir: Handle,
-    name: Option<Name>,
-    object: Handle,
-    kind: Kind,
-}
-
-impl Found {
-    async fn walk(container: &Mounted, path: &Path) -> Result<Found> {
-        let mut found = Found { dir: Handle::ROOT, name: None, object: Handle::ROOT, kind: Kind::Directory };
-        for part in path.components() {
-            let name = Name::new(part.as_os_str().as_bytes())?;
-            let attr = container.lookup(found.object, &name).await?;
-            found = Found { dir: found.object, name: Some(name), object: attr.handle, kind: attr.kind };
-        }
-        Ok(found)
-    }
-}
-
 fn ls(args: &One) -> Result<ExitCode> {
-    let listed = Place::find(&args.path)?.with(async |container, found| {
+    let listed = with_below!(&args.path, async |container, found| {
         let mut listing = container.opendir(found.object, Duration::from_secs(1));
         let mut all = Vec::new();
         while let Some(entry) = listing.next(true).await? {
@@ -186,8 +112,9 @@ fn stat(args: &One) -> Result<ExitCode> {
 }
 
 fn facts(path: &Path) -> Result<Facts> {
-    let look = async |container: &Mounted, found: &Found| Ok(tools::facts(container, found.object).await?);
-    Place::find(path)?.with(look).with_context(|| format!("cannot look at {}", path.display()))
+    let facts =
+        with_below!(path, async |container, found| { Ok(tools::facts(container, found.object).await?) });
+    facts.with_context(|| format!("cannot look at {}", path.display()))
 }
 
 fn facts_as_json(facts: &Facts) -> Value {
@@ -200,7 +127,7 @@ fn facts_as_json(facts: &Facts) -> Value {
 }
 
 fn map(args: &MapContainer) -> Result<ExitCode> {
-    let (parts, more, facts) = Place::find(&args.path)?.with(async |container, found| {
+    let (parts, more, facts) = with_below!(&args.path, async |container, found| {
         let (mut parts, mut more) = (Vec::new(), 0u64);
         let keep = |part: Part| match parts.len() < PARTS_MAX {
             true => parts.push(part),
@@ -238,16 +165,18 @@ fn map(args: &MapContainer) -> Result<ExitCode> {
 }
 
 fn check(args: &One) -> Result<ExitCode> {
-    let checked = Place::find(&args.path).and_then(|place| {
-        place.with(async |container, found| match found.name {
-            None => Ok((federation::check(container.over()).await?, true)),
-            Some(_) => {
-                let damage = tools::check(container, found.object).await?;
-                Ok((Federation { damage, ..Federation::default() }, false))
+    let check = || {
+        with_below!(&args.path, async |container, found| {
+            match found.name {
+                None => Ok((container.over().check_names().await?, true)),
+                Some(_) => {
+                    let damage = tools::check(container, found.object).await?;
+                    Ok((Federation { damage, ..Federation::default() }, false))
+                }
             }
         })
-    });
-    let found = match checked {
+    };
+    let found = match check() {
         Ok((federation, true)) => return check_names(args, &federation),
         Ok((found, false)) => found.damage,
         Err(error) => {
@@ -286,8 +215,9 @@ fn check_names(args: &One, found: &Federation) -> Result<ExitCode> {
 }
 
 fn flatten(args: &One) -> Result<ExitCode> {
-    let work = async |container: &Mounted, found: &Found| Ok(tools::flatten(container, found.object).await?);
-    let logs = Place::find(&args.path)?.with(work)?;
+    let logs = with_below!(&args.path, async |container, found| {
+        Ok(tools::flatten(container, found.object).await?)
+    })?;
     match args.json {
         true => out::json(&json!({ "logs": logs }))?,
         false => out::line(format!("the indexes of {logs} writers are one file"))?,
@@ -296,7 +226,7 @@ fn flatten(args: &One) -> Result<ExitCode> {
 }
 
 fn compact(args: &One) -> Result<ExitCode> {
-    let given = Place::find(&args.path)?.with(async |container, found| {
+    let given = with_below!(&args.path, async |container, found| {
         let Some(name) = &found.name else { bail!("it is the directory itself: name a container") };
         Ok(tools::compact(container, found.dir, name).await?)
     })?;
@@ -309,18 +239,15 @@ fn compact(args: &One) -> Result<ExitCode> {
 
 fn recover(args: &RecoverContainer) -> Result<ExitCode> {
     let allowed = tools::Allowed { lossy: args.lossy, ended: args.ended };
-    let recovered = Place::find(&args.path)?.with(async move |container, found| match found.kind {
-        Kind::Directory => {
-            let mut recovered = tools::empty_bin(container, allowed).await?;
-            // A rename under way looks like one that was killed.
-            if allowed.ended && container.over().backends().0.len() > 1 {
-                let found = federation::recover(container.over()).await?;
-                recovered.deleted += found.removed;
-                recovered.named = found.named;
+    let recovered = with_below!(&args.path, async move |container, found| {
+        match found.kind {
+            Kind::Directory => {
+                let mut recovered = tools::empty_bin(container, allowed).await?;
+                container.over().recover_names(allowed, &mut recovered).await?;
+                Ok(recovered)
             }
-            Ok(recovered)
+            _ => Ok(tools::recover(container, found.object, allowed).await?),
         }
-        _ => Ok(tools::recover(container, found.object, allowed).await?),
     })?;
     let tools::Recovered { closed, deleted, kept, lost, named } = recovered;
     if args.json {
@@ -342,7 +269,7 @@ fn recover(args: &RecoverContainer) -> Result<ExitCode> {
 
 fn extract(args: &Extract) -> Result<ExitCode> {
     let file = args.file.clone();
-    let copied = Place::find(&args.path)?.with(async move |container, found| {
+    let copied = with_below!(&args.path, async move |container, found| {
         let to =
             std::fs::File::create_new(&file).with_context(|| format!("cannot make {}", file.display()))?;
         let from = container.open(found.object, Rights::READ).await?;
