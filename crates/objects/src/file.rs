@@ -9,8 +9,8 @@
 //! **A file has one writer**: the process whose put of its next part, or of its name, meets the version that
 //! it knows. Another one is refused (`EBUSY`).
 //!
-//! **The tail is in memory**, and may be changed there; bytes before it may not. It is published by a sync, by
-//! a close, and when it is full. A short one is put again with more bytes ([`PART_BYTES_MIN`]): so many syncs
+//! **The tail is in memory**, and may be changed there; bytes before it may not. It is published by a sync,
+//! by a close, and when it is full. A short one is put again with more bytes ([`PART_BYTES_MIN`]): so many syncs
 //! do not make many parts.
 //!
 //! **A process that ends leaves a beginning of the file**, at least as long as it was published last. Of

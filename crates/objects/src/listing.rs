@@ -1,7 +1,7 @@
 //! Listings: pages of keys of the store, in the order of the keys.
 //!
-//! A place is 3 and the number of entries before. A page is one request; a name's object is another, and those
-//! of the next names are got together. [`Listing::next_name`] needs no object. Within this page and the one
+//! A place is 3 and the number of entries before. A page is one request; a name's object is another, and
+//! those of the next names are got together. [`Listing::next_name`] needs no object. Within this page and the one
 //! before it, a listing continues after a name, whatever was made and removed; further back it counts anew.
 
 use crate::AT_ONCE;

@@ -123,7 +123,7 @@ impl Shared {
         };
         let put = match put {
             Put::Done(tag) => Some(tag),
-            // The answer may be lost, and its attributes changed since: it stays there while the claim is left.
+            // The answer may be lost, and attributes changed since: it stays there while the claim is left.
             Put::Refused => self.version_of(OP, m.to, moved.id).await?,
         };
         let Some(to_tag) = put else {

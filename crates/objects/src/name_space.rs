@@ -8,8 +8,8 @@
 //!
 //! **No delete can take a new object.** A store deletes without a condition. So a name is first made to say
 //! that it is ended, or that it moved away, and no process makes it anew until that object is gone. The
-//! process that put it deletes it within [`LEASE`], by one request that is not repeated. If the same object is
-//! still there after [`PATIENCE`], that process ended or lost its connection: another one puts its own in the
+//! process that put it deletes it within [`LEASE`], by one request that is not repeated. If the same object
+//! is still there after [`PATIENCE`], that process ended or lost its connection: another one puts its own in the
 //! place, and deletes that. So a request that a store carries out more than the difference after its caller
 //! gave up could do harm; no request lives that long.
 //!
@@ -135,8 +135,8 @@ impl Shared {
         }
     }
 
-    /// The object is about to lose this name. A claim that is left at the name before would revive then: so it
-    /// is finished first.
+    /// The object is about to lose this name. A claim that is left at the name before would revive then: so
+    /// it is finished first.
     pub(crate) async fn leaves(&self, op: &'static str, named: &Named) -> Result<()> {
         match &named.moved_from {
             Some(from) => self.settled(op, Some(from)).await.map(drop),
@@ -232,8 +232,8 @@ impl Shared {
         Named::new(kind, Id::draw(&self.env), owner, self.now())
     }
 
-    /// Give a new object its name. If an answer was lost, another process may have moved or removed the object
-    /// since: then the next try has an id of its own, so that no object gets two names.
+    /// Give a new object its name. If an answer was lost, another process may have moved or removed the
+    /// object since: then the next try has an id of its own, so that no object gets two names.
     ///
     /// # Errors
     /// `Exists`.
@@ -289,8 +289,8 @@ impl Shared {
         }
     }
 
-    /// An object has no name any more: whether all that must be said of it is said. Its parts are removed now,
-    /// or with its last close.
+    /// An object has no name any more: whether all that must be said of it is said. Its parts are removed
+    /// now, or with its last close.
     pub(crate) async fn lost_name(&self, op: &'static str, named: &Named) -> bool {
         let (handle, body) = {
             let mut nodes = self.nodes.borrow_mut();

@@ -8,7 +8,7 @@ use crate::file::Body;
 use crate::format::{Id, Named, Place};
 use lru::LruCache;
 use shoal_proto::{Handle, Kind, Time};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 /// Objects kept that are not in use.
@@ -36,14 +36,14 @@ pub(crate) struct Node {
 
 /// See the module.
 pub(crate) struct Nodes {
-    known: HashMap<Handle, Node>,
+    known: BTreeMap<Handle, Node>,
     by_id: HashMap<Id, Handle>,
     idle: LruCache<Handle, ()>,
 }
 
 impl Nodes {
     pub(crate) fn new() -> Nodes {
-        let mut nodes = Nodes { known: HashMap::new(), by_id: HashMap::new(), idle: LruCache::unbounded() };
+        let mut nodes = Nodes { known: BTreeMap::new(), by_id: HashMap::new(), idle: LruCache::unbounded() };
         nodes.add(Handle::ROOT, Id::ROOT, Kind::Directory);
         nodes
     }

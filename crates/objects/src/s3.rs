@@ -77,8 +77,8 @@ impl S3Place {
 }
 
 impl S3Place {
-    /// The file system that a path in a bucket lies in: its prefix, and the path from there. The longest prefix
-    /// with a root is it.
+    /// The file system that a path in a bucket lies in: its prefix, and the path from there. The longest
+    /// prefix with a root is it.
     ///
     /// # Errors
     /// In words: no part of the path has files, or the store's refusal.

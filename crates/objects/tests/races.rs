@@ -68,7 +68,7 @@ fn names_that_several_processes_make_move_and_remove_are_each_one_s_and_no_file_
             }
             let made: i64 = futures_util::future::join_all(works).await.into_iter().sum();
             memory.conduct(Conduct::default());
-            // A removal whose last request failed leaves an object, which the next that makes the name removes.
+            // A removal whose last request failed leaves an object, which the next maker of the name removes.
             for number in 0..3 {
                 let made = seen.create(Handle::ROOT, &name(number), OWNER, true, Rights::WRITE).await;
                 if made.is_ok() {

@@ -257,7 +257,7 @@ fn shown_of(text: &str, key: Option<&Path>) -> Result<Shown> {
 #[cfg(feature = "s3")]
 fn bucket_of(text: &str) -> Result<Shown> {
     let (address, words) = text.split_once(',').unwrap_or((text, ""));
-    let place = place_of(address)?;
+    let place = in_bucket(address)?;
     if !settings_of(words)?.backends.is_empty() {
         bail!("`backends` spreads containers over directories, and a bucket needs none: leave it out");
     }
@@ -268,7 +268,7 @@ fn bucket_of(text: &str) -> Result<Shown> {
 }
 
 #[cfg(feature = "s3")]
-fn place_of(address: &str) -> Result<shoal_objects::s3::S3Place> {
+fn in_bucket(address: &str) -> Result<shoal_objects::s3::S3Place> {
     let place = shoal_objects::s3::S3Place::parse(address);
     place
         .with_context(|| format!("`{address}` is no bucket: write s3://BUCKET/PREFIX"))?
@@ -283,7 +283,7 @@ fn plant_bucket(
     words: &str,
 ) -> Result<Box<dyn Tree>> {
     use shoal_objects::{ObjectsOptions, s3::S3};
-    let (place, settings) = (place_of(address)?, settings_of(words)?);
+    let (place, settings) = (in_bucket(address)?, settings_of(words)?);
     let over = ObjectsOptions::new(S3::new(place.bucket), place.prefix);
     Ok(plant(runtime, group.containers(over, &settings))?)
 }

@@ -1,3 +1,5 @@
+//! Keys and the objects of names, as they are written and read; damaged ones.
+
 use super::*;
 
 fn named() -> Named {

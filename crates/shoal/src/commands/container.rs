@@ -2,8 +2,8 @@
 //! function.
 //!
 //! A path leads to a container's own directory. The root of the containers' file system is the nearest
-//! directory above it with a `.shoal` folder, in which containers are made; in a bucket, the longest prefix of
-//! the path that has files ([`below`]).
+//! directory above it with a `.shoal` folder, in which containers are made; in a bucket, the longest prefix
+//! of the path that has files ([`below`]).
 
 #[macro_use]
 mod below;

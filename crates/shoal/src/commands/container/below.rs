@@ -10,8 +10,8 @@ use shoal_vfs::{Connect, Local, LocalOptions, Vfs};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Do work with the containers of a path, and the object that it leads to. The work is compiled for each kind of
-/// file system below.
+/// Do work with the containers of a path, and the object that it leads to. The work is compiled for each kind
+/// of file system below.
 macro_rules! with_below {
     ($path:expr, async move |$container:ident, $found:ident| $work:block) => {
         with_below!(@ $path, [move], $container, $found, $work)
