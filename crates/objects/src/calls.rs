@@ -195,7 +195,7 @@ impl Calls {
         match self.repeat(deadline, request).await {
             (Ok(tag), _) => Ok(Put::Done(tag)),
             (Err(Refusal::Condition), false) => Ok(Put::Refused),
-            (Err(Refusal::Condition), true) => match self.get(op, key).await? {
+            (Err(Refusal::Condition), true) => match self.get(op, key, len + 1).await? {
                 Some(found) if found.data == data => Ok(Put::Done(found.tag)),
                 _ => Ok(Put::Refused),
             },
@@ -205,17 +205,17 @@ impl Calls {
         }
     }
 
-    /// An object.
-    pub(crate) async fn get(&self, op: &'static str, key: &str) -> Result<Option<Found>> {
-        self.get_range(op, key, None).await
+    /// An object; of a longer one the first `most` bytes: another program may have put it.
+    pub(crate) async fn get(&self, op: &'static str, key: &str, most: u64) -> Result<Option<Found>> {
+        self.get_range(op, key, 0..most).await
     }
 
-    /// An object, or some of its bytes.
+    /// Some bytes of an object.
     pub(crate) async fn get_range(
         &self,
         op: &'static str,
         key: &str,
-        range: Option<Range<u64>>,
+        range: Range<u64>,
     ) -> Result<Option<Found>> {
         let request = || {
             self.count(|counts| counts.gets += 1);

@@ -225,13 +225,12 @@ impl Store for Reached {
         })
     }
 
-    fn get(&self, key: &str, range: Option<Range<u64>>) -> Reply<Found> {
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
         let key = key.to_owned();
         self.request(false, move |state, _, _| {
             let object = state.objects.get(&key).ok_or(Refusal::Absent)?;
             let len = object.data.len() as u64;
-            let range = range.unwrap_or(0..len);
-            if range.start >= len && range.end > range.start {
+            if range.start >= len {
                 return Err(Refusal::Other("the range is not in the object".to_owned()));
             }
             let data = object.data.slice(range.start as usize..range.end.min(len) as usize);

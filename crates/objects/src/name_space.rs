@@ -17,7 +17,7 @@
 //! put, and it is deleted after the last part.
 
 use crate::calls::Put;
-use crate::format::{self, AtName, Id, Named, Place};
+use crate::format::{self, AtName, Id, NAMED_BYTES_MAX, Named, Place};
 use crate::store::{Tag, When};
 use crate::vfs::{Objects, Shared};
 use crate::{AT_ONCE, PAGE_KEYS};
@@ -61,7 +61,7 @@ impl Shared {
     }
 
     async fn raw(&self, op: &'static str, key: &str) -> Result<Option<(AtName, Tag)>> {
-        let Some(found) = self.calls.get(op, key).await? else { return Ok(None) };
+        let Some(found) = self.calls.get(op, key, NAMED_BYTES_MAX as u64).await? else { return Ok(None) };
         let at = AtName::decode(&found.data).map_err(|why| self.unreadable(op, key, &why))?;
         Ok(Some((at, found.tag)))
     }

@@ -15,7 +15,7 @@
 //! `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_ENDPOINT_URL`.
 
 use crate::calls::{Calls, TRY_MAX};
-use crate::format::KeySpace;
+use crate::format::{KeySpace, NAMED_BYTES_MAX};
 use crate::store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When};
 use bytes::Bytes;
 use futures_channel::{mpsc, oneshot};
@@ -89,7 +89,10 @@ impl S3Place {
         for count in (0..=parts.len()).rev() {
             let prefix = parts[..count].join("/");
             let below = if count == 0 { String::new() } else { format!("{prefix}/") };
-            let found = calls.get("look", &KeySpace(below).root()).await.map_err(|error| error.words)?;
+            let found = calls
+                .get("look", &KeySpace(below).root(), NAMED_BYTES_MAX as u64)
+                .await
+                .map_err(|error| error.words)?;
             if found.is_some() {
                 return Ok((S3Place { bucket: self.bucket.clone(), prefix }, parts[count..].join("/")));
             }
@@ -213,10 +216,10 @@ impl Store for Bucket {
         })
     }
 
-    fn get(&self, key: &str, range: Option<Range<u64>>) -> Reply<Found> {
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
         let key = key.to_owned();
         self.request(async move |store: Arc<AmazonS3>| {
-            let options = GetOptions { range: range.map(GetRange::Bounded), ..GetOptions::default() };
+            let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
             let got = store.get_opts(&path(&key)?, options).await?;
             let tag = tag(got.meta.e_tag.clone());
             Ok(Found { data: got.bytes().await?, tag })

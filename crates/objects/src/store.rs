@@ -33,7 +33,7 @@ pub struct Meta {
     pub modified: Time,
 }
 
-/// An object, or a range of its bytes.
+/// Bytes of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
     /// The bytes.
@@ -81,8 +81,8 @@ pub trait Store {
     /// Put an object if the condition holds. Its version.
     fn put(&self, key: &str, data: Bytes, when: When) -> Reply<Tag>;
 
-    /// The bytes of an object, or those of a range. The range lies in the object, or is cut at its end.
-    fn get(&self, key: &str, range: Option<Range<u64>>) -> Reply<Found>;
+    /// The bytes of an object in a range, which begins in the object, and is cut at its end.
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found>;
 
     /// Objects whose keys begin with `prefix` and come after the key `after`, at most `most` of them.
     fn list(&self, prefix: &str, after: Option<&str>, most: usize) -> Reply<Keys>;

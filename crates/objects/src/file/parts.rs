@@ -4,7 +4,7 @@
 use crate::attributes::Extent;
 use crate::format::{Id, Named};
 use crate::vfs::Shared;
-use crate::{PAGE_KEYS, PARTS_MAX, Tag};
+use crate::{PAGE_KEYS, PART_BYTES_MAX, PARTS_MAX, Tag};
 use shoal_proto::{Status, Time};
 use shoal_vfs::{Error, Result};
 
@@ -53,13 +53,14 @@ impl Parts {
 
     fn add(&mut self, shared: &Shared, file: Id, part: Part) {
         let key = |at| format!("{}/{}", shared.calls.called(), shared.keys.part(file, at));
-        if part.at == self.end && part.len > 0 {
+        let is_usual = (1..=PART_BYTES_MAX as u64).contains(&part.len);
+        if part.at == self.end && is_usual {
             self.end += part.len;
             self.all.push(part);
             return;
         }
         self.damage = Some(match self.all.last() {
-            _ if part.len == 0 => format!("{} is empty", key(part.at)),
+            _ if !is_usual => format!("{} has {} bytes", key(part.at), part.len),
             // One of another length ends elsewhere than the next begins.
             Some(last) if part.at < self.end => {
                 format!("{} has {} bytes, and the next begins at {}", key(last.at), last.len, part.at)

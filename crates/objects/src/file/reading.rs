@@ -67,7 +67,7 @@ impl Body {
     pub(super) async fn part(&self, at: u64, range: Range<u64>) -> Result<Bytes> {
         let (op, wanted) = ("read", range.end - range.start);
         let key = self.shared.keys.part(self.state.borrow().named.id, at);
-        let has = match self.shared.calls.get_range(op, &key, Some(range.clone())).await? {
+        let has = match self.shared.calls.get_range(op, &key, range.clone()).await? {
             Some(found) if found.data.len() as u64 == wanted => return Ok(found.data),
             Some(found) => {
                 format!("has {} bytes from {} on instead of {wanted}", found.data.len(), range.start)

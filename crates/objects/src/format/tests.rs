@@ -59,3 +59,27 @@ fn each_name_has_one_key_and_other_keys_are_none() {
     assert_eq!(Id::parse(&file.to_string()), Some(file));
     assert_eq!(Id::parse(&"G".repeat(32)), None);
 }
+
+proptest::proptest! {
+    /// The check sum is made right, so that the fields are reached.
+    #[test]
+    fn no_bytes_of_a_store_make_the_reader_panic(
+        changes in proptest::collection::vec((0..400usize, proptest::prelude::any::<u8>()), 1..8),
+        len in 0..400usize,
+    ) {
+        let mut bytes = named().encode().to_vec();
+        for (at, byte) in changes {
+            let at = at % bytes.len();
+            bytes[at] = byte;
+        }
+        bytes.truncate(len.max(HEAD_BYTES));
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[HEAD_BYTES..]);
+        bytes[10..HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
+        if let Ok(AtName::Named(named)) = AtName::decode(&bytes) {
+            assert!(named.content.len() <= crate::BESIDE_NAME_MAX);
+            assert_eq!(AtName::decode(&named.encode()), Ok(AtName::Named(named)));
+        }
+    }
+}
