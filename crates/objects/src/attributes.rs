@@ -4,6 +4,7 @@
 use crate::calls::Put;
 use crate::file::parts::Parts;
 use crate::format::{Named, Place};
+use crate::name_space::PATIENCE;
 use crate::store::When;
 use crate::vfs::Shared;
 use shoal_proto::{Attr, Generation, Handle, Kind, SetAttr, Shards, Status, Template, Time};
@@ -138,8 +139,9 @@ impl Shared {
             return body.set_attributes(&set).await;
         }
         let place = self.place_of(op, object)?;
-        let key = self.key(place.as_ref());
+        let (key, begun) = (self.key(place.as_ref()), self.env.now());
         loop {
+            self.calls.may_repeat(op, &key, begun, PATIENCE)?;
             let found = self.settled(op, place.as_ref()).await?;
             let Some((mut named, tag)) = found.filter(|(named, _)| self.is_it(object, named)) else {
                 return Err(Error::new(Status::Stale, op).of(object));

@@ -1,7 +1,7 @@
 //! Requests with deadlines and repeats, and their errors.
 //!
 //! A request has [`TRY_MAX`] for an answer. One that got none, or may succeed later, is repeated after a
-//! pause that doubles, until the call's deadline.
+//! pause that doubles, until the call's deadline and not beyond.
 //!
 //! **A conditional put whose answer was lost may have been done.** Its repeat is refused then; so after a
 //! repeat a refusal is compared with the object that is there. Two processes never put the same bytes for two
@@ -22,8 +22,6 @@ pub(crate) const TRY_MAX: Duration = Duration::from_secs(10);
 /// The first pause before a repeat, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Requests of one call, at most.
-const TRIES_MAX: u32 = 20;
 
 /// Requests so far, repeats included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -105,10 +103,10 @@ impl Calls {
             ),
             Refusal::Passing(words) => (
                 Status::TimedOut,
-                format!(
-                    "{object}: {words}, until the deadline ({} s); is the store at AWS_ENDPOINT_URL up?",
-                    self.timeout.as_secs()
-                ),
+                match self.store.endpoint() {
+                    Some(at) => format!("{object}: {words}; is the store at {at} (AWS_ENDPOINT_URL) up?"),
+                    None => format!("{object}: {words}; is the store at AWS_ENDPOINT_URL up?"),
+                },
             ),
             Refusal::Other(words) => (Status::Io, format!("{object}: {words}")),
         };
@@ -121,7 +119,7 @@ impl Calls {
         deadline: Instant,
         request: impl Fn() -> Reply<T>,
     ) -> (std::result::Result<T, Refusal>, bool) {
-        let (mut pause, mut tries) = (PAUSE_MIN, 0);
+        let (mut pause, mut tries, begun) = (PAUSE_MIN, 0, self.env.now());
         loop {
             tries += 1;
             let until = deadline.min(self.env.now() + TRY_MAX);
@@ -133,7 +131,9 @@ impl Calls {
             // Two processes that failed together do not repeat together.
             let jitter = self.env.random_u64() % (pause.as_micros() as u64 / 2).max(1);
             let next = self.env.now() + pause + Duration::from_micros(jitter);
-            if next >= deadline || tries >= TRIES_MAX {
+            if next >= deadline {
+                let seconds = (self.env.now() - begun).as_secs();
+                let why = format!("{why} (tried {tries} times in {seconds} s)");
                 return (Err(Refusal::Passing(why)), tries > 1);
             }
             self.env.sleep_until(next).await;
@@ -151,6 +151,17 @@ impl Calls {
     /// Put an object if a condition holds.
     pub(crate) async fn put(&self, op: &'static str, key: &str, data: Bytes, when: When) -> Result<Put> {
         self.put_until(op, key, data, when, self.deadline()).await
+    }
+
+    /// The same of a put that was made before, and whose result is not known.
+    pub(crate) async fn put_again(
+        &self,
+        op: &'static str,
+        key: &str,
+        data: Bytes,
+        when: When,
+    ) -> Result<Put> {
+        self.put_tried(op, key, data, when, self.deadline(), true).await
     }
 
     /// The same by one request, which is not repeated; `None`: it got no answer, and may have been done.
@@ -186,13 +197,26 @@ impl Calls {
         when: When,
         deadline: Instant,
     ) -> Result<Put> {
+        self.put_tried(op, key, data, when, deadline, false).await
+    }
+
+    async fn put_tried(
+        &self,
+        op: &'static str,
+        key: &str,
+        data: Bytes,
+        when: When,
+        deadline: Instant,
+        was_tried: bool,
+    ) -> Result<Put> {
         self.may_change(op)?;
         let len = data.len() as u64;
         let request = || {
             self.count(|counts| (counts.puts, counts.bytes_put) = (counts.puts + 1, counts.bytes_put + len));
             self.store.put(key, data.clone(), when.clone())
         };
-        match self.repeat(deadline, request).await {
+        let (put, is_repeated) = self.repeat(deadline, request).await;
+        match (put, is_repeated || was_tried) {
             (Ok(tag), _) => Ok(Put::Done(tag)),
             (Err(Refusal::Condition), false) => Ok(Put::Refused),
             (Err(Refusal::Condition), true) => match self.get(op, key, len + 1).await? {
@@ -243,7 +267,38 @@ impl Calls {
             self.count(|counts| counts.lists += 1);
             self.store.list(prefix, after, most)
         };
-        self.repeat(self.deadline(), request).await.0.map_err(|why| self.error(op, prefix, &why))
+        let keys =
+            self.repeat(self.deadline(), request).await.0.map_err(|why| self.error(op, prefix, &why))?;
+        // A next page begins after this one's last key: so a listing has an end.
+        let mut last = after;
+        for meta in &keys.found {
+            let is_next = last.is_none_or(|last| *meta.key > *last) && meta.key.starts_with(prefix);
+            if !is_next {
+                let words =
+                    format!("the store lists {} out of order; use one that sorts its listings", meta.key);
+                return Err(self.error(op, prefix, &Refusal::Other(words)));
+            }
+            last = Some(&meta.key);
+        }
+        if keys.has_more && keys.found.is_empty() {
+            let words = "the store lists nothing, and says that there is more; use another store".to_owned();
+            return Err(self.error(op, prefix, &Refusal::Other(words)));
+        }
+        Ok(keys)
+    }
+
+    /// Refuse a further try of a call that other processes made repeat all the time since `begun`.
+    pub(crate) fn may_repeat(
+        &self,
+        op: &'static str,
+        key: &str,
+        begun: Instant,
+        most: Duration,
+    ) -> Result<()> {
+        match self.env.now() < begun + most + self.timeout {
+            true => Ok(()),
+            false => Err(self.error(op, key, &Refusal::Condition)),
+        }
     }
 
     /// Remove an object; one that is gone is no error.

@@ -23,9 +23,9 @@ mod reading;
 
 use crate::attributes::{self, Extent};
 use crate::format::Named;
-use crate::store::Tag;
+use crate::store::{Tag, When};
 use crate::vfs::{Objects, Shared};
-use crate::{GAP_BYTES_MAX, PART_BYTES_MAX};
+use crate::{BUFFERED_BYTES_MAX, GAP_BYTES_MAX, PART_BYTES_MAX, PART_BYTES_MIN};
 use bytes::Bytes;
 use parts::{Part, Parts};
 use shoal_env::local::Semaphore;
@@ -34,6 +34,9 @@ use shoal_vfs::{Error, Result, VfsFile};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+/// Puts of a name's object without an answer that are remembered.
+const TRIED_MAX: usize = 8;
+
 /// A file that is open here, for all its opens.
 pub(crate) struct Body {
     shared: Rc<Shared>,
@@ -41,7 +44,15 @@ pub(crate) struct Body {
     /// One change or publication at a time.
     pub(crate) turn: Semaphore,
     opens: Cell<u64>,
+    /// Bytes in memory, as [`Shared`] counts them.
+    buffered: Cell<usize>,
     state: RefCell<Content>,
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.shared.buffers(&self.buffered, 0);
+    }
 }
 
 /// See the module.
@@ -56,6 +67,10 @@ struct Content {
     tail: Vec<u8>,
     /// The version of the part at `tail_at`, if there is one.
     tail_tag: Option<Tag>,
+    /// A put of a part at `tail_at` whose result is not known: its bytes and its condition.
+    unsure: Option<(Bytes, When)>,
+    /// Puts of the name's object whose results are not known: whether it has parts, and its content.
+    tried: Vec<(bool, Bytes)>,
     /// Bytes of the tail that are published.
     published: usize,
     /// The last part was short, and is in the tail now.
@@ -80,6 +95,8 @@ impl Content {
             published: tail.len(),
             tail,
             tail_tag: None,
+            unsure: None,
+            tried: Vec::new(),
             is_tail_loaded: is_small,
             modified: parts.modified,
             has_new_bytes: false,
@@ -94,6 +111,15 @@ impl Content {
         self.tail_at + self.tail.len() as u64
     }
 
+    /// This is about to be put as the object of the name.
+    fn tries(&mut self, has_parts: bool, content: &Bytes) {
+        let tried = (has_parts, content.clone());
+        if self.tried.first() != Some(&tried) {
+            self.tried.truncate(TRIED_MAX - 1);
+            self.tried.insert(0, tried);
+        }
+    }
+
     fn is_dirty(&self) -> bool {
         self.has_new_bytes || self.has_new_attributes
     }
@@ -106,10 +132,16 @@ impl Body {
             handle,
             turn: Semaphore::new(1),
             opens: Cell::new(0),
+            buffered: Cell::new(0),
             state: RefCell::new(content),
         });
         shared.nodes.borrow_mut().set_body(handle, Some(body.clone()));
         body
+    }
+
+    /// Count bytes in memory; whether all files together have so many that larger tails are published.
+    fn is_crowded(&self, state: &Content) -> bool {
+        self.shared.buffers(&self.buffered, state.tail.len()) > BUFFERED_BYTES_MAX
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -178,22 +210,15 @@ impl Body {
             return Ok(());
         }
         self.load_tail(op).await?;
-        let (tail_at, len) = {
-            let state = self.state.borrow();
-            (state.tail_at, state.len())
-        };
-        if offset < tail_at {
-            let words = format!(
-                "bytes before {tail_at} are published, and do not change: over an object store a file grows at its end; \
-                 use containers (`container`)"
-            );
-            return Err(self.refused(op, Status::NotSupported, &words));
-        }
+        self.is_in_tail(op, offset)?;
+        let len = self.state.borrow().len();
         if offset > len {
             self.fill(offset - len).await?;
         }
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
+            // A publication that failed before may have left more than one part.
+            self.is_in_tail(op, at)?;
             let now = self.shared.now();
             let is_full = {
                 let mut state = self.state.borrow_mut();
@@ -207,13 +232,28 @@ impl Body {
                 (at, rest) = (at + part as u64, &rest[part..]);
                 (state.has_new_bytes, state.has_written) = (true, true);
                 (state.named.mtime, state.named.ctime) = (now, now);
-                state.tail.len() >= PART_BYTES_MAX
+                let most = if self.is_crowded(&state) { PART_BYTES_MIN } else { PART_BYTES_MAX };
+                state.tail.len() >= most
             };
             if is_full {
                 self.publish(op).await?;
+                self.is_crowded(&self.state.borrow());
             }
         }
         Ok(())
+    }
+
+    /// Only bytes in memory change.
+    fn is_in_tail(&self, op: &'static str, offset: u64) -> Result<()> {
+        let tail_at = self.state.borrow().tail_at;
+        if offset >= tail_at {
+            return Ok(());
+        }
+        let words = format!(
+            "bytes before {tail_at} are published, and do not change: over an object store a file grows at its end; \
+             use containers (`container`)"
+        );
+        Err(self.refused(op, Status::NotSupported, &words))
     }
 
     /// Append zeros.

@@ -28,6 +28,8 @@ mod attributes;
 mod calls;
 mod file;
 mod format;
+#[doc(hidden)]
+pub mod hostile;
 mod listing;
 pub mod memory;
 mod moves;
@@ -53,6 +55,8 @@ pub const BESIDE_NAME_MAX: usize = 16 << 10;
 pub const PART_BYTES_MIN: usize = 256 << 10;
 /// Bytes of a part, and of a file in memory, beside one write.
 pub const PART_BYTES_MAX: usize = 8 << 20;
+/// Bytes of all open files in memory from which on a file with [`PART_BYTES_MIN`] or more publishes them.
+pub const BUFFERED_BYTES_MAX: usize = 256 << 20;
 /// Zeros that a write after the end, or a truncation, adds at most.
 pub const GAP_BYTES_MAX: u64 = 256 << 20;
 /// Parts of a file, at most.

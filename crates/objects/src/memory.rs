@@ -22,6 +22,8 @@ pub struct Conduct {
     pub fails_each: u64,
     /// Of so many requests one, by its number, is done, and its answer is lost; 0: none.
     pub loses_each: u64,
+    /// Of so many puts and removals one, by its number, fails, and is done this long after that; 0: none.
+    pub late_each: (u64, Duration),
     /// Changes (puts and removals) after which no request is answered any more: the process ended.
     pub ends_after: Option<u64>,
     /// Objects are listed, and missing in listings, this long after their change.
@@ -124,6 +126,7 @@ enum Fate {
     Done,
     NotDone,
     AnswerLost,
+    Late(Duration),
     Silence,
 }
 
@@ -147,11 +150,19 @@ impl Reached {
                 }
                 match fate {
                     Fate::Done | Fate::AnswerLost => (work(&mut state, env.now(), Time(env.wall().0)), fate),
+                    Fate::Late(after) => {
+                        let (memory, world) = (memory.clone(), env.clone());
+                        env.spawn("a late request", async move {
+                            world.sleep(after).await;
+                            drop(work(&mut memory.lock(), world.now(), Time(world.wall().0)));
+                        });
+                        (Err(Refusal::Passing("the request failed".to_owned())), fate)
+                    }
                     _ => (Err(Refusal::Passing("the request failed".to_owned())), fate),
                 }
             };
             match fate {
-                Fate::Done | Fate::NotDone => done,
+                Fate::Done | Fate::NotDone | Fate::Late(_) => done,
                 Fate::AnswerLost => Err(Refusal::Passing("the answer was lost".to_owned())),
                 Fate::Silence => std::future::pending().await,
             }
@@ -168,10 +179,12 @@ impl State {
         }
         self.requests += 1;
         self.changes += u64::from(changes);
+        let (late, after) = self.conduct.late_each;
         let is_each = |each: u64| each > 0 && self.requests.is_multiple_of(each);
         match () {
             () if is_each(self.conduct.fails_each) => Fate::NotDone,
             () if is_each(self.conduct.loses_each) => Fate::AnswerLost,
+            () if changes && late > 0 && self.changes.is_multiple_of(late) => Fate::Late(after),
             () => Fate::Done,
         }
     }

@@ -15,7 +15,7 @@
 
 use crate::calls::Put;
 use crate::format::{Claim, Id, Named, Place};
-use crate::name_space::LEASE;
+use crate::name_space::{LEASE, PATIENCE};
 use crate::store::{Tag, When};
 use crate::vfs::Shared;
 use shoal_env::Instant;
@@ -47,8 +47,9 @@ impl Shared {
         flags: RenameFlags,
     ) -> Result<()> {
         let (from, to) = (self.place(OP, from.0, from.1)?, self.place(OP, to.0, to.1)?);
-        let mut pause = PAUSE_MIN;
+        let (mut pause, key, begun) = (PAUSE_MIN, self.keys.name(&from), self.env.now());
         loop {
+            self.calls.may_repeat(OP, &key, begun, PATIENCE)?;
             let found = self.settled(OP, Some(&from)).await?;
             let (moved, moved_tag) = found.ok_or_else(|| Error::new(Status::NotFound, OP))?;
             if from == to {

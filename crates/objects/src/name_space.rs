@@ -112,8 +112,9 @@ impl Shared {
         place: Option<&Place>,
     ) -> Result<Option<(Named, Tag)>> {
         let mut since: Option<(Tag, Instant)> = None;
-        let mut pause = LOOK_PAUSE_MIN;
+        let (mut pause, begun) = (LOOK_PAUSE_MIN, self.env.now());
         loop {
+            self.calls.may_repeat(op, &self.key(place), begun, PATIENCE)?;
             let at = self.at(op, place).await?;
             let tag = match &at {
                 At::Free => return Ok(None),
@@ -239,6 +240,7 @@ impl Shared {
     /// `Exists`.
     pub(crate) async fn make(&self, op: &'static str, place: &Place, named: &mut Named) -> Result<Tag> {
         let (key, deadline) = (self.keys.name(place), self.calls.deadline());
+        let mut tried = Vec::new();
         loop {
             let put = self.calls.put_once(op, &key, named.encode(), When::Absent).await?;
             let is_answered = put.is_some();
@@ -251,9 +253,18 @@ impl Shared {
                 self.nodes.borrow_mut().changed(place.dir, self.now());
                 return Ok(tag);
             }
+            if !is_answered {
+                tried.push(named.id);
+            }
             named.id = Id::draw(&self.env);
-            if self.settled(op, Some(place)).await?.is_some() {
-                return Err(Error::new(Status::Exists, op));
+            if let Some((there, tag)) = self.settled(op, Some(place)).await? {
+                if !tried.contains(&there.id) {
+                    return Err(Error::new(Status::Exists, op));
+                }
+                // An earlier try was done late.
+                *named = there;
+                self.nodes.borrow_mut().changed(place.dir, self.now());
+                return Ok(tag);
             }
             if !is_answered {
                 if self.env.now() >= deadline {
@@ -267,8 +278,9 @@ impl Shared {
     /// Remove a name that leads to no directory.
     pub(crate) async fn unlink(&self, dir: Handle, name: &Name) -> Result<()> {
         let op = "unlink";
-        let place = self.place(op, dir, name)?;
+        let (place, begun) = (self.place(op, dir, name)?, self.env.now());
         loop {
+            self.calls.may_repeat(op, &self.keys.name(&place), begun, PATIENCE)?;
             let found = self.settled(op, Some(&place)).await?;
             let (named, tag) = found.ok_or_else(|| Error::new(Status::NotFound, op).of(dir))?;
             if named.kind == Kind::Directory {
@@ -305,7 +317,10 @@ impl Shared {
         let is_marked = marked.is_ok();
         let is_open = body.is_some();
         let removed = match (marked, has_parts && !is_open) {
-            (Ok(()), true) => self.remove_parts(op, named.id).await,
+            (Ok(()), true) => {
+                let removed = self.env.deadline(self.calls.deadline(), self.remove_parts(op, named.id)).await;
+                removed.unwrap_or_else(|_| Err(Error::new(Status::TimedOut, op).because("it has many parts")))
+            }
             (marked, _) => marked,
         };
         if let Err(error) = removed {
@@ -351,7 +366,9 @@ impl Shared {
         let op = "rmdir";
         let place = self.place(op, dir, name)?;
         let refused = |status| Err(Error::new(status, op).of(dir));
+        let since = self.env.now();
         loop {
+            self.calls.may_repeat(op, &self.keys.name(&place), since, PATIENCE)?;
             let found = self.settled(op, Some(&place)).await?;
             let Some((named, tag)) = found else { return refused(Status::NotFound) };
             if named.kind != Kind::Directory {

@@ -10,6 +10,7 @@ use crate::name_space::At;
 use crate::vfs::Objects;
 use shoal_proto::{Kind, Status};
 use shoal_vfs::{Error, Result};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// A file without a name is removed when it is older, unless the operator says that its process ended.
@@ -51,7 +52,14 @@ impl Objects {
     pub async fn check(&self) -> Result<Checked> {
         let (op, shared) = ("check", &self.0);
         let (mut todo, mut checked) = (vec![Id::ROOT], Checked::default());
+        let mut seen = HashSet::new();
         while let Some(dir) = todo.pop() {
+            if !seen.insert(dir) {
+                checked.damage(format!(
+                    "two names lead to the directory {dir}: restore a version of one of them"
+                ));
+                continue;
+            }
             let (prefix, mut after) = (shared.keys.directory(dir), None::<String>);
             loop {
                 let page = shared.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;

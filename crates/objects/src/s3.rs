@@ -17,11 +17,11 @@
 use crate::calls::{Calls, TRY_MAX};
 use crate::format::{KeySpace, NAMED_BYTES_MAX};
 use crate::store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::Path;
 use object_store::{
@@ -29,6 +29,7 @@ use object_store::{
     PutOptions, PutPayload, RetryConfig, UpdateVersion,
 };
 use shoal_env::Env;
+use shoal_env::real::descriptors;
 use shoal_proto::Time;
 use std::fmt;
 use std::ops::Range;
@@ -126,7 +127,9 @@ impl Reaches for S3 {
             .with_connect_timeout(CONNECT_MAX)
             .with_allow_http(true);
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let store = AmazonS3Builder::from_env()
+        let builder = AmazonS3Builder::from_env();
+        let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+        let store = builder
             .with_bucket_name(&self.bucket)
             .with_client_options(options)
             .with_retry(retry)
@@ -137,7 +140,7 @@ impl Reaches for S3 {
             .name("shoal-s3".to_owned())
             .spawn(move || serve(requests))
             .map_err(|error| format!("no thread for s3://{}: {error}", self.bucket))?;
-        Ok(Rc::new(Bucket { name: self.bucket.clone(), store: Arc::new(store), queue }))
+        Ok(Rc::new(Bucket { name: self.bucket.clone(), endpoint, store: Arc::new(store), queue }))
     }
 }
 
@@ -145,7 +148,9 @@ type Request = BoxFuture<'static, ()>;
 
 /// Make all requests, until the store is dropped.
 fn serve(mut requests: mpsc::UnboundedReceiver<Request>) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    descriptors::begin_own_thread();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = match builder.enable_all().on_thread_start(descriptors::begin_own_thread).build() {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!("no event loop for requests to a store: {error}"),
     };
@@ -158,6 +163,7 @@ fn serve(mut requests: mpsc::UnboundedReceiver<Request>) {
 
 struct Bucket {
     name: String,
+    endpoint: Option<String>,
     store: Arc<AmazonS3>,
     /// Bounded by the calls that wait for answers.
     queue: mpsc::UnboundedSender<Request>,
@@ -201,6 +207,10 @@ impl Store for Bucket {
         format!("s3://{}", self.name)
     }
 
+    fn endpoint(&self) -> Option<String> {
+        self.endpoint.clone()
+    }
+
     fn put(&self, key: &str, data: Bytes, when: When) -> Reply<Tag> {
         let (key, mode) = (
             key.to_owned(),
@@ -219,10 +229,21 @@ impl Store for Bucket {
     fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
         let key = key.to_owned();
         self.request(async move |store: Arc<AmazonS3>| {
+            let most = range.end - range.start;
             let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
             let got = store.get_opts(&path(&key)?, options).await?;
-            let tag = tag(got.meta.e_tag.clone());
-            Ok(Found { data: got.bytes().await?, tag })
+            let (tag, mut pieces, mut data) =
+                (tag(got.meta.e_tag.clone()), got.into_stream(), BytesMut::new());
+            while let Some(piece) = pieces.next().await {
+                let piece = piece?;
+                if (data.len() + piece.len()) as u64 > most {
+                    let source =
+                        format!("status code: 200, with more than the {most} bytes of the range").into();
+                    return Err(object_store::Error::Generic { store: "S3", source });
+                }
+                data.extend_from_slice(&piece);
+            }
+            Ok(Found { data: data.freeze(), tag })
         })
     }
 
@@ -232,8 +253,7 @@ impl Store for Bucket {
             let options =
                 PaginatedListOptions { offset, max_keys: Some(most), ..PaginatedListOptions::default() };
             let page = store.list_paginated(Some(&prefix), options).await?;
-            let mut found: Vec<Meta> = page.result.objects.into_iter().map(meta).collect();
-            found.sort_by(|a, b| a.key.cmp(&b.key));
+            let found = page.result.objects.into_iter().map(meta).collect();
             Ok(Keys { found, has_more: page.page_token.is_some() })
         })
     }

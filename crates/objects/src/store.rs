@@ -78,6 +78,11 @@ pub trait Store {
     /// The bucket, as errors name it: `s3://BUCKET`.
     fn called(&self) -> String;
 
+    /// The address at which it is reached, if it is known.
+    fn endpoint(&self) -> Option<String> {
+        None
+    }
+
     /// Put an object if the condition holds. Its version.
     fn put(&self, key: &str, data: Bytes, when: When) -> Reply<Tag>;
 

@@ -4,6 +4,7 @@ use crate::calls::{Calls, Put, Requests};
 use crate::file::ObjectFile;
 use crate::format::{Id, KeySpace, Named, Place};
 use crate::listing::ObjectListing;
+use crate::name_space::PATIENCE;
 use crate::nodes::Nodes;
 use crate::store::{Reaches, Tag, When};
 use bytes::Bytes;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     /// Closes in the background.
     pending: Cell<u64>,
     ended: Notify,
+    /// Bytes of open files in memory.
+    buffered: Cell<usize>,
 }
 
 impl Connect for ObjectsOptions {
@@ -80,6 +83,7 @@ impl Connect for ObjectsOptions {
             removals: RefCell::default(),
             pending: Cell::new(0),
             ended: Notify::default(),
+            buffered: Cell::new(0),
             env,
         }));
         objects.0.root(self.read_only).await?;
@@ -107,6 +111,13 @@ fn prefix_of(text: &str) -> std::result::Result<String, String> {
 impl Shared {
     pub(crate) fn now(&self) -> Time {
         Time(self.env.wall().0)
+    }
+
+    /// A file has so many bytes in memory now, and `before` until now. Of all files together.
+    pub(crate) fn buffers(&self, before: &Cell<usize>, now: usize) -> usize {
+        let all = (self.buffered.get() + now).saturating_sub(before.replace(now));
+        self.buffered.set(all);
+        all
     }
 
     /// See the root, or make it: then the store must show that it honours conditions.
@@ -273,7 +284,9 @@ impl Vfs for Objects {
         rights: Rights,
     ) -> Result<(Attr, bool, ObjectFile)> {
         let op = "create";
+        let (place, begun) = (self.0.place(op, dir, name)?, self.0.env.now());
         loop {
+            self.0.calls.may_repeat(op, &self.0.key(Some(&place)), begun, PATIENCE)?;
             let mut named = self.0.new_named(Kind::File, dir, owner);
             match self.make_named(op, dir, name, &mut named).await {
                 Ok((handle, tag)) => {

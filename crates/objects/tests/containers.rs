@@ -373,6 +373,38 @@ fn what_was_synced_or_closed_is_there_after_a_kill_between_any_two_changes() {
     assert!(killed > seeds / 2, "{killed} of {seeds} were killed");
 }
 
+#[test]
+fn what_was_written_before_a_write_that_an_outage_failed_is_there_after_the_close() {
+    run(7, async |env| {
+        for is_synced in [false, true] {
+            let (memory, vfs_name) = (Memory::default(), name("file"));
+            let vfs = mount(&env, &memory).await;
+            let (_, _, file) = vfs.create(Handle::ROOT, &vfs_name, OWNER, true, BOTH).await.unwrap();
+            let bytes = |len: usize, seed: u8| Bytes::from(vec![seed; len]);
+            let first = 5 << 20;
+            file.write(0, bytes(first, 1)).await.unwrap();
+            file.write(20 << 20, bytes(1 << 20, 2)).await.unwrap();
+            memory.conduct(Conduct { fails_each: 1, ..Conduct::default() });
+            let refused = file.write(first as u64, bytes(4 << 20, 3)).await.unwrap_err();
+            assert_eq!(refused.status, Status::TimedOut, "{refused}");
+            memory.conduct(Conduct::default());
+            file.write(first as u64, bytes(4 << 20, 3)).await.unwrap();
+            if is_synced {
+                file.fsync().await.unwrap();
+            } else {
+                file.close().await.unwrap();
+            }
+            // The process ends here: another one sees what is in the store.
+            let other = mount(&env, &memory).await;
+            let file = other.open_name(Handle::ROOT, &vfs_name, Rights::READ).await.unwrap();
+            let read = file.read(0, 30 << 20).await.unwrap();
+            assert_eq!(read.len(), 21 << 20, "{is_synced}");
+            let of = |at: usize| read[at << 20];
+            assert_eq!((of(0), of(4), of(5), of(8), of(10), of(20)), (1, 1, 3, 3, 0, 2), "{is_synced}");
+        }
+    });
+}
+
 fn since(vfs: &Mounted, before: Requests) -> Requests {
     let now = vfs.over().requests();
     Requests {

@@ -1,8 +1,13 @@
 //! Publication: bytes of the tail become objects.
+//!
+//! **A put without an answer may be done, also later.** Its condition holds once. So the next publication
+//! makes the same put of a part again, and knows by the bytes whether it was done; of a name it knows which
+//! puts were tried. Otherwise a file would be refused as another process's after an outage of the store.
 
 use super::{Body, Part};
 use crate::calls::Put;
 use crate::format::Named;
+use crate::name_space::PATIENCE;
 use crate::store::When;
 use crate::{BESIDE_NAME_MAX, PART_BYTES_MAX, PART_BYTES_MIN};
 use bytes::Bytes;
@@ -69,7 +74,7 @@ impl Body {
         let beside = content.len();
         self.put_name(op, content, true).await?;
         let mut state = self.state.borrow_mut();
-        state.tail.drain(..beside);
+        state.tail = state.tail.split_off(beside);
         (state.tail_at, state.published, state.tail_tag) = (beside as u64, 0, None);
         state.has_new_bytes = !state.tail.is_empty();
         Ok(())
@@ -77,6 +82,9 @@ impl Body {
 
     /// Publish the next bytes of the tail as a part.
     async fn put_part(&self, op: &'static str) -> Result<()> {
+        if self.put_unsure(op).await? {
+            return Ok(());
+        }
         let (key, data, when) = {
             let state = self.state.borrow();
             let len = state.tail.len().min(PART_BYTES_MAX);
@@ -92,18 +100,39 @@ impl Body {
             (state.tail_tag, state.has_new_bytes) = (None, false);
             return Ok(());
         }
-        let Put::Done(tag) = self.shared.calls.put(op, &key, data.clone(), when).await? else {
-            return Err(self.other_writer(op));
+        self.state.borrow_mut().unsure = Some((data.clone(), when.clone()));
+        let put = self.shared.calls.put(op, &key, data.clone(), when).await?;
+        self.did_put(op, &data, put)
+    }
+
+    /// Make the last put of a part again, if its result is not known; whether it was.
+    pub(super) async fn put_unsure(&self, op: &'static str) -> Result<bool> {
+        let (key, unsure) = {
+            let state = self.state.borrow();
+            (self.shared.keys.part(state.named.id, state.tail_at), state.unsure.clone())
         };
+        let Some((data, when)) = unsure else { return Ok(false) };
+        let put = self.shared.calls.put_again(op, &key, data.clone(), when).await?;
+        self.did_put(op, &data, put).map(|()| true)
+    }
+
+    /// The put of these bytes at the beginning of the tail was answered. The tail may have changed since.
+    fn did_put(&self, op: &'static str, data: &Bytes, put: Put) -> Result<()> {
         let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        state.unsure = None;
+        let Put::Done(tag) = put else { return Err(self.other_writer(op)) };
         state.modified = Some(self.shared.now());
-        if data.len() < PART_BYTES_MIN {
-            (state.tail_tag, state.published, state.has_new_bytes) = (Some(tag), data.len(), false);
+        let is_as_now = state.tail.starts_with(data);
+        if data.len() < PART_BYTES_MIN || !is_as_now {
+            (state.tail_tag, state.published) = (Some(tag), data.len().min(state.tail.len()));
+            state.has_new_bytes = !is_as_now || data.len() < state.tail.len();
             return Ok(());
         }
         let (at, len) = (state.tail_at, data.len() as u64);
         state.parts.push(Part { at, len, tag });
-        state.tail.drain(..data.len());
+        // Its room is given back, too.
+        state.tail = state.tail.split_off(data.len());
         (state.tail_at, state.published, state.tail_tag) = (at + len, 0, None);
         state.has_new_bytes = !state.tail.is_empty();
         Ok(())
@@ -117,6 +146,7 @@ impl Body {
 
     /// Put the object of its name. Attributes that another process set meanwhile stay.
     async fn put_name(&self, op: &'static str, content: Bytes, has_parts: bool) -> Result<()> {
+        let begun = self.shared.env.now();
         loop {
             let (named, tag, known) = {
                 let state = self.state.borrow();
@@ -133,9 +163,12 @@ impl Body {
             }
             let place = self.shared.place_of(op, self.handle)?;
             let key = self.shared.key(place.as_ref());
+            self.shared.calls.may_repeat(op, &key, begun, PATIENCE)?;
+            self.state.borrow_mut().tries(has_parts, &content);
             if let Put::Done(tag) = self.shared.calls.put(op, &key, named.encode(), When::Is(tag)).await? {
                 let mut state = self.state.borrow_mut();
                 (state.named, state.tag) = (named, tag);
+                state.tried.clear();
                 break;
             }
             let now = self.shared.settled(op, place.as_ref()).await?;
@@ -143,11 +176,17 @@ impl Body {
                 let words = "another process moved or removed it: look its name up again";
                 return Err(self.refused(op, Status::Stale, words));
             };
-            if (now.has_parts, &now.content) != (known.has_parts, &known.content) {
-                return Err(self.other_writer(op));
-            }
             let mut state = self.state.borrow_mut();
             let state = &mut *state;
+            if (now.has_parts, &now.content) != (known.has_parts, &known.content) {
+                let is_own = |(has_parts, content): &(bool, Bytes)| {
+                    (*has_parts, content) == (now.has_parts, &now.content)
+                };
+                if !state.tried.iter().any(is_own) {
+                    return Err(self.other_writer(op));
+                }
+                (state.named.has_parts, state.named.content) = (now.has_parts, now.content.clone());
+            }
             state.tag = tag;
             let kept = (state.named.mtime, state.named.mtime_of);
             let ctime = state.named.ctime.max(now.ctime);
@@ -162,6 +201,7 @@ impl Body {
     /// Cut it; a crash leaves a beginning of what was there. The caller has the turn, and loaded the tail.
     pub(super) async fn cut(&self, size: u64) -> Result<()> {
         let op = "truncate";
+        self.put_unsure(op).await?;
         if size >= self.state.borrow().tail_at {
             let mut state = self.state.borrow_mut();
             let len = (size - state.tail_at) as usize;

@@ -100,6 +100,10 @@ async fn close<B: Vfs>(state: Rc<State<B>>, writer: Option<Rc<Writer<B>>>) -> Re
     if let Some(writer) = writer {
         closed = state.release(&writer).await;
     }
+    // A writer of a write that failed is not closed, and has bytes of writes that did not.
+    if !B::OUTLIVES_ITS_PROCESS && state.has_unsynced() && !state.is_removed.get() {
+        closed = closed.and(state.sync().await);
+    }
     state.closing.set(state.closing.get() - 1);
     if !state.is_in_use() {
         state.drop_readers();
