@@ -217,6 +217,11 @@ impl Over {
         })
     }
 
+    /// Whether written bytes outlive the process that did not close their file.
+    pub fn outlives_its_process(&self) -> bool {
+        !matches!(self.shown, Shown::Bucket { .. })
+    }
+
     /// Whether one process sees at once what another one writes through a file that both have open.
     pub fn is_seen_at_once(&self) -> bool {
         matches!(self.shown, Shown::Plain | Shown::Shoal { .. })

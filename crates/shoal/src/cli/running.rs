@@ -25,7 +25,8 @@ pub struct Run {
     /// files share one physical file in DIR; also DIR=composed,block=4M,files=2), DIR=plain (DIR itself),
     /// DIR=shoal://HOST:PORT/NAME (a file system) or DIR=s3://BUCKET/PREFIX (containers in a bucket; also
     /// DIR=s3://BUCKET/PREFIX,index=parallel; the AWS_ variables name store and credentials, and what a
-    /// program did not close or sync is lost when it ends). DIR is absolute. May be given several times.
+    /// program did not close or sync is lost when a signal or _exit ends it). DIR is absolute. May be given
+    /// several times.
     #[arg(long, required = true, value_name = "DIR=WHAT")]
     pub over: Vec<String>,
     /// Which key.
