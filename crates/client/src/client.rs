@@ -1,4 +1,5 @@
-//! The client's interface. [`Client::connect`] makes a client; its operations are in `ops/`.
+//! The client's interface. [`Client::connect`] makes a client; each file in `ops/` has one of its
+//! operations.
 
 use crate::core::{Core, Operation};
 use crate::{ClientCounters, Error, Options, driver};

@@ -1,6 +1,4 @@
-//! The client's operations. Most files hold one operation and have its name. `many`, `walk` and `directory`
-//! hold the parts that several operations use; `at` has the operations by path, `stepwise` those without
-//! compounds, `admin` those of administrators.
+//! The operations. Each file has one operation and its name.
 
 mod admin;
 mod at;

@@ -1,5 +1,4 @@
-//! Reads the rows that the check needs from all servers at once, in batches, and
-//! which streams lost their local file.
+//! Read all rows of all servers, all servers at once, in batches.
 
 use super::tables::{READ, STREAM_TABLE, Tables};
 use anyhow::{Context as _, Result};

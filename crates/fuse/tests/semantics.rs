@@ -1,4 +1,4 @@
-//! Every test that `docs/reference/SEMANTICS.md` names exists.
+//! `docs/reference/SEMANTICS.md` keeps its word: every test that it names is there.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -59,10 +59,9 @@ pub(crate) mod data {
 }
 
 pub(crate) mod locks {
-    //! Requests for locks of files, and the fence of a file of which an exclusive lock was lost.
+    //! Locks of files, over clients: their requests, and the fence when one is lost.
     //!
-    //! All but the fence run outside the handlers, because they may wait. They change one row only, which
-    //! says that a client has locks.
+    //! All but the fence are run beside the handlers: they wait, and change no row.
 
     pub(crate) mod fence;
     pub(crate) mod getlk;
@@ -93,8 +92,7 @@ pub(crate) mod stepwise {
 pub(crate) mod peer {
     //! Requests of one server to another: transactions, precreated datafiles, splits, positions.
     //!
-    //! Clients that send them are refused ([`crate::request::executor`]). Only a repair may send
-    //! `finish`, for a transaction whose coordinator is lost.
+    //! Clients that send them are refused ([`crate::request::executor`]).
 
     pub(crate) mod batchcreate;
     pub(crate) mod draw;

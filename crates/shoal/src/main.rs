@@ -10,8 +10,7 @@
 //! * [`stop`]: the signals that end a command.
 //! * [`out`]: standard output.
 //!
-//! **Invariant: every error names the action that failed, the reason, and, if there is one, the remedy**
-//! (tests: `crates/shoal/tests/input`).
+//! **Invariant: every error names the action that failed, the reason, and, if there is one, the remedy.**
 
 mod cli;
 mod commands;

@@ -1,4 +1,4 @@
-//! Runs the program's commands on file systems in temporary folders, without a mount.
+//! The program from outside: a file system without a mount, on a temporary folder.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

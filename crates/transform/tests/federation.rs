@@ -1,4 +1,4 @@
-//! Containers over several backends: the names are one tree, whatever backend an object lies on.
+//! Containers over several backends: one tree of names, whatever lies where.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -41,8 +41,7 @@ fn options(backends: &[PathBuf]) -> ContainerOptions<FederationOptions> {
 }
 
 async fn mount(env: &Env, backends: &[PathBuf]) -> Mounted {
-    let over = options(backends).over.connect(env.clone()).await.unwrap();
-    Container::checked(env.clone(), over).await.unwrap()
+    options(backends).connect(env.clone()).await.unwrap()
 }
 
 async fn refusal(env: &Env, backends: &[PathBuf]) -> Error {

@@ -21,7 +21,6 @@
 
 #![forbid(unsafe_code)]
 
-mod any;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
@@ -33,7 +32,6 @@ mod name_space;
 mod path;
 mod words;
 
-pub use any::{AnyFile, AnyListing, AnyVfs};
 pub use error::{Error, Result, read_len};
 pub use file::VfsFile;
 pub use local::{Local, LocalOptions};

@@ -1,4 +1,4 @@
-//! Gives a file a further name.
+//! Give a file a further name.
 
 use super::attr_among;
 use crate::{Client, Error};

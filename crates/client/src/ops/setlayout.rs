@@ -1,4 +1,4 @@
-//! Sets the layout of the new files of a directory, or of an empty file.
+//! How new files are to be laid out.
 
 use crate::{Client, Error};
 use shoal_proto::message::VERSION_OF_FOLLOWED_LAYOUTS;

@@ -105,12 +105,10 @@ impl RealFile {
         self.desk.call(move || work(&inner))
     }
 
-    /// Whether to make a write of so many bytes at once, on this thread. It is counted.
+    /// Whether to make a write of so many bytes at once, on this thread.
     fn writes_inline(&self, bytes: usize) -> bool {
         let Inner { aligned, dsync, apart, .. } = *self.inner;
-        let is_inline = !(aligned || dsync || apart) && self.desk.inline.takes(bytes);
-        Counters::add(&self.desk.counters.file_writes_inline, u64::from(is_inline));
-        is_inline
+        !(aligned || dsync || apart) && self.desk.inline.takes(bytes)
     }
 
     fn count_write(&self, bytes: usize) {

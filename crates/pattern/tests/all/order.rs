@@ -1,5 +1,4 @@
-//! Pairings, both orders, and finding a byte: each gives the same result as the pattern written out byte by
-//! byte.
+//! Pairings, both orders, and finding a byte: each equals what the pattern written out says.
 
 use crate::model::{bytes, config, recipes};
 use proptest::prelude::*;

@@ -1,5 +1,4 @@
-//! The row that shows by which *place key* the names of a collection are placed. The place key is one of the
-//! file system's keys ([`shoal_proto::Keys`]).
+//! The key by which the names of a collection are placed.
 //!
 //! ```text
 //!   c "placed"   8 bytes of a hash that is keyed with the place key

@@ -1,5 +1,4 @@
-//! Tests of servers over the product's disk store: acknowledged changes are there after a crash, and an older
-//! copy of a store is refused, or accepted without its promises.
+//! The same servers over the product's store: acknowledged changes are there after a crash.
 
 use crate::raw::*;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Tests of the operations that manage: changes of the map, sync modes, status, rows.
+//! Maps, sync modes, status, rows.
 
 use crate::raw::*;
 use shoal_proto::{

@@ -1,5 +1,4 @@
-//! `shoal cat`: files to standard output. Several reads run ahead, except in directories with a layout that
-//! clients follow.
+//! `shoal cat`: files to standard output, several reads ahead.
 
 use crate::address::Place;
 use crate::cli::Cat;

@@ -2,8 +2,7 @@
 //! in the same messages.
 //!
 //! **If a server does not answer, only its entries' columns are missing**: each name is listed, `?` stands
-//! for an unknown value, the servers are named at the end, and the exit status is 1. Contents are not shown
-//! in directories with the layout `container` or `composed`.
+//! for an unknown value, the servers are named at the end, and the exit status is 1.
 
 use crate::address::Place;
 use crate::cli::Ls;

@@ -1,4 +1,4 @@
-//! Forked files: the changes that they allow and refuse, and the messages that operations on them cost.
+//! Forked files: what may be done in them, and what it costs.
 
 use crate::cluster::Cluster;
 use crate::cost::Meter;

@@ -1,4 +1,4 @@
-//! The cost of each hot operation, measured alone and compared with its row of the table.
+//! Each operation by itself.
 
 use crate::cluster::{Cluster, STRIP};
 use crate::cost::{Cost, Meter, Most};

@@ -1,5 +1,4 @@
-//! Random programs of Galley's calls, and the model that they are compared with: one array of bytes for each
-//! fork.
+//! Random programs of Galley's calls, and the model that they are held against: an array of bytes a fork.
 //!
 //! ```text
 //!   alone    calls of any shape on forks and on a striped file ── each equal to its single reads and

@@ -1,4 +1,4 @@
-//! Module `disk` as a [`Module`]: passes each operation to the part that implements it.
+//! The `Module` interface: dispatches each operation.
 
 use super::streams::bulk::Bulk;
 use super::{CollectionState, Disk, identity};

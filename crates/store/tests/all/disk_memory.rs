@@ -1,4 +1,4 @@
-//! The configuration bounds a store's memory under any load. The tests compare counted bytes, not times.
+//! The configuration bounds a store's memory under any load: accounted bytes, not time.
 
 use crate::common;
 use crate::common::{bytes, handle, killed, moment};

@@ -1,5 +1,4 @@
-//! The storage modules: conformance, restarts, power cuts. All tests are one program, so that a build links
-//! once.
+//! The storage modules: conformance, restarts, power cuts. One program: a build of it is one link.
 
 mod common;
 mod disk_coalescing;

@@ -1,4 +1,4 @@
-//! Tests on simulated clusters. All of them are one program, so that a build links only once.
+//! Simulated clusters. One program: a build of it is one link.
 
 mod clocks;
 mod conformance;

@@ -1,4 +1,4 @@
-//! laydata: store the list of its datafiles in a metafile that has no name yet.
+//! laydata: a metafile that has no name yet lists its datafiles.
 
 use crate::meta::keys;
 use crate::meta::rows::New;

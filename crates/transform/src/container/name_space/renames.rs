@@ -1,5 +1,4 @@
-//! Renames. A rename over a container is one exchange of names if the file system below can exchange names,
-//! and then the removal of the replaced object. Otherwise it takes two renames.
+//! Renames. If the file system below can exchange two names, each rename is one step there.
 
 use crate::container::Container;
 use shoal_proto::{Attr, Handle, Kind, Name, Status};
