@@ -1,13 +1,14 @@
-//! The name of the library and the version of its symbols.
+//! Sets the name of the library and the versions of its symbols.
 //!
 //! **The number in the soname** grows with each incompatible change of the interface: programs must then be
 //! built again. **Each function has the version of the interface in which it came**, `SHOAL_1.0`: a program
-//! that needs a newer library does not start with an older one, and says which version it needs. A later
-//! function comes in a version of its own, which inherits the one before.
+//! that needs a newer library does not start with an older one, and says which version it needs. A function
+//! that is added later gets a new version, which inherits the former version.
 //!
-//! rustc writes a version script of its own for each cdylib: one without a name, of all exported functions.
-//! LLVM's linker, which rustc uses on x86-64, takes a second script beside it, GNU's does not. So a library
-//! of two lines is linked first. Where that fails the functions have no version, and the build says so.
+//! rustc writes a version script for each cdylib: it names all exported functions, and no version. LLVM's
+//! linker, which rustc uses on x86-64, takes a second script, and GNU's linker does not. So this program
+//! first links a library of two lines with a second script. If that fails, the functions have no version,
+//! and the build says so.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Checksums set right again, so that mutations reach the code after them.
+//! Corrects the checksums of mutated inputs, so that mutations reach the code that runs after the checks.
 
 /// Little-endian at `at`, if there are so many bytes.
 fn word(bytes: &[u8], at: usize) -> Option<usize> {

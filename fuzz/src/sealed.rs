@@ -1,8 +1,9 @@
 //! The stream of a sealed connection as an attacker on the wire leaves it.
 //!
 //! The first byte chooses how much is sealed. The rest is the stream: **whatever it is, the receiving end
-//! takes a beginning of the frames that the other end sent, and nothing else.** An input that took one more
-//! would be a forgery.
+//! takes a beginning of the frames that the other end sent, and nothing else.** An input that makes it take
+//! another frame would be a forgery. If the data of frames is not sealed, the data may differ, but its length
+//! may not.
 
 use crate::repair;
 use crate::targets::within_room;

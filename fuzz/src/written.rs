@@ -1,4 +1,4 @@
-//! Right inputs of what people write: the cluster file, the key file, addresses, sizes.
+//! Valid inputs in the formats that people write: cluster files, key files, addresses, sizes.
 
 fn bytes<const N: usize>(texts: [&str; N]) -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).to_vec()

@@ -4,11 +4,11 @@
 //!   entries ── rounds of at most 4,096 entries and 256 MiB ── the walk of each directory of a round, once
 //!           ── Tree::read_many, Tree::create_many ── a result for each entry, in its place
 //! ```
-//! A ShoalFS sends one message to each server for a round's files (at most 128 files, 1 MiB, a message);
-//! other file systems handle one file after the other. **Each entry has a result of its own**: an entry
-//! that fails does not affect the other entries. The call itself fails only if no entry was tried, and then
-//! leaves all entries as they were. When the deadline of the call has passed, the entries that are not done
-//! have the result `ETIMEDOUT`.
+//! The client of a ShoalFS packs the files of a round that lie on one server into messages, each of at most
+//! 128 files and 1 MiB. Other file systems handle one file after the other. **Each entry has a result of its
+//! own**: an entry that fails does not affect the other entries. The call itself fails only if no entry was
+//! tried, and then leaves all entries as they were. When the deadline of the call has passed, the entries
+//! that are not done have the result `ETIMEDOUT`.
 //!
 //! A file is read whole or not at all. If entries failed, the thread's last error is the error of the first
 //! failed entry.

@@ -1,9 +1,10 @@
-//! Patterns, and transfers by patterns: one call moves all regions of a pattern of a file to or from the
-//! regions of a pattern of memory.
+//! Calls that make patterns, and calls that transfer data by patterns. One call moves the bytes of a file
+//! pattern to or from the bytes of a memory pattern.
 //!
-//! A pattern is plain data and belongs to no connection, so patterns have a table of their own. A memory
-//! pattern counts from the buffer's start and must lie in the buffer; without one (id 0) memory is packed.
-//! Bytes beyond the end of the file are read as zeros.
+//! A pattern is plain data and belongs to no connection, so patterns have a table of their own. Offsets of a
+//! memory pattern count from the start of the buffer, and the pattern must lie in the buffer. With the id 0
+//! the bytes lie one after the other from the start of the buffer. Bytes beyond the end of the file are read
+//! as zeros.
 
 use crate::call::{Res, call, checked, failure, on, slice, there};
 use crate::files::FileId;

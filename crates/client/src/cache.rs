@@ -1,15 +1,20 @@
-//! Names and attributes cached for a moment.
+//! The client's cache of names and attributes. An entry is valid for a short time.
 //!
-//! The default time is 100 ms, as in both papers. It saves the lookups and stats that one command repeats,
-//! and it bounds the time for which another client's change is not seen. With a time of zero nothing is kept.
+//! The default time is 100 ms, as in PVFS. The cache saves the lookups and stats that one command
+//! repeats, and its time bounds how long another client's change is not seen. With a time of zero nothing is
+//! kept.
 //!
 //! **Invariant: a client sees its own changes at once.** A change drops the entries that it touched and gives
-//! them a *stamp*; an answer that was requested before the stamp is not kept. **Invariant: an answer is valid
-//! from the moment at which it was requested**, not from its arrival: a server may have answered long before.
-//! **Invariant: a name is looked up anew when it led to an object that a server reported gone**
-//! ([`Cache::gone`]): a caller that meets such an object repeats the lookup, and the cache must not return
-//! the same object again. **Invariant: a negative entry never answers an open**: [`Cache::name`] returns one
-//! only to callers that request it.
+//! them a *stamp*; an answer that was requested before the stamp is not kept (test:
+//! `an_answer_asked_for_before_a_change_is_not_kept_behind_it`). **Invariant: an answer is valid from the
+//! moment at which it was requested**, not from its arrival: a server may have answered long before (test:
+//! `an_answer_is_believed_from_its_request_on_and_not_from_its_arrival`). **Invariant: a name is looked up
+//! anew when it led to an object that a server reported gone** ([`Cache::gone`]): a caller that meets such an
+//! object repeats the lookup, and the cache must not return the same object again (test:
+//! `a_name_that_led_to_what_is_gone_is_asked_anew`). **Invariant: a negative entry never answers an open**
+//! (test: `a_negative_entry_answers_a_walk_but_never_an_open_or_a_lookup`). [`Cache::name`] returns negative
+//! entries too. Only stats, and walks for a look at an object, use them; for all other callers the client
+//! asks the server.
 
 use crate::ops::Listener;
 use lru::LruCache;

@@ -1,5 +1,4 @@
-//! The client's interface. [`Client::connect`] makes a client; each file in `ops/` has one of its
-//! operations.
+//! The client's interface. [`Client::connect`] makes a client; its operations are in `ops/`.
 
 use crate::core::{Core, Operation};
 use crate::{ClientCounters, Error, Options, driver};

@@ -4,9 +4,11 @@
 //! An operation is a plain `async fn` over the core. It *asks* a server ([`Core::ask`]); asking puts a
 //! request in the session's queue, signals the driver and waits for the answer or the operation's deadline.
 //!
-//! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]). Each
-//! part of a long transfer that arrives extends the deadline.
-//! **Invariant: no borrow of the core's state is held over an await.**
+//! **Invariant: every wait ends by the operation's deadline, every retry has a bound** ([`Operation`]; tests:
+//! `a_server_that_never_answers_ends_at_the_deadline`,
+//! `a_server_that_stays_busy_ends_at_the_deadline_and_is_named`). Each part of a long transfer that arrives
+//! extends the deadline. **Invariant: no borrow of the core's state is held over an await** (held by the
+//! compiler: `clippy::await_holding_refcell_ref`).
 
 mod changes;
 mod driven;

@@ -2,8 +2,8 @@
 //!
 //! A server's task waits until a request is queued, then connects and shakes hands. After that it reads and
 //! writes concurrently. The writer sends all that is queued (up to the limits of a batch) by one vectored
-//! write. The reader reads a whole buffer and completes every reply in it: many messages per system call are
-//! worth a factor of ten.
+//! write. The reader reads a whole buffer and completes every reply in it. So one system call serves many
+//! messages.
 //!
 //! When the connection is lost, the task connects again, with growing pauses, while one of these holds:
 //!

@@ -1,7 +1,7 @@
 //! For the tests: a cluster in memory, and a driver that moves a core's messages to it by hand.
 //!
 //! The fake cluster keeps the promises of real servers: a change is executed once for its (session, slot,
-//! sequence), a data request of an older generation is refused, a stream's data ends where the stream ends.
+//! sequence), a data request of an older generation is refused, a read ends at the end of its stream.
 
 mod cluster;
 mod hand;

@@ -1,11 +1,11 @@
 //! The files that this client holds open, and those among them that have lost their last name.
 //!
-//! An unlink reports the handles that this client holds open; the server then keeps the object as an orphan
-//! of the session instead of removing it. The last close here releases it.
+//! An unlink reports the handles that this client holds open. If the removed object is among them, the server
+//! keeps it as an *orphan* of the session. The last close here releases the orphan.
 //!
-//! **While a file is being opened by name, its handle is not known yet** ([`HeldFiles::seek`]). Meanwhile any
-//! removed file counts as held. When the last such open has ended, the files that none of them needed are
-//! released.
+//! **While a file is being opened by name, its handle is not known yet** ([`HeldFiles::seek`]). Until the
+//! open ends, every removed file counts as held. When the last open by name has ended, the orphans that no
+//! open needed are released.
 //!
 //! **A server knows all its files that have been open here for more than a moment** ([`HeldFiles::due`]).
 //! Closes are not sent, so the client reports open files to their servers several times a lease. If another

@@ -1,4 +1,6 @@
-//! The operations. Each file has one operation and its name.
+//! The client's operations. Most files hold one operation and have its name. `many`, `walk` and `directory`
+//! hold the parts that several operations use; `at` has the operations by path, `stepwise` those without
+//! compounds, `admin` those of administrators.
 
 mod admin;
 mod at;

@@ -5,20 +5,23 @@
 //!              (changes)    (with data)      ▲          │
 //!                                            └── lost ──┘   same tag, same slot, same sequence
 //! ```
-//! **Invariant: a change is executed exactly once.** A slot holds one change at a time. Its sequence grows
-//! when the change is first sent, never before, so a change that was taken back unsent leaves no gap.
-//! Requests that were sent and not answered are sent again, unchanged, on the next connection. A change whose
-//! caller stopped waiting keeps its slot until the answer comes.
+//! **Invariant: a change is executed exactly once** (test:
+//! `a_change_whose_reply_was_lost_goes_again_with_its_slot_and_sequence_and_is_done_once`). A slot holds one
+//! change at a time. The slot's sequence grows when the change is first sent, never before, so a change that
+//! was taken back unsent leaves no gap. Requests that were sent and not answered are sent again on the next
+//! connection, with the same tag, slot and sequence. A change whose caller stopped waiting keeps its slot
+//! until the answer comes.
 //!
 //! **A caller is answered by its deadline** ([`watch`]): with the answer, or with a timeout. **A read ends
-//! with its deadline**, even if no caller collects it (a batch of a listing that is left open): no connection
-//! is wanted for it, and the next one drops it.
+//! with its deadline**, even if no caller collects its answer (a batch of a listing that is left open): the
+//! client makes no connection for a late read, and drops it when a connection is made for another request.
 //!
-//! **Invariant: a session that the server no longer knows takes its changes with it**: those sent fail with
-//! `NoSession` (their outcome is unknown), the others go to the next session.
+//! **Invariant: a session that the server no longer knows takes its changes with it**: changes that were sent
+//! fail with `NoSession` (their outcome is unknown), the other changes go to the next session (test:
+//! `a_session_the_server_forgot_fails_the_changes_under_way_and_a_new_one_begins`).
 //!
-//! The queues keep the order of the requests: small requests do not overtake a large transfer at the head of
-//! its queue.
+//! Each queue keeps the order of its requests: in the queue for credit, small requests do not overtake a
+//! large transfer at the head.
 
 mod long_read;
 mod long_write;

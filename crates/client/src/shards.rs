@@ -4,10 +4,11 @@
 //! directory's attributes. A directory splits once and stays split, so a known split is valid as long as the
 //! directory exists; the directory's own server reports its removal.
 //!
-//! **The attributes of a split directory are merged here**: mode, owner, explicit times and parent come from
-//! its own server; counts are sums; the time of change is the latest of all shards. For the mount, the
-//! attributes of each shard are kept for the attribute cache time. So a new answer from one shard is enough
-//! to compute the directory's attributes.
+//! **The attributes of a split directory are merged here.** The link count is the sum over the shards of
+//! their subdirectories, plus 2. The times of modification and of change are the latest of all shards. All
+//! other attributes come from the directory's own server. For the mount, the attributes of each shard are
+//! kept for the attribute cache time. So a new answer from one shard is enough to compute the directory's
+//! attributes.
 
 use lru::LruCache;
 use shoal_env::Instant;

@@ -1,16 +1,19 @@
-//! Moving data: a pattern is dealt to the datafiles it touches, and all servers are asked at once.
+//! Transfers of data: a pattern is divided among the datafiles that it touches, and all their servers get
+//! requests at once.
 //!
 //! ```text
 //!   read    View per datafile ── one request; its answer up to 256 KiB is one message, a longer one is pieces
-//!   write   View per datafile ─┬─ all of it within the eager limit: one message
+//!   write   View per datafile ─┬─ all bytes within the eager limit: one message
 //!                              ├─ within the connection's credit: windows of 256 KiB, all of them at once
-//!                              └─ else one request; its server grants 256 KiB after 256 KiB, and they are sent
+//!                              └─ else one request; its server grants parts of 256 KiB, which the client sends
 //! ```
-//! The wire carries (slice of the pattern, share): both sides iterate the same view, and the bytes are in its
-//! packed order. Order of start is rotated at random, so that not all clients begin at the first server.
+//! A request carries a slice of the pattern, and the datafile's share in the layout. Client and server
+//! iterate the same view, and the data has its bytes in the view's order. A write to overlapping records is
+//! sent one message after the other. The first server of a transfer is drawn at random, so that not all
+//! clients begin at the same server.
 //!
-//! With `eager = off` every transfer begins with a rendezvous: the stream's server is asked for it first, and
-//! the data follows its answer.
+//! With `eager = off` every transfer begins with a *rendezvous*: a request for the stream's facts, whose
+//! answer shows that the server is ready. The data follows the answer.
 //!
 //! A stuffed file is one stream on the metafile's server. **A write that ends beyond its first strip unstuffs
 //! it first.**
@@ -19,6 +22,7 @@ mod allocate;
 mod append;
 mod dropcache;
 mod fsync;
+mod in_order;
 mod paired;
 mod read;
 mod write;

@@ -1,7 +1,8 @@
 //! The client under every interface: [`Vfs`] for [`Client`], [`VfsFile`] for [`OpenFile`].
 //!
-//! Each method is the client's own of the same name; none adds a message. A read of a pattern gets the zeros
-//! after the end of the file, which the client leaves out.
+//! Most methods call the client's method of the same name, and add no message. A read of a pattern adds the
+//! zeros after the end of the file, which the client leaves out. `rmforked` removes the subfiles one by one
+//! if the server is of an older version.
 
 use crate::ops::StreamCounts;
 use crate::{Client, DirStream, Error, NewFile, OpenFile, Options, Which};

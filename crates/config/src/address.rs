@@ -1,5 +1,5 @@
-//! The address of a file system, and a path in it: `shoal://HOST:PORT[,HOST:PORT…]/NAME[/PATH]`, or a path on
-//! a mount.
+//! The address of a file system, and a path in it: `shoal://HOST:PORT[,HOST:PORT…]/NAME[/PATH]`, a path on a
+//! mount, or a folder of `shoal up`.
 //!
 //! A path on a mounted ShoalFS means the file system mounted there: the mount table names its address, and a
 //! note that the mount leaves in the runtime folder names its key. So `shoal map mnt/big.bin` needs neither

@@ -3,9 +3,10 @@
 //! ```toml
 //! admin = "64 hexadecimal digits"   # by it a client may manage: add and move servers, check, repair
 //! ```
-//! The servers have the same key in `key.server`, which is written first. So where that file is beside `key`
-//! it decides, and an interrupted command never leaves an administrator with a key that no server knows. A
-//! file system whose servers have no admin key is managed by the mount key, until `shoal key split`.
+//! The servers have the same key in `key.server`, which is written first. If `key.server` is beside `key`,
+//! its admin key is used. So an interrupted command never leaves an administrator with a key that no server
+//! knows. If the servers of a file system have no admin key, the mount key manages it until `shoal key
+//! split`.
 
 use crate::address::Place;
 use crate::cluster_file::{self, ClusterFile, MacName, not_toml};

@@ -18,11 +18,12 @@
 //! strip = "1M"
 //! switches = "ours"                             # techniques: ours, paper, baseline, and what differs: "paper,eager=off"
 //! ```
-//! `shoal init` writes one; `shoal up` keeps one in its folder. Ids are drawn by `init` and never change.
-//! Relative paths are relative to the file. `shoal move-server` changes where a server listens, and counts
-//! that in `moved`: of two files the one with the greater count is the newer one. A server that is named by
-//! its host listens at this port of all addresses of its machine, and clients resolve the name for each
-//! connection. An unknown word is an error, so that no setting is silently ignored.
+//! `shoal init` writes a cluster file; `shoal up` keeps one in its folder. Ids are drawn by `init` and never
+//! change. Relative paths are relative to the file. `shoal move-server` changes where a server listens, and
+//! counts these changes in `moved`: of two files the one with the greater count is the newer one. If
+//! `listen` has a host name, the server listens at the port on all addresses of its machine, and clients
+//! resolve the name for each connection. An unknown word is an error, so that no setting is silently
+//! ignored.
 
 mod check;
 mod names;

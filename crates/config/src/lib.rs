@@ -8,7 +8,9 @@
 //!   shoal-data/store-N.toml ─▶ store_record: the store that was in the folder of server N
 //! ```
 //! **Invariant: a reader returns a value that has been checked, or an error that names the file, the place
-//! and the remedy.** `fuzz/` feeds the readers arbitrary text.
+//! and the remedy** (tests: `unknown_missing_and_wrong_settings_are_named_with_file_and_line`,
+//! `contradictions_are_named_with_the_remedy_and_nothing_is_begun`). `fuzz/` feeds the readers arbitrary
+//! text.
 
 pub mod address;
 pub mod admin_key;

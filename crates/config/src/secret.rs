@@ -1,12 +1,13 @@
-//! The key file. Any reader of it has full access to its file systems, so its mode is 0600.
+//! The key file. Any reader of the file has access to its file systems within the limits of the key, and the
+//! first key has no limits. So the mode of the file is 0600.
 //!
 //! ```toml
 //! key = "64 hexadecimal digits"
-//! id = "16 hexadecimal digits"   # from here on: only in a key that `shoal key add` made. Servers enforce
-//! name = "lab"                   # the limits; the file repeats them for clients and people
+//! id = "16 hexadecimal digits"   # these four: only in a key that `shoal key add` made. Servers enforce the
+//! name = "lab"                   # limits; the file repeats them for clients and people
 //! read_only = true
 //! squash_root = true
-//! [[file_system]]
+//! [[file_system]]                # each file system that the key opens
 //! name = "demo"
 //! id = "32 hexadecimal digits"
 //! collection = 1

@@ -5,9 +5,9 @@
 //! admin = "64 hexadecimal digits"    # clients that prove it may manage; it is in `key.admin` too
 //! place = "64 hexadecimal digits"    # names are placed by it; never replaced
 //! ```
-//! A cluster file without `server_key` is of a file system in which one key has all roles: a client can do
-//! there what servers can. `shoal key split` gives it this file, and no name moves, because the place key is
-//! the one key it had.
+//! If a cluster file has no `server_key`, one key has all roles in its file systems, and a client can do
+//! what servers can. `shoal key split` then makes this file. The former key becomes the place key, so no
+//! name moves.
 
 use crate::admin_key::AdminKeyFile;
 use crate::cluster_file::{ClusterFile, hex, not_toml, random};

@@ -1,5 +1,5 @@
-//! The record of the store of a server that runs on this machine: a file next to the cluster file, one per
-//! server.
+//! The record that names the store of a server on this machine, for each file system. It is a file next to
+//! the cluster file, one for each server.
 //!
 //! ```toml
 //! # server 2: which store it is served from, and how far that was durable
@@ -8,14 +8,16 @@
 //! store = "16 hexadecimal digits"
 //! position = 48211
 //! ```
-//! It is next to `cluster.toml`, not in the server's folder, because that folder can be lost. **A store is
-//! made only where the record names none.** Without other servers only this record distinguishes a new folder
-//! from a lost one.
+//! The record is next to `cluster.toml`, not in the server's folder, because that folder can be lost. **A
+//! store is made only if the record names none, or has `to_make`.** Without other servers only this record
+//! distinguishes a new folder from a lost one.
 //!
-//! When a store is given up (`--new-store`), the entry names its successor, `to_make` until that is made, and
-//! `map`, the map that the other servers took with it. When an older copy is accepted (`--accept-older`), the
-//! entry keeps the successor that is drawn for it as `successor` until all others know it; then it names the
-//! successor, and `copy_of` the store of the copy until the folder is served.
+//! When a store is given up (`--new-store`), its entry names its successor in `store`. The entry has
+//! `to_make` until the successor is made, and `map`: the map with the successor that the other servers took.
+//!
+//! When an older copy is accepted (`--accept-older`), a new store id is drawn for the copy. The entry keeps
+//! this id in `successor` until all other servers know it. Then the entry names it in `store`, and has
+//! `copy_of`, the former store of the copy, until the folder is served.
 
 use crate::cluster_file::{ClusterFile, hex, not_toml, unhex};
 use anyhow::{Context as _, Result, bail};

@@ -50,6 +50,8 @@ counters! {
     file_read_bytes,
     /// Requested writes to files.
     file_writes,
+    /// Those of them that the thread which polls the environment made itself: no other thread was called.
+    file_writes_inline,
     /// Bytes written to files.
     file_write_bytes,
     /// Writes made durable: `fdatasync` and `fsync` calls, and `O_DSYNC` writes.

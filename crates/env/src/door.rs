@@ -135,7 +135,8 @@ impl Env {
         deadline: Instant,
         future: impl Future<Output = T>,
     ) -> Result<T, Elapsed> {
-        let future = std::pin::pin!(future);
+        // A trait object: the wait is compiled for each kind of value, not for each future.
+        let future: std::pin::Pin<&mut dyn Future<Output = T>> = std::pin::pin!(future);
         match futures_util::future::select(future, self.sleep_until(deadline)).await {
             futures_util::future::Either::Left((value, _)) => Ok(value),
             futures_util::future::Either::Right(_) => Err(Elapsed),

@@ -3,15 +3,15 @@
 //! A store reaches its own files through [`FileDoor`](crate::FileDoor), by path. The files here belong to
 //! users: they are of any kind, have any name, owner and attribute, and other programs change them at any
 //! time. So an object is reached by a *node*, or by a directory's node and a name; never by a path. A node
-//! stays with its object when that is renamed. On Linux a node is a descriptor of `O_PATH`.
+//! stays with its object when the object is renamed. On Linux a node is a descriptor of `O_PATH`.
 //!
 //! ```text
 //!   root(path) ─▶ node ── lookup(node, name) ─▶ node ── open(node) ─▶ file ── read, write, append, sync
 //!                   └──── list(node) ─▶ listing ── entries
 //! ```
 //!
-//! **Calls block**, for as long as the host's file system does: they are made where that is allowed
-//! ([`Env::offload`](crate::Env::offload)). They may be made from several threads at once.
+//! **Calls block** until the host's file system has answered, so they are made on threads that may block
+//! ([`Env::offload`](crate::Env::offload)). Several threads may make calls at once.
 //!
 //! **No call follows a symbolic link, or leaves a directory by `..`**; only [`HostFiles::root`] follows the
 //! links of its path.

@@ -1,7 +1,8 @@
 //! Synchronization between tasks of one event loop, without locks and without a runtime.
 //!
-//! **Invariant: a cancelled wait has no effect on others.** A dropped wait removes its waker, and a permit
-//! that was sent to a dropped waiter goes to the next waiter.
+//! **Invariant: a cancelled wait has no effect on others.** A dropped wait removes its waker (test:
+//! `a_dropped_wait_leaves_no_waker`), and a permit that was sent to a dropped waiter goes to the next waiter
+//! (test: `a_permit_on_its_way_to_a_dropped_waiter_goes_to_the_next`).
 
 use futures_channel::oneshot as channel;
 use std::cell::{Cell, RefCell};

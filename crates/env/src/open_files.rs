@@ -1,6 +1,6 @@
 //! The limit of files that this process may hold open.
 //!
-//! A server holds a file for each stream that it has written lately, and a socket for each client. A
+//! A server holds a file for each large stream that it has used lately, and a socket for each client. A
 //! benchmark of the small-file paper keeps every file of a worker open from create to close: four workers of
 //! 12,000 files need 48,000 descriptors, far above the usual limit.
 

@@ -3,12 +3,14 @@
 //! only one thread at a time drives it.
 //!
 //! [`run`] makes a runtime on the calling thread and drives one future and the tasks it spawns ([`tasks`]).
-//! It shares with other threads only in-process streams ([`Address::Local`]) and the few threads of two
-//! small pools: a pool for file calls that may block, and a pool for [`Env::offload`]. There are two pools
-//! so that a long computation never delays a journal's write.
+//! Each run has three small pools of threads: one for file calls that may block, one for [`Env::offload`],
+//! and one thread of low priority for [`Env::offload_background`]. The pools are separate so that a long
+//! computation never delays a journal's write. A run shares with other runs only in-process streams
+//! ([`Address::Local`]) and lookups of host names.
 //!
-//! **Invariant: a panic in a task ends the run.** It unwinds to the caller of [`run`]; a server with a dead
-//! task inside would be worse than none.
+//! **Invariant: a panic in a task ends the run.** The panic unwinds to the caller of [`run`] (test:
+//! `a_panic_in_a_task_ends_the_run_with_that_panic`); a server with a dead task inside would be worse than no
+//! server.
 //!
 //! Files are read inline if the page cache has the bytes (`preadv2` with `RWF_NOWAIT`), and through the
 //! pool otherwise; small writes to the page cache are made inline as long as none stalls ([`inline`]).
@@ -44,7 +46,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tasks::Tasks;
+use tasks::{Body, Tasks};
 use tokio::runtime::Builder;
 use tokio::task::coop::unconstrained;
 
@@ -110,13 +112,19 @@ impl Runtime {
     ///
     /// When any task panicked, with its panic.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        let mut value = None;
+        // Pinned here: the runtime moves its future several times, and an operation's future has kilobytes.
+        self.drive(pin!(async { value = Some(future.await) }));
+        value.expect("a body that ended has a value")
+    }
+
+    /// The same for each kind of body, so that the runtime's code is compiled once.
+    fn drive(&self, body: Body<'_, ()>) {
         let door = &self.door.0;
         let stays_awake = || door.polling.stays_awake();
-        // Pinned here: the runtime moves its future several times, and an operation's future has kilobytes.
-        let body = pin!(future);
         let root = door.tasks.run(body, &stays_awake);
         // The tasks' own turns are bounded; the runtime's bounds would end a round in its midst.
-        self.runtime.block_on(unconstrained(root))
+        self.runtime.block_on(unconstrained(root));
     }
 
     /// The same for a body that makes all it needs by itself; any thread that wakes it polls it

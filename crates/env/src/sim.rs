@@ -6,9 +6,10 @@
 //! tasks, and integer models of links, disks and processors. When no task can run, time jumps to the next
 //! event: an idle hour costs nothing.
 //!
-//! **Invariant: one seed, one run.** The seed decides the order in which ready tasks run; nothing iterates
-//! over a hash table, reads a real clock, or depends on an address in memory. [`World::trace_hash`] covers
-//! every poll, message and disk call, so two runs that differ anywhere have different hashes.
+//! **Invariant: one seed, one run.** The seed decides which ready task runs next (with shared cores they run
+//! in the order of their wake-ups); nothing iterates over a hash table, reads a real clock, or depends on an
+//! address in memory. [`World::trace_hash`] covers every poll, message and disk call, so two runs that differ
+//! anywhere have different hashes (test: `one_seed_gives_one_run_and_another_seed_another`).
 //!
 //! *Processor*: a poll costs its process a fixed time, and so does a call to a socket; a process runs one
 //! task at a time. By default a machine has one core for each process. If it has a number of `cores`, its
@@ -20,11 +21,12 @@
 //! holds everything until it heals. Addresses are global: a listener's machine decides which link leads to
 //! it.
 //!
-//! *Disk*: one for each machine. A write lands in the cache; a sync makes the earlier writes durable. At a
-//! power cut every unsynced write is, independently, kept, lost, or torn by sectors. Changes of names
-//! (create, rename, remove, make a directory) form one ordered list; syncing a directory makes its own
-//! changes durable; of the rest a power cut keeps a *prefix*, as a journalling file system does. A failed
-//! sync loses the writes it covered for good, as Linux does: a later successful sync does not restore them.
+//! *Disk*: one for each machine, of one or more devices. A write lands in the cache; a sync of a file makes
+//! its earlier writes durable. At a power cut every unsynced write is, independently, kept, lost, or torn by
+//! sectors. Changes of names (create, rename, remove, make a directory) form one ordered list; syncing a
+//! directory makes its own changes durable; of the rest a power cut keeps a *prefix*, as a journalling file
+//! system does. A failed sync loses the writes it covered for good, as Linux does: a later successful sync
+//! does not restore them.
 //!
 //! A *crash* is `kill -9`: tasks vanish, peers see a reset after the link's latency, calls in flight are
 //! done, not done, or (writes) done in part; all written bytes stay. A *power cut* crashes every process of

@@ -1,8 +1,8 @@
 //! Ordered byte streams with one interface: TCP, Unix, in-process, and simulated.
 //!
 //! The loop of a connection reads a whole buffer, runs every complete request in it, and writes all replies
-//! by one vectored write (more messages per system call are worth a factor of ten). So the interface is
-//! poll-based and buffer-oriented, not message-oriented.
+//! by one vectored write. So one system call serves many messages, and the interface is poll-based and
+//! buffer-oriented, not message-oriented.
 
 use crate::Address;
 use bytes::BytesMut;

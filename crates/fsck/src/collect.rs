@@ -1,4 +1,5 @@
-//! Read all rows of all servers, all servers at once, in batches.
+//! Reads the rows that the check needs from all servers at once, in batches, and
+//! which streams lost their local file.
 
 use super::tables::{READ, STREAM_TABLE, Tables};
 use anyhow::{Context as _, Result};

@@ -12,8 +12,9 @@
 //!
 //! A *look* is one reading of all tables. It reads the servers at slightly different times, so the objects
 //! of a running operation look wrong. **A suspected problem counts only if further looks, some time later,
-//! find exactly the same problem**, with the same handles and counts. No operation takes so long for one
-//! change, and no handle is used twice, so a problem that stays the same is real.
+//! find exactly the same problem**, with the same handles and counts. The pauses between looks are longer
+//! than any operation takes for one change, and handles are never used twice. So the problem of a running
+//! operation disappears, and a problem that stays the same is real.
 
 pub mod aside;
 pub mod cause;

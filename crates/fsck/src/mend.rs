@@ -1,10 +1,11 @@
 //! Chooses the repair of a problem. A repair consists of steps, each on one server. Each step states the
 //! rows that it expects, so a repair never touches rows that changed meanwhile.
 //!
-//! **No step loses written bytes.** Objects without a name get a name in `/lost+found`. Streams without a
-//! file become files there. Rows that cannot be right are moved aside into a file before they are removed
-//! ([`super::aside`]). If a repair has to invent a value (an owner, a mode), it reports that. If two states
-//! could be right, it changes nothing and reports what the user can do.
+//! **No step loses written bytes.** Objects without a name get a name in `/lost+found`; only an object whose
+//! last name was removed by its user is removed. Streams without a file become files there. Rows that cannot
+//! be right are moved aside into a file before they are removed ([`super::aside`]). If a repair has to
+//! invent a value (an owner, a mode), it reports that. If two states could be right, it changes nothing and
+//! reports what the user can do.
 //!
 //! Repairs go in rounds: a problem that one repair uncovers (a count of links, say) is repaired in the next
 //! round.

@@ -4,7 +4,8 @@
 //! The subfile itself records its file (its parent), but not its number. So it is put back only if exactly
 //! one number of the file lacks its subfile, and exactly one subfile of the file has no entry: then the two
 //! belong together. If several were missing, a subfile could get the number of another subfile, and the
-//! forks would be exchanged. These subfiles go to `/lost+found` instead, and the file stays incomplete.
+//! forks would be exchanged. So in that case the subfiles go to `/lost+found`, and the file stays
+//! incomplete.
 //!
 //! A request (an `rm -r` that was interrupted) removes a subfile only while it is empty, so a new empty
 //! subfile in its place loses nothing. **A subfile is made anew only if nothing but a request can have

@@ -1,14 +1,16 @@
 //! Transactions whose coordinator's store was *given up* (declared lost by an operator). A repair ends
 //! them; a check without repair reports them.
 //!
-//! Such a transaction is ended **on all its participants alike**: the transaction is committed if one
-//! participant has committed it or all participants have it prepared; otherwise it is aborted. The rows
-//! give the same decision at every moment of a repair, so the next repair completes an interrupted repair.
-//! If a repair has committed the transaction on one of several participants, that participant remembers it.
-//! If it has aborted the transaction there, that participant no longer has it prepared.
+//! Such a transaction is ended **on all its participants alike**: it is committed if one participant has
+//! committed it or all participants have it prepared; otherwise it is aborted. If the row of a transaction
+//! on any server is damaged, none is ended, because this row may decide. The rows give the same decision at
+//! every moment of a repair, so the next repair completes an interrupted repair. If a repair has committed
+//! the transaction on one of several participants, that participant remembers it. If it has aborted the
+//! transaction there, that participant no longer has it prepared.
 //!
 //! These transactions are ended before anything else is repaired: they hold locks for which other repairs
-//! would wait. A new look then shows their changes.
+//! would wait. A new look then shows their changes. A repair also aborts a transaction whose coordinator is
+//! no server of the file system at all. It leaves all other undecided transactions to their coordinators.
 
 #[cfg(test)]
 mod tests;

@@ -1,17 +1,19 @@
-//! FUSE's requests and answers; their work is in [`fs`](crate::fs).
+//! Decodes the requests of FUSE and sends the replies. The work of a request is done in [`fs`](crate::fs).
 //!
 //! An event loop decodes a request, counts it, copies the needed parts out of the loop's buffer, and passes
-//! it on; the client answers, on its own thread. Only requests that [`AtOnce`] can answer are answered at
-//! once. A reply that is dropped (the client is gone) is answered `EIO` by fuser.
+//! it to the world of the client, which does the work and replies. If [`AtOnce`] has the answer, the event
+//! loop replies itself. If the client is gone, the reply is dropped, and fuser then answers `EIO`.
 //!
-//! The kernel does not repeat requests answered `ENOSYS`: flush, unless a close has a result there or gives
-//! locks back (all was written when `write(2)` returned; mappings are written back by the kernel before it
-//! would ask), access (the kernel checks permissions itself), lseek for holes, copying of ranges, and
-//! polling (the kernel does the simple thing itself).
+//! Some kinds of requests are answered `ENOSYS`, and the kernel then sends none of this kind again: access
+//! (the kernel checks permissions itself), lseek for holes, copying of ranges, and polling (the kernel does
+//! the simple thing itself). Flush is answered so if the file system reports no error at a close, and has no
+//! locks to release. A close needs no flush for its data: `write(2)` returned after the write, and the
+//! kernel writes mappings back before it would send the flush.
 //!
-//! Locks are requested where the file system has them and the mount does not leave them to the kernel. A
-//! close gives a process's record locks back, and only a flush reports it. So each flush is answered there,
-//! at once where no lock was requested yet.
+//! The kernel sends requests for locks if the file system has locks and the mount does not leave them to the
+//! kernel. A close of a file releases the record locks of the process, and only a flush reports the close.
+//! So each flush is then answered with success or an error; if no lock was requested in this mount yet, the
+//! event loop answers it.
 
 mod answer;
 mod convert;

@@ -13,16 +13,19 @@
 //!     +            Ok(1) => !poll_fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR)),
 //! ```
 //!
-//! Even with the fix, fuser would unmount by a path that it checked a moment before. This module unmounts
-//! only after two checks, in this order ([`Attached::is_there`]):
+//! Even with the fix, fuser would unmount by a path that it checked a moment before. So
+//! [`Attached::take_away`] makes two checks before it unmounts by force, in this order
+//! ([`Attached::is_there`]):
 //!
 //! 1. the table of mounts has the device number of this mount at the path;
-//! 2. *after that*, the connection to the kernel still exists, so at the first check the number still
-//!    belonged to this mount.
+//! 2. *after that*, the connection to the kernel exists. The kernel gives a device number to another mount
+//!    only after the connection has ended. So at the first check the number was that of this mount.
 //!
-//! A process of root opens the path before these checks. It then detaches the mount that it has opened,
-//! even if the path leads to another mount by then. A plain `umount`, which fails if the mount is in use,
-//! takes only a path: some microseconds pass between the two checks and the call.
+//! A process of root opens the path before these checks. It then detaches the mount that it has opened, even
+//! if the path leads to another mount by then. [`Attached::unmount`] does not force, and takes a path. Its
+//! caller makes the checks, and some microseconds pass between them and the call: in this time another file
+//! system could be mounted at the path. After the connection has ended, [`Attached::end_loudly`] also
+//! removes a dead mount at the path, if it has the device number of this mount.
 
 use crate::mounts::{self, FILE_SYSTEM, Mounted, SUBTYPE};
 use crate::options::MountOptions;

@@ -1,8 +1,8 @@
 //! The work of each operation, in handles and attributes: no FUSE in here.
 //!
 //! One [`Fs`] is a mount's state, in its file system's world: the file system, the open files, and some
-//! recent facts (`known`). Operations are grouped as they belong together: `attributes`, `names`, `data`,
-//! `dirs`, `xattrs`.
+//! recent facts (`known`). Operations are grouped in modules: `attributes`, `names`, `data`, `dirs`,
+//! `xattrs`, `locks`.
 
 mod ahead;
 mod attempts;

@@ -9,9 +9,9 @@
 //!                               └── the reply is written to /dev/fuse from here
 //! ```
 //!
-//! A *world* is an event loop of `shoal_env` with its clock, sockets and files. The client's world is on
-//! one thread at a time, so a queue hands every request to it. The event loop that queued a request runs
-//! the client itself, unless another thread is doing so ([`here`](shoal_env::real::run_woken)); later
+//! A *world* is an event loop of `shoal_env` with its clock, sockets and files. The client's world is on one
+//! thread at a time, so a queue hands every request to it. The event loop that queued a request runs the
+//! client itself, unless another thread is doing so ([`run_woken`](shoal_env::real::run_woken)); later
 //! input, from a socket, is handled by the client's own thread. Requests that [`AtOnce`](fs::AtOnce) can
 //! answer are answered by the event loops themselves.
 //!
@@ -24,8 +24,10 @@
 //! **One mount has one client.** A file that is removed while it is open lives on because the client that
 //! removes it reports its open files; two clients in one mount would not know of each other's open files.
 //!
-//! **An inode number is a handle.** Handles are never used twice. So there is no table of inodes and no count
-//! of references, and the kernel's `FORGET` costs nothing.
+//! **An inode number is a handle.** A ShoalFS never uses a handle twice. So for its objects there is no
+//! table of inodes and no count of references, and the kernel's `FORGET` costs no message. Other file
+//! systems count the kernel's references (`Vfs::counts_references`): a local directory, and the objects in
+//! directories with a layout of their own.
 //!
 //! The guarantees to programs are in `docs/reference/SEMANTICS.md`.
 

@@ -1,4 +1,4 @@
-//! `docs/reference/SEMANTICS.md` keeps its word: every test that it names is there.
+//! Every test that `docs/reference/SEMANTICS.md` names exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! `gfs_all_create`, `gfs_all_open`, `gfs_all_close`, `gfs_all_delete`: a fork of one name in every subfile.
 //!
-//! A creation, an open or a deletion sends one message to each server, to all servers at once. The close of
-//! forks that were deleted does the same; other closes send no message.
+//! In a ShoalFS a creation, an open or a deletion sends one message to each server for up to 128 of its
+//! subfiles, to all servers at once. The close of forks that were deleted does the same; other closes send
+//! no message.
 
 use crate::forks::may_read_only;
 use crate::{FileId, ForkId, Galley, Result};

@@ -1,8 +1,8 @@
 //! `gfs_errno`: the codes of Galley's errors.
 //!
-//! Galley's manual pages name the codes and give no numbers; these are the host's `errno`. The last error of
-//! a [`Galley`](crate::Galley) is kept ([`gfs_errno`](crate::Galley::gfs_errno)), with the words of the file
-//! system below.
+//! Galley's manual pages name the codes and give no numbers. Here the numbers are those of the host's
+//! `errno`. The last error of a [`Galley`](crate::Galley) is kept ([`gfs_errno`](crate::Galley::gfs_errno)),
+//! with the words of the file system below.
 
 use shoal_proto::Status;
 use std::fmt;

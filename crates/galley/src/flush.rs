@@ -1,6 +1,7 @@
-//! `gfs_flush_fork`, `gfs_flush_subfile`, `gfs_flush_disk`: when they return, all written bytes are
-//! durable, and the servers hold none of these bytes in memory. `gfs_flush_disk` does so for all files and
-//! forks that this application has open. The next read comes from the disk, so measurements begin cold.
+//! `gfs_flush_fork`, `gfs_flush_subfile`, `gfs_flush_disk`: when they return, all written bytes of the fork,
+//! or of the forks of the subfile, are durable, and the servers hold none of these bytes in memory.
+//! `gfs_flush_disk` does so for all files and forks that this application has open. The next read comes from
+//! the disk, so measurements begin cold.
 //!
 //! A server's engine drops its blocks of a fork, and its kernel the pages of the fork's file. A fork that is
 //! so small that its server keeps it among its rows stays there. If a file system cannot drop its caches

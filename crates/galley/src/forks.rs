@@ -1,5 +1,6 @@
-//! `gfs_create_fork`, `gfs_open_fork`, `gfs_close_fork`, `gfs_delete_fork`, `gfs_extend_fork`: each call
-//! sends one message, to the server of the subfile. A close sends no message, unless the fork was deleted.
+//! `gfs_create_fork`, `gfs_open_fork`, `gfs_close_fork`, `gfs_delete_fork`, `gfs_extend_fork`. In a ShoalFS
+//! each call sends one message, to the server of the subfile. Only a close sends none, unless the fork was
+//! deleted.
 
 use crate::init::OpenedFork;
 use crate::{FileId, ForkId, Galley, Result};

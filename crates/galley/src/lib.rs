@@ -11,8 +11,9 @@
 //! names its offset.
 //!
 //! This crate holds names, argument orders, handles and error codes, and nothing else: a forked file is a
-//! directory of the file system below ([`Vfs::mkforked`](shoal_vfs::Vfs::mkforked)), a subfile a directory
-//! in it, a fork a file in that. The structured calls work on any file: see [`Galley::open_linear`].
+//! directory of the file system below ([`Vfs::mkforked`](shoal_vfs::Vfs::mkforked)), a subfile is a
+//! directory in this directory, and a fork is a file in the directory of its subfile. The structured calls
+//! work on any file: see [`Galley::open_linear`].
 //!
 //! **Decisions on points that the sources leave open.** The manual pages have `unsigned long` strides, and
 //! the paper says that strides may be negative: here strides are signed and have 64 bits. The batched
@@ -20,8 +21,8 @@
 //! not counted. Memory offsets count from a point in the buffer ([`Memory::at`]), so that a negative memory
 //! stride stays inside it. The error codes have the values of the host's `errno`.
 //!
-//! Source: the manual pages and web pages of Galley. The texts of ICS'96 and of Parallel Computing 1997 were
-//! not at hand.
+//! Source: the manual pages and web pages of Galley. The papers of ICS'96 and of Parallel Computing 1997
+//! were not at hand.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::too_many_arguments, reason = "the argument lists are Galley's")]

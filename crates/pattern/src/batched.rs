@@ -15,9 +15,9 @@
 //!
 //! Invariants: the array comes from [`normal`](crate::branch::normal) or
 //! [`coalesced`](crate::branch::coalesced); all its bytes, in every turn, have offsets within `i64`, and
-//! there are at most [`PACKED_BYTES_MAX`](limits::PACKED_BYTES_MAX) bytes. So wrapping arithmetic gives
-//! exact offsets, as in a [nest](crate::nest): each sum of turns times strides is the offset of an existing
-//! byte.
+//! there are at most [`PACKED_BYTES_MAX`](limits::PACKED_BYTES_MAX) bytes. So wrapping arithmetic gives exact
+//! offsets, as in a [nest](crate::nest): each sum of turns times strides is the offset of an existing byte
+//! (tests: `trees_have_limits`, `a_pattern_and_all_operations_on_it_expand_to_what_they_mean`).
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -11,15 +11,18 @@
 //!                                                 list      u32 count, then the items
 //! ```
 //!
-//! All input is hostile. The invariants of [`Reader`]:
-//! - it never panics and never reads past its slice; a short input is [`DecodeError::Truncated`];
+//! All input is hostile. Invariants of [`Reader`]:
+//! - it never panics and never reads past its slice; a short input is [`DecodeError::Truncated`] (test:
+//!   `decoding_arbitrary_bytes_gives_a_pattern_that_can_be_used_or_an_error`);
 //! - **a length or count is checked against its limit and against the bytes that remain before anything is
-//!   allocated for it**, so an allocation is at most proportional to the input ([`Reader::get_count`]);
+//!   allocated for it**, so an allocation is at most proportional to the input ([`Reader::get_count`]; test:
+//!   `lengths_and_counts_are_checked_before_they_cost_anything`);
 //! - **lists of values that are large in memory and small on the wire share one budget** of
 //!   [`LIST_ROOM_BYTES`] and [`LIST_ROOM_PER_BYTE`] a byte of input: a message of a million one-byte items
-//!   is refused, not built;
-//! - each of these kinds has exactly one encoding of a value (a padded varint or a bool of 2 is
-//!   [`DecodeError::Invalid`]), so equal bytes mean equal values, and equal values mean equal bytes.
+//!   is refused, not built (test: `lists_large_in_memory_and_small_on_the_wire_share_one_room`);
+//! - each kind of the table above has exactly one encoding of a value (a padded varint or a bool of 2 is
+//!   [`DecodeError::Invalid`]), so equal bytes mean equal values, and equal values mean equal bytes (test:
+//!   `a_value_has_one_encoding`).
 
 use std::fmt;
 

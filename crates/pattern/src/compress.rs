@@ -4,8 +4,9 @@
 //! container is mostly a stride (He, Bent, Torres et al., "I/O Acceleration with Pattern Detection",
 //! HPDC'13). The rule is greedy, simple and deterministic. From the current region, take the longest run of
 //! regions of equal length at equal distance. Three or more become a strided run; otherwise one region is
-//! taken alone. Region boundaries and order are kept. The result is never larger than the list: if runs do
-//! not make it smaller, the list is returned.
+//! taken alone. Region boundaries and order are kept. The result never takes more bytes on the wire than the
+//! list: if the runs would, the list is returned. Only a list that is too long for one request always
+//! becomes runs.
 
 use crate::codec::Codec;
 use crate::nest::Level;

@@ -1,9 +1,9 @@
 //! The first member of an arithmetic progression whose remainder falls in a range.
 //!
-//! A server's bytes repeat with period *P*. A record at stride *s* touches the server when its remainder
-//! modulo *P* falls into the server's range. A stride that shares a large divisor with the period can pass
-//! thousands of records, or all of them, without touching it. Euclid's algorithm on (stride, period) finds
-//! the first record that touches it, in O(log P).
+//! A server's bytes repeat with period *P*. A record at stride *s* touches the server when the remainder of
+//! the record's offset modulo *P* falls into the server's range. A stride that shares a large divisor with
+//! the period can pass thousands of records, or all of them, without touching it. Euclid's algorithm on
+//! (stride, period) finds the first record that touches it, in O(log P).
 
 /// The smallest `k >= 0` with `(start + k * stride) mod modulus < width`. `modulus` > 0.
 pub(crate) fn first_below(start: u64, stride: impl Into<i128>, modulus: u64, width: u64) -> Option<u64> {

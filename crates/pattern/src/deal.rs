@@ -11,7 +11,9 @@
 //! ```
 //!
 //! Invariants: the runs partition the window's packed bytes and come in packed order; each is maximal (the
-//! next run does not continue it in the same object or hole).
+//! next run does not continue it in the same object or hole) (tests:
+//! `a_deal_over_a_layout_with_holes_puts_each_byte_where_the_layout_says`,
+//! `a_deal_over_a_distribution_is_all_its_views`).
 //!
 //! Cost: a deal takes O(depth) memory and allocates nothing (`tests/all/memory.rs` counts). Its construction
 //! and each step take constant time and one `locate`, whatever the number of records.

@@ -18,11 +18,13 @@
 //! Invariants of every [`Nest`], held by [`Nest::new`]: a record has at least one byte or the nest is empty;
 //! every quantity is at least 2; at most [`NESTING_DEPTH_MAX`](limits::NESTING_DEPTH_MAX) levels; all its
 //! bytes number at most [`PACKED_BYTES_MAX`](limits::PACKED_BYTES_MAX); every record begins and ends within
-//! `i64`.
+//! `i64` (tests: `a_nest_is_refused_only_for_bytes_that_leave_the_range`,
+//! `depth_is_limited_and_single_turns_do_not_count`, `nothing_is_one_pattern_however_it_is_said`).
 //!
-//! The last invariant makes wrapping arithmetic right: an index times a stride may leave `i64`, but the
-//! offset of every record, and so every partial sum of whole levels (which is the record with the other
-//! indices 0), is in range, and arithmetic modulo 2^64 that ends in range ends at the true value.
+//! The last invariant makes wrapping arithmetic right. An index times a stride may leave `i64`, but the
+//! offset of every record is in range. A partial sum over some levels is in range too: it is the offset of
+//! the record whose other indices are 0. Arithmetic modulo 2^64 whose result is in range gives the true
+//! value.
 
 use crate::{PatternError, limits};
 

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Invariants: the walk gives the same records as the walk in packed order (the pattern's own order), each
-//! once. Offsets never fall. Of records with equal offsets, the record with the smaller packed position
-//! comes first.
+//! once. Offsets never fall. Of records with equal offsets, the record with the smaller packed position comes
+//! first (test: `runs_in_order_of_offsets_are_those_of_the_packed_order`).
 //!
 //! Cost: O(depth) memory for a nest whose levels do not interleave, whatever their order and signs. Otherwise
 //! one stream (320 bytes) for each run of a list, for each leaf of a tree, and for each of the *n* streams of

@@ -10,8 +10,8 @@
 //!   server 0  ^   ^   ^                   View: 3 runs       PackedRanges: 0..3
 //!   server 1              ^   ^   ^       View: 3 runs       PackedRanges: 3..6
 //! ```
-//! Invariant: together the ranges have the same packed bytes as the runs of the view. They come in order,
-//! and each is maximal.
+//! Invariant: together the ranges have the same packed bytes as the runs of the view. They come in order, and
+//! each is maximal (test: `views_over_all_servers_partition_the_pattern`).
 //!
 //! Cost: the whole records of a row that ascend within one strip are passed by arithmetic, so a range costs
 //! O(strips + rows) and not O(records).

@@ -17,10 +17,11 @@
 //! nest (`examples/figures.rs`). But one region as a nest needs no allocation, and a run of a list takes 40
 //! bytes, while a knot (node) of a tree takes 128.
 //!
-//! Invariants: a body is valid (see its module); the window lies inside the body and has the smallest form;
-//! an empty pattern is the one empty nest. Two patterns are equal if their normal forms are equal. Equal
-//! patterns have equal regions, but two patterns with equal regions may have different forms: a list of all
-//! elements of a stride is not equal to the stride, until the list is compressed.
+//! Invariants: a body is valid (see its module); the window lies inside the body and has the smallest form
+//! (tests: `a_slice_takes_the_smallest_form`, `a_tree_takes_the_smallest_form`); an empty pattern is the one
+//! empty nest (test: `nothing_is_one_pattern_however_it_is_said`). Two patterns are equal if their normal
+//! forms are equal. Equal patterns have equal regions, but two patterns with equal regions may have different
+//! forms: a list of all elements of a stride is not equal to the stride, until the list is compressed.
 
 use crate::batched::{Batched, Narrowed};
 use crate::branch::{self, Branch, Knot};

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! Invariants: the views over all servers partition the window's packed bytes; runs come in packed order,
-//! each maximal (the next run is not contiguous with it in both spaces).
+//! each maximal (the next run is not contiguous with it in both spaces) (test:
+//! `views_over_all_servers_partition_the_pattern`).
 //!
 //! Cost: a server's view skips the other servers' bytes by arithmetic when the distribution gives a
 //! [`Cycle`]: whole strips inside a record, whole records inside a row. It costs O(own runs), and O(log

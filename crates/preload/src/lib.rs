@@ -24,9 +24,10 @@
 //! - [`opens`]: open files, their reads, writes and positions.
 //! - [`calls`]: the C calls, a file for each family.
 //!
-//! **Invariants.** This library starts no thread. A panic never reaches the program. The start of a process
-//! opens no file, and no file system is contacted until one of its paths or descriptors is used. Nothing is
-//! destroyed at exit: the C library flushes its streams after all destructors.
+//! **Invariants.** This library starts no thread (test: `tests/preload/programs.sh`, which counts the tasks
+//! of a process). A panic never reaches the program. The start of a process opens no file, and no file system
+//! is contacted until one of its paths or descriptors is used. Nothing is destroyed at exit: the C library
+//! flushes its streams after all destructors (test: `tests/preload/streams.cc`).
 //!
 //! The interface to C is unsafe by nature: each exported function has the conditions of the C function of its
 //! name, and nothing more.

@@ -1,8 +1,9 @@
 //! Opens, reads, writes and positions of virtual descriptors.
 //!
-//! **The position is in the record**, shared by all processes that have the description: a write reserves its
-//! range by one addition, and a read moves the position only if no other call has moved it meanwhile. So two
-//! processes that write at once do not overwrite each other.
+//! **The position is in the record of the open** ([`record`](crate::record)), which all processes that have
+//! the open share. A write reserves its range by one addition. A read moves the position only if no other
+//! call has moved it meanwhile; otherwise it reads again. So two processes that write at once do not
+//! overwrite each other.
 
 use crate::guard::{Res, call};
 use crate::record::{self, Record};

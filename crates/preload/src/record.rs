@@ -1,4 +1,4 @@
-//! The kernel descriptor that stands for an open virtual file, and the record of the open that it holds.
+//! The kernel descriptor that stands for an open virtual file. The descriptor holds the record of the open.
 //!
 //! For each open of a virtual file the program has one descriptor of the kernel. It refers to a small file
 //! in memory, which holds the record of the open. `dup`, `fork` and `exec` pass this descriptor on like

@@ -2,8 +2,8 @@
 //! the working directory.
 //!
 //! An open file description is found by its record, which another process may have made ([`crate::record`]).
-//! Its file is opened here at the first use. So a child, and a program that was run by `exec`, begin with
-//! nothing and find all they inherited.
+//! Its file is opened in this process at the first use. So a child of `fork`, and a program that was started
+//! by `exec`, begin with an empty state and find all that they inherited.
 
 use crate::config;
 use crate::guard::{Res, say};

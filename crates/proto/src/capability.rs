@@ -1,9 +1,10 @@
 //! Capabilities: signed rights to the data of one file. Data servers check the capability of every access
 //! (decision 0025).
 //!
-//! A metadata server that opens or creates a file for a client gives it a capability: the object, the
-//! rights, the expiry, and a keyed hash (BLAKE3, key derived from the file system's) over them and the
-//! collection. A data server verifies it without a message: every datafile knows the metafile that owns it.
+//! A metadata server that opens or creates a file for a client gives the client a capability: the object, the
+//! rights, the expiry, and a keyed hash (BLAKE3) over these and the collection. The key of the hash is that
+//! of the servers, or is derived from it ([`Keys::signing`](crate::Keys::signing)). A data server verifies a
+//! capability without a message to another server: every datafile knows the metafile that owns it.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::wire::wire_struct;

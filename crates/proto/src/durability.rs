@@ -1,9 +1,9 @@
 //! The durability that the changes of a request must have when its reply leaves.
 //!
-//! The sync modes of the file system give the usual durability; a request may ask for a different one. It
-//! applies to the whole request, and not to a single group (operations of the request that are committed
-//! together), because the reply leaves as a whole. A lower durability affects only the requester: other
-//! clients still see no change that a power cut could undo, and a transaction over several servers is
+//! The sync modes of the file system give the usual durability; a request may state a different one. This
+//! durability applies to the whole request, and not to a single group (operations of the request that are
+//! committed together), because the reply leaves as a whole. A lower durability affects only the requester:
+//! other clients still see no change that a power cut could undo, and a transaction over several servers is
 //! durable when it is prepared or committed.
 
 use crate::wire::wire_choice;

@@ -1,7 +1,9 @@
 //! The position of a file's bytes: distributions, templates, layouts.
 //!
 //! A *template* is the wish, taken from the directory at creation; a *layout* is the fact, written when a
-//! file is unstuffed. Datafile 0 is the metafile's own stream, so the first strip never moves.
+//! file is unstuffed. Datafile 0 of the layout is the metafile's own stream, so the first strip never moves.
+//! A file that was never stuffed (switch `stuffing = off`, or a metadata server without data) has all its
+//! datafiles apart from the metafile.
 //!
 //! ```text
 //! simple_stripe, strip 4, width 3      logical   0    4    8    12   16   20

@@ -3,10 +3,13 @@
 //!
 //! Read it in this order: [`ids`], [`attr`] and [`layout`] (objects), [`op`] (operations), [`tx`] (actions
 //! of transactions between servers), [`message`] (compounds, and the handshake before them), [`frame`]
-//! (bytes on a stream), [`seal`] (their proof). `docs/reference/WIRE.md` draws the whole.
+//! (bytes on a stream), [`seal`] (the proof that a frame is genuine). `docs/reference/WIRE.md` draws the
+//! whole.
 //!
 //! **Invariant: everything that decodes is bounded by [`limits`]; no allocation trusts a count from the
-//! input.** **Invariant: one operation, one name** ([`op::Op::name`]).
+//! input** (tests: `lengths_over_the_limits_are_refused_before_anything_is_reserved`,
+//! `every_decoder_stands_its_corpus_and_some_thousand_mutations_of_it`). **Invariant: one operation, one
+//! name** ([`op::Op::name`]; test: `the_samples_hold_every_variant_and_every_name_is_used_once`).
 
 pub mod attr;
 pub mod capability;

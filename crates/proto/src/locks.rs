@@ -8,7 +8,8 @@
 //! (open-file-description locks, and `flock`, which locks the whole range). [`LockRanges`] is the arithmetic
 //! of one owner's locks of one file, the same on both sides of the wire.
 //!
-//! **Invariant: an owner's ranges are disjoint, and neighbours of one kind are one range.**
+//! **Invariant: an owner's ranges are disjoint, and neighbours of one kind are one range** (test:
+//! `an_owners_ranges_are_those_of_a_table_of_bytes_and_never_touch_their_like`).
 
 use crate::wire::{wire_choice, wire_struct};
 use crate::{ClientId, Handle};

@@ -1,9 +1,9 @@
-//! The wire's unit: a compound.
+//! The wire's unit: a compound. The messages of the handshake are here too.
 //!
 //! A request holds groups of operations, run in order on one server. **Each group is one atomic transaction
-//! with a status of its own**: one `Exists` does not undo the others. If a group changes something, it
-//! occupies the request's slot: its reply is kept, in the same journal record, until the slot's next
-//! sequence; a retry runs only the groups that were not done.
+//! with a status of its own**: an `Exists` of one group does not undo the others. If a group changes
+//! something, the request has a slot, and the group's reply is kept in the journal record of its change until
+//! the slot's next sequence. So a retry runs only the groups that were not done.
 
 use crate::codec::{Codec, DecodeError, Reader, Writer};
 use crate::op::{Answer, Op, Transfer};

@@ -11,21 +11,23 @@
 //!   │ head │ body  │ bulk  │ 16 bytes │   BLAKE3 keyed, over head ‖ body ‖ bulk ‖ sequence
 //!   └──────┴── ─ ──┴── ─ ──┴──────────┘
 //! ```
-//! **A sealed connection takes no frame that its other end did not send, nor one out of its turn.** Each way
-//! has a key of its own, so no frame is reflected. The sequence is counted on both ends and not sent, so a
-//! frame that is left out, repeated or exchanged is found. Both keys are derived from the key that the
-//! connection proved, from all three messages, and from an X25519 exchange of the nonces: so they are those
-//! of no other connection, and a holder of the same mount key that listens does not have them.
+//! **Each end of a sealed connection accepts only frames that the other end sent, in their order.** With
+//! [`Seal::Head`] the bulk data is not sealed, and an attacker can change it. Each direction has its own key,
+//! so no frame can be sent back to its sender. The sequence is counted on both ends and not sent, so a frame
+//! that is left out, repeated or exchanged is found. Both keys are derived from the key that the connection
+//! proved, from all three messages, and from an X25519 exchange of the nonces. So no other connection has the
+//! same keys, and a listener that holds the same mount key cannot compute them.
 //!
-//! **Invariant: a nonce is the public part of a key pair that was drawn for one connection.** An older side
-//! takes it for random bytes, and no message had to change.
+//! **Invariant: a nonce is the public part of a key pair that was drawn for one connection** (test:
+//! `a_frame_of_another_connection_and_a_whole_recorded_connection_are_refused`, for servers). A side of an
+//! older version uses the nonce as random bytes, so no message had to change.
 //!
 //! A client draws one more key pair when it begins ([`Attach::client_key`]). It proves with each attachment
 //! that it has the private part, by the exchange with the server's nonce. A server continues a session only
 //! for the client key that began it; the private part is never sent.
 //!
-//! The MAC is BLAKE3, keyed: it needs no nonce that must never be repeated, and it is measured in the
-//! decision. Sources: RFC 7748 (X25519); O'Connor, Aumasson, Neves, Wilcox-O'Hearn, *BLAKE3* (2020).
+//! The MAC is BLAKE3 with a key: it needs no nonce that must never be repeated. The decision has its measured
+//! cost. Sources: RFC 7748 (X25519); O'Connor, Aumasson, Neves, Wilcox-O'Hearn, *BLAKE3* (2020).
 
 use crate::codec::{Codec, DecodeError};
 use crate::frame::Sealed;

@@ -1,9 +1,10 @@
-//! Transactions over several servers (the server's `txn`): the actions of a participant.
+//! The actions of which a transaction over several servers consists, in their wire form. The module `txn`
+//! of the crate `server` plans and runs the transactions.
 //!
 //! A coordinator plans a transaction as lists of *actions*, one list a server. *Prepare* validates each
-//! action against the participant's present state and durably locks the keys it touches; *finish* carries it
-//! out or discards it. Each action states the state that it expects, so that a plan made from older facts
-//! fails with `Changed` and does no harm.
+//! action against the participant's present state and durably locks the keys it touches; *finish* carries
+//! it out or discards it. Each action states the state that it expects, so that a plan made from older
+//! facts fails with `Changed` and does no harm.
 //!
 //! ```text
 //!   coordinator                participants

@@ -2,26 +2,34 @@
 //! files belong to this server alone.
 //!
 //! ```text
-//!   management, the admin key, start, stop  ─▶ rate ─▶ queue ─▶ writer (a task) ─▶ FILE, FILE.1
+//!   changes by administrators, start, stop  ─▶ rate ─▶ queue ─▶ writer (a task) ─▶ FILE, FILE.1
 //!   connections, sessions, refusals, reads  ─▶ rate ─▶ queue ─▶ writer ─▶ FILE.connections and its .1
 //!                                               │        └─ full: counted, a line says how many are lost
 //!                                               └─ over: counted, a line says how many were left out
 //! ```
-//! **Invariant: an event never waits for the file, and never fails because of it.** It enters a bounded
-//! queue, and one task writes the queue to the file. The reply to a management operation waits until its line
-//! was written (not synced) or one try to write it has failed, and at most [`REPLY_WAITS_MAX`]. A failed
-//! write is logged as a warning, shown by `shoal status`, and tried again; its lines stay in the queue, and
-//! later lines wait as long as the queue has room.
+//! Connections with the admin key, and maps of other servers, go to FILE, too. *Reads* are operations that
+//! manage and change nothing (`fsck` makes thousands of them).
 //!
-//! **Invariant: events of strangers and of holders of a mount key push no line of an administrator out.**
+//! **Invariant: no operation fails because of the file, and none waits for it without a limit** (test:
+//! `a_log_that_cannot_be_written_fails_no_operation_is_said_by_status_and_is_written_later`). An event enters
+//! a bounded queue, and one task writes the queue to the file. The reply to a change by an administrator
+//! waits until its line was written (not synced) or one try to write it has failed, and at most
+//! [`REPLY_WAITS_MAX`]. No other reply waits for its line. A failed write is logged as a warning, shown by
+//! `shoal status`, and tried again; its lines stay in the queue, and later lines wait as long as the queue
+//! has room.
+//!
+//! **Invariant: events of strangers and of holders of a mount key push no line of an administrator out**
+//! (tests: `a_flood_of_refusals_and_an_endless_fsck_leave_room_for_an_administrators_change`,
+//! `connections_and_refusals_beyond_all_bounds_leave_the_line_of_an_administrators_change_where_it_is`).
 //! Their rate is limited ([`rate`]), and they have a queue and files of their own, so they use neither the
 //! room of the other queue nor the bytes of FILE. The rate of changes by an administrator is not limited.
 //! (Without an admin key the first mount key manages, so its holders write such lines.)
 //!
 //! **One process writes a log**: it holds the lock of FILE.lock as long as it runs.
 //!
-//! A clean stop writes the lines that wait. A kill loses them; the log shows it by a start without a
-//! `stopped` before it. **No line has a secret**: no key, no capability, no proof, no id of a session.
+//! A clean stop writes the waiting lines, for 3 s at most. A kill loses them; the log shows it by a start
+//! without a `stopped` before it. **No line has a secret**: no key, no capability, no proof, no id of a
+//! session.
 
 mod events;
 mod file;

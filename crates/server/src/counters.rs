@@ -1,4 +1,5 @@
-//! The counters of a shard: for `shoal status --counters`, for the bounds, and for tests of message counts.
+//! The counters of a shard. `shoal status --counters` prints them, and tests compare the numbers of messages
+//! with them.
 
 use shoal_proto::Op;
 use std::cell::Cell;

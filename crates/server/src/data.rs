@@ -1,15 +1,15 @@
 //! The data engine: one path for all data.
 //!
 //! Contiguous I/O is a pattern of one region; eager and flow are two ways to carry the same request. A
-//! transfer names a pattern, a packed window of it, and the share of the distribution that this stream holds;
-//! both sides iterate the same view. On the wire a share's bytes lie densely, in packed order
-//! ([`StreamPart`]).
+//! transfer names a pattern, a window of it (a range of its packed bytes), and the share of the distribution
+//! that this stream holds. Client and server iterate the same view. On the wire a share's bytes lie densely,
+//! in packed order ([`StreamPart`]).
 //!
 //! ```text
 //!   requests in hand          order                  blocks, pack               the store
 //!   part ── burst of runs ─┐  (stream, offset) ──▶   cached, or read once ◀──── read
 //!   part ── burst of runs ─┼▶ C-SCAN, locks          cut for every reader
-//!   part ── burst of runs ─┘  company for gaps ──▶   merged of all writers ──▶ write(2), then replies
+//!   part ── burst of runs ─┘  wait to fill gaps ─▶   merged of all writers ──▶ write(2), then replies
 //! ```
 //! Requests of many clients that want the same blocks are served together: [`hand`] keeps them and drives
 //! the sweep, [`order`] says which blocks come next and locks them, `steps` reads and writes them, with
@@ -17,23 +17,27 @@
 //! 4, whose servers order all blocks of all requests in hand, and disk-directed I/O (Kotz, 1994).
 //!
 //! Small streams are read and replaced by the handlers themselves, in the group's one batch. The store moves
-//! larger data outside the handlers: a handler returns [`Stopped::Bulk`] with a [`Work`], the executor awaits
-//! [`begin`], up to the request's deadline, then [`carry_out`], and continues at that operation, which finds
-//! the result ([`Ctx::done`]). Such a group has changed nothing before, and a write is its last operation.
+//! larger data outside the handlers. A handler returns [`Stopped::Bulk`] with a [`Work`]. The executor awaits
+//! [`begin`], until the request's deadline at most, and then [`carry_out`]. Then the handler runs again and
+//! finds the result ([`Ctx::done`]). Before this work the group has changed nothing, and an operation that
+//! writes in this way is the last one of its group.
 //!
-//! **An executed transfer is answered once.** From its first byte on, a group is not given up: neither a
-//! lock, nor a lost connection, nor a row that changed meanwhile keeps its result from the slot's kept reply.
-//! Otherwise a retry would repeat it: an append would appear twice, and a write would be applied after later
-//! writes of others.
+//! **When the first byte of a write or an append is written, its group is no longer given up.** A lock, a
+//! lost connection or a changed row does not stop it, and its result becomes the slot's kept reply. Otherwise
+//! a retry would repeat it: an append would appear twice, and a write would be applied after later writes of
+//! other clients. Only a long write ends with its connection: it counts as not begun, and the retry writes
+//! all of it.
 //!
-//! Every access shows a capability of the file, checked here ([`access`]), and the generation its client
-//! knows.
+//! Every access shows a capability of the file, checked here ([`access`]), and the generation that its client
+//! knows. Only an access to the object that the same group has opened or made needs neither. An append states
+//! no generation, because the server chooses its place.
 
 mod append;
 pub mod blocks;
 mod burst;
 pub mod change_counts;
 pub mod extent;
+mod gathered;
 pub mod hand;
 mod long_part;
 pub mod order;

@@ -1,6 +1,6 @@
-//! Locks of files over clients: POSIX record locks, locks of open files, `flock`. They are held in memory, at
-//! the server of the metafile. [`table`] decides; this file connects the table with clients, leases and
-//! restarts.
+//! Locks of files, which clients hold against each other: POSIX record locks, locks of open files, `flock`.
+//! They are held in memory, at the server of the metafile. [`table`] decides; this file connects the table
+//! with clients, leases and restarts.
 //!
 //! ```text
 //!   lock ─▶ wait until recovery has ended, and row `h client` is durable
@@ -11,15 +11,15 @@
 //! **A lock ends with its client's last session here**, so a killed client's locks end with its lease.
 //!
 //! **After a restart only a client that had locks claims them** ([RFC 8881 §8.4.2]'s rule): a durable row
-//! says that a client has locks here ([`rows`]). To *claim* its locks, a client states on a new
-//! connection that it has them. Until all clients with such rows have claimed their locks, or a lease has
-//! passed, no other client is granted a lock. A client that has not claimed its locks by then loses its
-//! sessions and its locks.
+//! says that a client has locks here ([`rows`]). To *claim* its locks, a client states on a new connection
+//! that it has them. Until all clients with such rows have claimed their locks, or a lease has passed, no new
+//! lock is granted to any client. A client that has not claimed its locks by then loses its sessions and its
+//! locks.
 //!
-//! **Before a lost exclusive lock goes to another owner, the file begins a new generation** on all servers
-//! of its data ([`crate::ops`]' `fence`), so that no write that was sent under the lost lock arrives later.
-//! Until the new generation has begun everywhere, the file stays locked, although no client has the lock. A
-//! stuffed file needs no new generation: its only server has ended the session.
+//! **Before a lost exclusive lock goes to another owner, the file begins a new generation** on all servers of
+//! its data ([`crate::ops`]' `fence`), so that no write that was sent under the lost lock is executed later.
+//! Until the new generation has begun everywhere, the bytes of the lock stay locked, although no client has
+//! it. A stuffed file needs no new generation: its only server has ended the session.
 //!
 //! [RFC 8881 §8.4.2]: https://www.rfc-editor.org/rfc/rfc8881#section-8.4.2
 

@@ -1,5 +1,5 @@
 //! The server. It runs in one *world* (an event loop of `shoal_env` with its clock, sockets and files), on
-//! one thread at a time, and owns one shard of a file system.
+//! one thread at a time, and owns one shard of each file system that it serves.
 //!
 //! ```text
 //!   connection ─▶ session ─▶ executor ─▶ handler (ops/*, a function over Ctx) ─▶ changes ─▶ store ─▶ journal
@@ -9,10 +9,12 @@
 //!   reply ◀─────────────────────── gate: waits until the records it depends on are durable ◀────┘
 //! ```
 //!
-//! **Invariant: a handler is a synchronous function; its only effect is through its [`ctx::Ctx`].**
-//! **Invariant: no message of any kind leaves before the records it depends on are durable** (as the sync
-//! mode says for replies; always for prepares and commits). **Invariant: the slot is looked up before
-//! anything else.**
+//! **Invariant: a handler is a synchronous function; its only effect is through its [`ctx::Ctx`]** (held by
+//! the type: `Handler`). **Invariant: no prepare and no commit leaves before the records that it depends on
+//! are durable, and no reply before they are as durable as its sync mode requires** (tests:
+//! `prepares_and_finishes_are_durable_in_every_mode`,
+//! `a_change_is_answered_when_it_is_durable_and_so_is_who_saw_it`). **Invariant: the slot is looked up before
+//! anything else** (test: `a_retry_is_answered_from_the_kept_reply_and_not_executed`).
 
 mod audit;
 mod counters;

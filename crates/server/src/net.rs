@@ -3,8 +3,9 @@
 //! ```text
 //!   client ─▶ connection ─▶ session ─▶ request::executor        peers ─▶ other servers
 //! ```
-//! **Invariant: a session's slot is looked up before anything else**, so a request that came before is
-//! answered by its kept reply.
+//! **Invariant: a session's slot is looked up before anything else**, so the retry of a change is answered by
+//! the kept reply (tests: `a_retry_is_answered_from_the_kept_reply_and_not_executed`,
+//! `a_retry_of_what_is_under_way_joins_it`).
 
 pub(crate) mod connection;
 pub(crate) mod connection_limit;

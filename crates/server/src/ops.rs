@@ -59,9 +59,10 @@ pub(crate) mod data {
 }
 
 pub(crate) mod locks {
-    //! Locks of files, over clients: their requests, and the fence when one is lost.
+    //! Requests for locks of files, and the fence of a file of which an exclusive lock was lost.
     //!
-    //! All but the fence are run beside the handlers: they wait, and change no row.
+    //! All but the fence run outside the handlers, because they may wait. They change one row only, which
+    //! says that a client has locks.
 
     pub(crate) mod fence;
     pub(crate) mod getlk;
@@ -92,7 +93,8 @@ pub(crate) mod stepwise {
 pub(crate) mod peer {
     //! Requests of one server to another: transactions, precreated datafiles, splits, positions.
     //!
-    //! Clients that send them are refused ([`crate::request::executor`]).
+    //! Clients that send them are refused ([`crate::request::executor`]). Only a repair may send
+    //! `finish`, for a transaction whose coordinator is lost.
 
     pub(crate) mod batchcreate;
     pub(crate) mod draw;

@@ -1,11 +1,14 @@
-//! Opening a shard: operations that its rows show as under way continue.
+//! Opens a shard, and continues the operations that its rows show as under way.
 //!
-//! First [`find`], which writes nothing: the format of the rows; the key of the names; the map (a newer one
-//! than the configuration's wins). Then the fellows are asked ([`crate::membership::stores`]), and only if
-//! none of them refuses the store, [`open`], before any client is admitted: the fellows' answers; the map;
-//! the root, if this is a new file system; a range of handles; transactions (prepared ones are locked again,
-//! committed ones are finished); sessions, whose lease begins anew; the pools of datafiles. Then the tasks:
-//! gate, lease, reaper, pools, resolver.
+//! 1. [`find`] reads, and writes nothing: the format of the rows, the key of the names, and the map. It
+//!    merges the map of the store with the map of the configuration.
+//! 2. The fellows are asked ([`crate::membership::stores`]).
+//! 3. If none of the fellows refuses the store, [`open`] runs before any client is admitted. It writes the
+//!    positions that fellows have not accepted yet ([`crate::membership::claims`]), the map, and the root
+//!    directory of a new file system, and reserves handles. Then it reads the rest of the state: transactions
+//!    (prepared ones are locked again, committed ones are finished), sessions, whose lease begins anew,
+//!    clients with file locks, pools of datafiles, lingering files.
+//! 4. [`open`] starts the tasks of the shard: gate, lease, reaper, pools, resolver and others.
 
 use crate::data::{pools, reaper};
 use crate::file_locks;

@@ -1,4 +1,5 @@
-//! A shard: one file system's part on this server, and all that belongs to it. Owned by one thread.
+//! A shard: this server's part of one file system, with its store and its state in memory. It runs on one
+//! thread at a time.
 
 use crate::audit::Audit;
 use crate::counters::Counters;
@@ -156,7 +157,7 @@ pub struct Shard {
     pub deferred: Deferred,
     /// Replies that wait for the journal.
     pub gate: Gate,
-    /// Bytes that connections hold for long reads.
+    /// Bytes that connections hold for long reads and long writes.
     pub credits: Credits,
     /// The other servers.
     pub peers: Peers,

@@ -1,5 +1,5 @@
-//! Operations that clients began step by step (`compound = off`). Durable rows record unfinished
-//! operations, and this task ends them.
+//! Operations that clients began step by step (`compound = off`). Durable rows record unfinished operations.
+//! [`sweep`], which runs every half lease, ends them.
 //!
 //! ```text
 //!   A: server of the metafile   B: server of the directory   j: server of a datafile

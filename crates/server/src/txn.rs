@@ -19,9 +19,12 @@
 //!                                  row removed (lazily)
 //! ```
 //! **Invariant: no request waits while it holds locks**: a lock in the way at prepare is `Busy`, and the
-//! coordinator releases its own. **Invariant: a decision is reported to no server before it is durable**:
-//! until then [`Book::outcome`] says *not yet*. **Invariant: a participant answers `Finish` only when its
-//! changes are durable**, because the coordinator forgets the transaction after that answer.
+//! coordinator releases its own (tests: `a_plan_that_meets_a_prepared_one_leaves_no_lock_behind`,
+//! `a_transaction_that_meets_a_lock_backs_off_and_succeeds_when_it_is_gone`). **Invariant: a decision is
+//! reported to no server before it is durable**: until then [`Book::outcome`] says *not yet* (asserted in
+//! `txn/coordinator.rs::decide`). **Invariant: a participant answers `Finish` only when its changes are
+//! durable**, because the coordinator forgets the transaction after that answer (test:
+//! `prepares_and_finishes_are_durable_in_every_mode`).
 //!
 //! A transaction's id is a handle, so it is never used twice. A transaction that its coordinator does not
 //! know was aborted. A prepare that arrives after its abort locks its keys until the participant asks

@@ -1,10 +1,10 @@
 //! The log of a process in the background: the current file, and the file before it.
 //!
-//! The standard error of such a process is the file itself, so nothing is lost however the process ends:
-//! the message of a panic, or of the C library, or the last line before a kill for lack of memory. **Each
-//! log line checks the file's length.** A file that has reached its bound is renamed to `….log.1`, which
-//! replaces an older file of that name. A new file is begun, and becomes standard error. So there are at
-//! most two files of [`BYTES_MAX`], plus one message.
+//! The standard error of such a process is the file itself, so nothing is lost however the process ends: the
+//! message of a panic, or of the C library, or the last line before a kill for lack of memory. **Each log
+//! line checks the file's length.** A file that has reached its bound is renamed to `….log.1`, which replaces
+//! an older file of that name. A new file is begun, and becomes standard error. If the file cannot be
+//! renamed, it is emptied instead. So there are at most two files of [`BYTES_MAX`], plus one message.
 
 use anyhow::{Context as _, Result};
 use std::ffi::OsString;

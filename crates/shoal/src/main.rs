@@ -10,7 +10,8 @@
 //! * [`stop`]: the signals that end a command.
 //! * [`out`]: standard output.
 //!
-//! **Invariant: every error names the action that failed, the reason, and, if there is one, the remedy.**
+//! **Invariant: every error names the action that failed, the reason, and, if there is one, the remedy**
+//! (tests: `crates/shoal/tests/input`).
 
 mod cli;
 mod commands;

@@ -2,10 +2,11 @@
 //! clock, sockets and files) and a thread of its own. If another thread wakes a world, that thread also
 //! polls it.
 //!
-//! All servers start at once. If one server fails to start, the others are stopped and the error is
-//! returned. A server whose store is missing is no failure as long as another server serves: it refuses
-//! every connection, and is reported as [`Missing`]. At the stop all servers end at once, each when all its
-//! data is durable.
+//! All servers start at once; only servers that get a new store or accept an older copy (`--new-store`,
+//! `--accept-older`) start after the others. If one server fails to start, the others are stopped and the
+//! error is returned. A server whose store is missing is no failure as long as another server serves: it
+//! refuses every connection, and is reported as [`Missing`]. At the stop all servers end at once, each when
+//! all its data is durable.
 
 use crate::cluster_file::{ClusterFile, CollectionEntry};
 use crate::panics;

@@ -2,8 +2,9 @@
 //!
 //! A forked file has a fixed number of subfiles, `0`, `1`, …, and each is an entry of it. Yet a subfile can
 //! be lost: with a server's store, or when a program removes the empty subfiles of a file one by one. The
-//! commands that show or copy a forked file report that, because reads of its other subfiles succeed as
-//! always. `shoal fsck` names such files, and makes a subfile again if it is sure to have been empty.
+//! commands that show or copy a forked file report its missing subfiles. Reads alone would not show them,
+//! because reads of the other subfiles succeed as always. `shoal fsck` names such files, and makes a subfile
+//! again if it is sure to have been empty.
 
 use anyhow::Result;
 use shoal_client::Client;

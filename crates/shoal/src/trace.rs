@@ -1,5 +1,5 @@
-//! The log of events on standard error. The variable `SHOAL_LOG` has its filter; `-v` and `-vv` stand for
-//! two such filters.
+//! The log of events, on standard error or in the log file of a mount in the background. The variable
+//! `SHOAL_LOG` has its filter. Without the variable, `-v`, `-vv` and `-vvv` choose a filter.
 
 use crate::log_file::LogFile;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Benchmarks from outside, as small as they can be: that their output is complete, not that the figures are
-//! good.
+//! Runs the benchmarks of the program with as little work as possible. The tests check that the output is
+//! complete, and do not judge the figures.
 
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt as _;

@@ -1,4 +1,4 @@
-//! The program from outside: a file system without a mount, on a temporary folder.
+//! Runs the program's commands on file systems in temporary folders, without a mount.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

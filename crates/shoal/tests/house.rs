@@ -1,4 +1,5 @@
-//! The house's rules, held by reading the sources (ARCHITECTURE.md says why each is one).
+//! Checks the project's rules: each test reads the sources or pages, and names the lines that break a rule.
+//! STYLE.md and ARCHITECTURE.md state the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -855,6 +856,143 @@ fn named_paths(text: &str) -> impl Iterator<Item = &str> {
         .map(|word| word.split_once('#').map_or(word, |(path, _)| path))
 }
 
+/// Files with invariants that no assert, test or type holds, once for each: to become fewer.
+const UNHELD: &[&str] = &[
+    // The sizes of replies.
+    "server/src/request/executor/compound/reply.rs",
+    // The end of a local file after a failed write.
+    "store/src/disk/streams/large.rs",
+    // Numbers in papers.
+    "experiment/src/lib.rs",
+];
+
+/// How a comment says that something holds an invariant, before the names.
+const HOLDERS: &[&str] =
+    &["asserted in ", "test: ", "tests: ", "held by the type: ", "held by the compiler: "];
+
+/// Each invariant in an essay says in its paragraph which assert, test or type holds it. The compiler holds
+/// it if the named function is not `async`, or by the named lint of clippy.
+#[test]
+fn every_invariant_names_the_assert_or_the_test_that_holds_it() {
+    let sources = sources();
+    let mut fuzz = Vec::new();
+    files(&root().join("fuzz"), "rs", &mut fuzz);
+    let fuzz: Vec<String> = fuzz.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let texts = sources.iter().map(|source| &source.text).chain(&fuzz);
+    let tests: BTreeSet<&str> = texts.flat_map(|text| tests_in(text)).collect();
+    let (mut missing, mut unheld, mut claims) = (Vec::new(), BTreeMap::<&str, usize>::new(), 0);
+    for source in sources.iter().filter(|source| !source.is_test) {
+        for (at, paragraph) in paragraphs(source) {
+            for claim in paragraph.split("Invariant").skip(1) {
+                claims += 1;
+                let found = holders(claim);
+                if found.is_empty() {
+                    *unheld.entry(&source.name).or_default() += 1;
+                }
+                let lacks = found.iter().filter(|(way, name)| match *way {
+                    "test: " | "tests: " if name.contains('/') => !root().join(name).exists(),
+                    "test: " | "tests: " => !tests.contains(name),
+                    way => !is_held(&sources, source, way, name),
+                });
+                missing.extend(lacks.map(|(way, name)| format!("{}:{at}: {way}`{name}`", source.name)));
+            }
+        }
+    }
+    assert!(claims > 60, "the rule sees them: {claims}");
+    assert_none("name an assert, a test or a type that exists", &missing);
+    let mut listed = BTreeMap::<&str, usize>::new();
+    UNHELD.iter().for_each(|name| *listed.entry(name).or_default() += 1);
+    assert_eq!(unheld, listed, "name what holds the invariant, or take its file off the list");
+}
+
+/// Paragraphs of comments, each with the number of its first line; nothing between fences.
+fn paragraphs(source: &Source) -> Vec<(usize, String)> {
+    let (mut found, mut last) = (Vec::<(usize, String)>::new(), 0);
+    for (at, text, is_fenced) in source.comments() {
+        let text = text.trim();
+        if text.is_empty() || is_fenced {
+            last = 0;
+            continue;
+        }
+        match found.last_mut() {
+            Some((_, paragraph)) if at == last + 1 => *paragraph += &format!(" {text}"),
+            _ => found.push((at, text.to_owned())),
+        }
+        last = at;
+    }
+    found
+}
+
+/// The names after each of [`HOLDERS`], up to a semicolon or the bracket's end.
+fn holders(claim: &str) -> Vec<(&'static str, &str)> {
+    let mut found = Vec::new();
+    for way in HOLDERS {
+        for (at, _) in claim.match_indices(&format!("{way}`")) {
+            let rest = &claim[at + way.len()..];
+            let names = &rest[..rest.find([')', ';']).unwrap_or(rest.len())];
+            found.extend(names.split('`').skip(1).step_by(2).map(|name| (*way, name)));
+        }
+    }
+    found
+}
+
+/// The tests of a source.
+fn tests_in(text: &str) -> Vec<&str> {
+    let (mut found, mut is_next) = (Vec::new(), false);
+    for line in text.lines().map(str::trim) {
+        is_next |= line == "#[test]";
+        if is_next && let Some(rest) = line.strip_prefix("fn ") {
+            found.extend(rest.split(['(', '<']).next());
+            is_next = false;
+        }
+    }
+    found
+}
+
+/// Whether a function, a type or a lint that a source names holds something.
+fn is_held(sources: &[Source], source: &Source, way: &str, name: &str) -> bool {
+    match way {
+        "asserted in " => match name.split_once("::") {
+            None => asserts(source, name),
+            Some((path, function)) => {
+                let is_meant =
+                    |s: &&Source| s.krate() == source.krate() && s.name.ends_with(&format!("/{path}"));
+                sources.iter().filter(is_meant).any(|s| asserts(s, function))
+            }
+        },
+        "held by the type: " => sources.iter().any(|s| s.code().any(|(_, line)| defines(line, name))),
+        _ if name.starts_with("clippy::") => {
+            let run = std::fs::read_to_string(root().join("tests/run")).unwrap();
+            let allowed = ["allow(", "expect("].map(|word| format!("{word}{name}"));
+            run.contains("-- -D warnings")
+                && !sources.iter().any(|s| allowed.iter().any(|word| s.text.contains(word)))
+        }
+        _ => {
+            source.text.contains(&format!("fn {name}("))
+                && !source.text.contains(&format!("async fn {name}("))
+        }
+    }
+}
+
+/// Whether a line defines a type.
+fn defines(line: &str, name: &str) -> bool {
+    let is_name = |rest: &str| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next() == Some(name);
+    ["struct ", "enum ", "trait ", "type "]
+        .iter()
+        .any(|word| line.split_once(word).is_some_and(|(_, rest)| is_name(rest)))
+}
+
+/// Whether a function of this name has an assert.
+fn asserts(source: &Source, function: &str) -> bool {
+    let lines: Vec<&str> = source.code().map(|(_, line)| line).collect();
+    let heads = [format!("fn {function}("), format!("fn {function}<")];
+    lines.iter().enumerate().any(|(at, line)| {
+        let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
+        let mut body = lines[at..].iter().take_while(|line| **line != end);
+        heads.iter().any(|head| line.contains(head)) && body.any(|line| line.contains("assert"))
+    })
+}
+
 #[test]
 fn the_rules_see_what_they_are_to_see() {
     let page = "See `server/src/x.rs`, [y](../crates/y/src/z.rs#L3) and `ops/NAME.rs`: a/src/b.";
@@ -895,6 +1033,19 @@ fn the_rules_see_what_they_are_to_see() {
         ["enum Way {", "Far {", "offset: u64,", "len: u64,", "},", "}", "impl A {", "fn f(", "offset: u64,"];
     let found = bodies(&lines);
     assert_eq!(found, [("Far".to_owned(), BTreeSet::from(["offset".to_owned(), "len".to_owned()]))]);
+    let essay = source(
+        "//! **Invariant: a** (asserted in `f`;\n//! tests: `g`, `h`). Invariants: b\n//!\n//! c\n\
+         fn f() {\n    assert!(d);\n}\nfn g() {\n}\n",
+    );
+    let found = paragraphs(&essay);
+    assert_eq!((found.len(), found[0].0, &found[1]), (2, 1, &(4, "c".to_owned())));
+    let claims: Vec<_> = found[0].1.split("Invariant").skip(1).map(holders).collect();
+    assert_eq!(claims, [vec![("asserted in ", "f"), ("tests: ", "g"), ("tests: ", "h")], Vec::new()]);
+    assert!(asserts(&essay, "f") && !asserts(&essay, "g"));
+    assert!(is_held(&[], &essay, "held by the compiler: ", "g"));
+    assert!(!is_held(&[], &source("async fn g() {}"), "held by the compiler: ", "g"));
+    assert!(defines("pub type Handler = fn();", "Handler") && !defines("struct Handlers;", "Handler"));
+    assert_eq!(tests_in("#[test]\n#[cfg(a)]\n    fn a() {\nfn b() {\n"), ["a"]);
 }
 
 /// Files of 500 lines and more without their tests' module: to be split, or one `impl` of a foreign trait.

@@ -20,8 +20,8 @@
 //! stream-folders the folders of such files on other disks    (streams/folders.rs)
 //! ```
 //!
-//! Everything here belongs to the shard's thread. **Invariant: a `RefCell` is never borrowed over an
-//! await.**
+//! Everything here belongs to the shard's thread. **Invariant: a `RefCell` is never borrowed over an await**
+//! (held by the compiler: `clippy::await_holding_refcell_ref`).
 
 mod admit;
 pub mod aged;

@@ -1,9 +1,9 @@
 //! The persistency layer (Trove in PVFS).
 //!
 //! A *collection* is one file system's part on one server. It is created with a [`Module`]: `disk` (the
-//! product), `memory` (the same semantics, nothing kept) or `null` (metadata in memory, byte streams
-//! acknowledged and not kept: the analysis stub of J. Kunkel, *Performance Analysis of the PVFS2 Persistency
-//! Layer*). All modules pass one conformance suite ([`conformance`]).
+//! usual one), `memory` (the same semantics in memory, lost at a stop of the server) or `null` (metadata in
+//! memory, byte streams acknowledged and not kept: the analysis stub of J. Kunkel, *Performance Analysis of
+//! the PVFS2 Persistency Layer*). All modules pass one conformance suite ([`conformance`]).
 //!
 //! Two kinds of state are kept. *Rows*: one ordered key space a collection, read through a [`View`] by
 //! synchronous handlers and changed only by [`Changes`], a batch that is atomic and has one place in the

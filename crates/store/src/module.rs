@@ -1,9 +1,9 @@
 //! The module interface: the operations of every kind of store.
 //!
 //! The synchronous part ([`Module::lookup`], [`Module::scan`], [`Module::apply`]) never blocks and never
-//! waits: it searches the active table, then the frozen tables, then the loaded rows. A key that may exist
-//! and is in none of these is *missing*: [`Module::load`] loads it off the thread, and the handler runs
-//! again from its start.
+//! waits: it searches the tables in memory, then the loaded rows. A key that may exist and is in none of
+//! these is *missing*: [`Module::load`] loads it on another thread, and the handler runs again from its
+//! start.
 
 use crate::runs::OFFSET_MAX;
 use crate::{Changes, StoreError, StreamInfo};

@@ -13,16 +13,16 @@
 //! 17 space taken, as far as known u64
 //! 25 bits                        u8: 1 a write time follows, 2 the stream had a local file before
 //! 26 time of the newest write    i64 (0 if none)
-//! 34 home                        u8: 0 tiny, 1 log, 2 file, 3 file that no sync has covered yet; 4 and 5
-//!                                the same in a folder of its own number
+//! 34 home                        u8: 0 tiny, 1 log, 2 file, 3 file that no sync has covered yet; 4 and 5:
+//!                                as 2 and 3, with the number of the stream folder
 //! 35 tiny: the content
 //!    log:  segment u64, its generation u64, offset u64, stored bytes u32, CRC-32C u32, bytes still valid u32
 //!    file: nothing; 4 and 5: number of the folder u16
 //! ```
 //!
-//! If a stream held no byte and never had a file, its first file is made without a sync (*loose*): none of
-//! its bytes is promised yet, and no older file can have its name. If a power cut loses the name, the file is
-//! made again, empty. The first sync of the stream covers the name too.
+//! If a stream held no byte and never had a file, its first file is made without a sync (*loose*): no sync
+//! has promised any of its bytes yet, and no older file can have its name. If a power cut loses the name, the
+//! file is made again, empty. The first sync of the stream covers the name too.
 
 use crate::StoreError;
 use crate::disk::FolderNumber;

@@ -1,32 +1,37 @@
-//! A composed directory: the files of all processes in one shared physical file.
+//! A composed directory: the small files of all processes lie in one physical file, or in a few.
 //!
 //! From the file composition technique (Ohno, Hori, Ishikawa: "File Composition Technique to Improve the
 //! Performance of Accessing a Number of Small Files", 2015): a million small files cost a file system's
-//! metadata server a million creations; the same bytes in one file cost it nothing. So each process appends
-//! its files' bytes, and the records that name them, to blocks of its own in one physical file, and no
-//! process asks another one, or a server.
+//! metadata server a million creations. The same bytes in one file cost it one creation. So each process
+//! appends the bytes of its files, and the records that name them, to blocks of its own in a shared physical
+//! file. With `names=own` a process needs no message to another process or to a metadata server for a single
+//! file.
 //!
 //! ```text
-//!   processes     A: a/1 a/2 …        B: b/1 …          C: …
-//!   blocks.0      [A a/1 a/2 a/3][B b/1 b/2   ][A a/4 …    ][C …         ]     each a stripe of the file system
-//!   claims/       0.0.0 → A      0.0.1 → B     0.1.0 → A    0.0.2 → C          made exclusively
+//!   processes     A: a/1 a/2 …                B: b/1 …      C: …
+//!   blocks.0      [A a/1 a/2 a/3][B b/1 b/2   ][C …         ]   …   [A a/4 …    ]
+//!   claims/       0.0.0 → A      0.0.1 → B     0.0.2 → C            0.1.0 → A
 //! ```
+//! A block is as long as a stripe of the file system below, if that is known. A claim is made exclusively.
 //!
-//! - [`lanes`]: extents of blocks; two claims that could overlap have one name;
+//! - [`lanes`]: extents of blocks, and the names of the claims by which a writer reserves them;
 //! - [`mod@format`]: settings, block headers, records, each with its own check sum;
 //! - `log`: the writing half; `blocks`, `scan`: the reading half;
 //! - [`index`], [`object`]: names and bytes; the newest record wins, by the hybrid clock;
-//! - [`merged`]: the merged directory, so that an open reads one file and no block;
-//! - [`Composed`]: a [`Vfs`] over another one. The paper is silent about the format, discovery of names,
-//!   other numbers of processes, removal and crashes: those are designed here.
+//! - [`merged`]: the index in one file (the *merged directory*), so that a start reads it instead of all
+//!   blocks;
+//! - [`Composed`]: a [`Vfs`] over another one. The paper does not describe the format, how names are found,
+//!   a later run with another number of processes, removal and crashes: these parts were designed here.
 //!
-//! **Publication.** When a close returns, the file is in the physical file; with `buffer=block`, when its
-//! block is full, at an fsync, at the end, or after 5 s. Other processes find it at their next open, and
-//! before they return that a name is missing.
+//! **Publication.** When a close returns, the records of the file are in the physical file, and other
+//! processes can read them. With `buffer=block` the records are there when their block is full, after an
+//! fsync, when the process ends, and after 5 s at the latest. Another process looks for new records when it
+//! opens a file, and before it reports that a name is missing.
 //!
-//! **Names that must be new** (`O_EXCL`, `mkdir`, `RENAME_NOREPLACE`) are made under a marker of the name,
-//! which is removed once the name is published. With `names=own` there are none: if several processes make
-//! one name at the same time, each succeeds, and the newest wins.
+//! **A new name is made under a marker**, an exclusively created link that is removed once the name is
+//! published (`marks`). So of several `O_EXCL` creations of one name only one succeeds. With `names=own`
+//! there are no markers: if several processes make one name at the same time, each succeeds, and the newest
+//! wins.
 
 mod blocks;
 mod change;

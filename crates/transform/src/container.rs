@@ -1,23 +1,25 @@
-//! A file system whose files are containers over another one's directories.
+//! A file system whose files are containers: directories of the file system below.
 //!
-//! Directories, links and devices are those of the file system below; a regular file is a directory there
-//! with an access record. A file's handle is its directory's.
+//! Directories, symbolic links and devices are those of the file system below. A regular file is a directory
+//! there with an access record. The handle of a file is the handle of its directory.
 //!
 //! ```text
-//!   Vfs over        a name ── lookup ──> a directory ── lookup .shoal-container ──> a file, or a directory
-//!   State           one a container in use: its index, and the writers of this process
-//!   Writer          one an open file that writes: a data log and an index log
-//!   .shoal/         at the root below: containers that are being made, or were removed
+//!   Vfs over        a name ── lookup ──> a directory ── lookup .shoal-container ──> found: a file
+//!   State           of each container in use: its index, and the writers of this process
+//!   Writer          of each open file that writes: a data log and an index log
+//!   .shoal/         the bin, at the root below: containers that are being made, or were removed
 //! ```
 //!
-//! **A name changes by one rename of the file system below.** A container is made aside and renamed to its
-//! name; a removed one is renamed into the bin, where its open files live on, and then deleted. So no killed
-//! process leaves half a file. A rename over a container exchanges the two, and removes the other.
+//! **A name changes by one rename of the file system below.** A container is made in the bin and renamed to
+//! its name. A removed container is renamed into the bin, where its open files stay usable, and is then
+//! deleted. So no killed process leaves half a file. A rename over a container exchanges the two names, and
+//! then removes the replaced container. If the file system below cannot exchange names, the target has no
+//! name for a moment.
 //!
 //! **Visibility.** In one process a write is seen at once. Between processes it is seen at the next open: an
 //! open reads the logs anew, if the container's names changed or another writer is open.
 //!
-//! Hard links are refused: a directory has one name.
+//! Hard links of files are refused: a directory has one name.
 
 mod attributes;
 mod close_together;
@@ -50,7 +52,7 @@ use lru::LruCache;
 use shoal_env::Env;
 use shoal_env::local::Notify;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, Status, Time};
-use shoal_vfs::{Connect, Error, Result, Vfs};
+use shoal_vfs::{AnyVfs, Connect, Error, Result, Vfs};
 use state::State;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -89,18 +91,18 @@ impl<C> ContainerOptions<C> {
 }
 
 impl<C: Connect> Connect for ContainerOptions<C> {
-    type Vfs = Container<C::Vfs>;
+    type Vfs = Container<AnyVfs>;
 
     fn under_a_kernel(&mut self, read_only: bool) {
         self.over.under_a_kernel(read_only);
     }
 
-    async fn connect(self, env: Env) -> Result<Container<C::Vfs>> {
+    async fn connect(self, env: Env) -> Result<Container<AnyVfs>> {
         let over = self.over.connect(env.clone()).await?;
         may_hold_containers(&over).await?;
         let says = self.says;
         let group = self.group.map(|meeting| OpenGroup { meeting, says });
-        Ok(Container::made(env, over, self.index, group))
+        Ok(Container::made(env, AnyVfs::of(over), self.index, group))
     }
 }
 
@@ -202,7 +204,10 @@ impl<B: Vfs> Container<B> {
     }
 
     /// The same, of a directory that may be one of containers.
-    pub(crate) async fn checked(env: Env, over: B) -> Result<Container<B>> {
+    ///
+    /// # Errors
+    /// It is a composed directory, or one of several backends.
+    pub async fn checked(env: Env, over: B) -> Result<Container<B>> {
         may_hold_containers(&over).await?;
         Ok(Container::new(env, over))
     }

@@ -13,9 +13,9 @@
 //!   DIR/x/name                        containers whose place is here
 //! ```
 //!
-//! - **Directories** exist on the first backend. If a directory has entries on other backends, it has an
-//!   ID, and each of those backends has a folder named by the ID. A renamed directory keeps its ID, so its
-//!   rename is one rename of the first backend. On the backend of its name's hash a directory has an empty
+//! - **Directories** exist on the first backend. If a directory has entries on other backends, it has an ID,
+//!   and each of those backends has a folder named by the ID. A renamed directory keeps its ID, so its
+//!   rename is one rename of the first backend. The backend to which its name's hash leads has an empty
 //!   folder that reserves the name.
 //! - **Items** are directories made in the bin (`.shoal`): containers. An item lies whole on one backend,
 //!   except its folders of logs, which are spread.
@@ -23,11 +23,11 @@
 //!   that backend, then the backends by the older lists, then the first backend. So no object moves when a
 //!   backend is added.
 //! - **A metalink** is a small file at a name's place, for an object that lies elsewhere. A rename leaves an
-//!   object on its backend, and a metalink at its new name.
+//!   object on its backend. If the place of the new name is another backend, the new name is a metalink.
 //!
-//! **A name changes by one rename of one backend.** A metalink is made before the object's old name is
-//! removed, and leads nowhere until then. An exchange over two backends makes both metalinks, and takes
-//! effect with the second of two exchanges ([`renames`]).
+//! **A name changes by one rename of one backend**, with two exceptions ([`renames`]). A metalink is made
+//! before the object's old name is removed, and leads nowhere until then. An exchange over two backends
+//! makes both metalinks, and takes effect with the second of two exchanges.
 //!
 //! **Handles.** A directory's handle is the first backend's. Other handles have the backend and the kind in
 //! bits 55 to 62.

@@ -1,9 +1,9 @@
-//! Layouts that are followed: directories of a ShoalFS whose files are containers, or lie composed.
+//! A file system that follows the layouts `container` and `composed` of directories.
 //!
-//! `shoal layout set DIR container` makes a directory one of containers, and `composed` a composed one: its
-//! template ([`Dist::Container`](shoal_proto::Dist), [`Dist::Composed`](shoal_proto::Dist)) says so to every
-//! client. [`Followed`] is the file system that they then see: below such a directory the layout's own names
-//! and files, and everywhere else the file system below, unchanged.
+//! `shoal layout set DIR container` makes a directory one of containers, and `composed` a composed one. The
+//! template of the directory ([`Dist::Container`](shoal_proto::Dist), [`Dist::Composed`](shoal_proto::Dist))
+//! shows the layout to every client. A client *follows* the layout: below such a directory [`Followed`]
+//! shows the names and files of the layout, and everywhere else it shows the file system below, unchanged.
 //!
 //! ```text
 //!   on the servers                          seen
@@ -13,25 +13,27 @@
 //!       ├── .shoal/                             └── step-1                in it: a file
 //!       └── step-1/ w.… h.0/ …
 //! ```
-//! A **domain** is such a directory with all in it. It is opened at its first use ([`domain`]), as the file
-//! system of its layout over the directory ([`beneath`]). Handles of objects in it are marked ([`handles`]);
-//! the root has its own one, because it has a name outside, and is known as long as it is there.
+//! A **domain** is a directory with such a layout, and all in it. It is opened at its first use
+//! ([`domain`]), as the file system of its layout over the directory ([`beneath`]). The handles of objects
+//! in a domain are marked ([`handles`]). The root of the domain keeps its handle of the file system below,
+//! because it also has a name outside of the domain.
 //!
-//! **Outside of domains nothing is added**: no message, no allocation. A handle without the mark that is no
-//! known root goes straight to the file system below.
+//! **Outside of domains nothing is added**: no message, no allocation. If a handle has no mark and is not in
+//! the table of roots, the call goes straight to the file system below.
 //!
-//! **A root is known before anything in it is used.** Each attribute of a directory that is returned is
-//! looked at, and one with such a template is entered in the table of roots, unless a directory above it has
-//! one too: then it lies in that one's domain. A client that looked at the directory before it had its layout
-//! follows when it looks at it the next time, at the latest after the time for which it keeps attributes.
+//! **A root is known before anything in it is used.** [`Followed`] looks at the attributes of each directory
+//! that it returns. A directory with such a template is entered in the table of roots. If its parent
+//! directory has such a template too, it is not a root, but lies in the domain of the highest of these
+//! directories. A client may have looked at a directory before the directory got its layout. Then the client
+//! follows the layout when it looks again, at the latest after the time for which it keeps attributes.
 //!
-//! **Open domains are bounded** ([`slots`]). Those that nothing uses are closed, the one that was not used
-//! longest first, and opened again; a composed one also when it was not used for a few seconds, so that its
-//! log is ended and others may remove it. A close leaves nothing undone: until it is done, and durable, no
-//! other instance of the domain is opened, and one that fails is tried again.
+//! **The number of open domains is bounded** ([`slots`]). Domains that nothing uses are closed, the least
+//! recently used one first, and are opened again when they are needed. A composed directory is also closed
+//! when nothing has used it for a few seconds: this ends its log, so other processes may remove the
+//! directory. While a domain is being closed, no other instance of it is opened. The close is complete when
+//! all bytes are durable. A close that fails is tried again.
 //!
-//! Names do not cross the border of a domain: a rename or a link from one to another is refused as between
-//! file systems (`EXDEV`).
+//! A rename or a link over the border of a domain is refused with `EXDEV`, as between file systems.
 
 pub mod beneath;
 mod border;

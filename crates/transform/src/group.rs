@@ -1,14 +1,15 @@
 //! A group: the processes or threads of one program that open files together.
 //!
-//! From PLFS (Bent et al., SC'09; its parallel index read): N readers of N writers open N² index logs, each
-//! reader all of them. Members of a group open each log once, and send its records to each other.
+//! From PLFS (Bent et al., SC'09; its parallel index read): N readers of N writers open N² index logs,
+//! because each reader opens all of them. The members of a group open each log once, and send its records to
+//! each other.
 //!
 //! [`Group`] is a trait with only the calls that such an open needs, so an MPI program can implement it.
 //! [`Members`] are threads or processes that meet at an address; member 0 publishes it in a file of the
 //! container.
 //!
-//! **All members make the same calls, in the same order.** If one fails, ends or is silent, the call fails
-//! for all of them, with an error that names that member.
+//! **All members make the same calls, in the same order.** If a member fails, ends or is silent, the call
+//! fails for all of them, with an error that names that member.
 
 mod environment;
 mod frames;

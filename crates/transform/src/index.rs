@@ -6,14 +6,16 @@
 //! ```text
 //!   part       contents                                                           search
 //!   spans      single records, disjoint: of two that overlap, the newer is kept   a tree, by offset
-//!   families   runs with the same stride and record length                        a tree, by phase
+//!   families   runs with the same stride and record length; at most 64 families   a tree each, by phase
 //!   growing    the current entry of each writer of this process                   one by one
 //! ```
 //!
-//! A look-up asks all three and takes the newest byte, so it is logarithmic in writers and in records.
+//! A look-up asks all parts and takes the newest byte. Its time is logarithmic in the records, and in the
+//! writers whose runs are in families. It is linear in the writers that write in this process now.
 //!
 //! Invariants: spans are disjoint; a run has at least [`RUN_RECORDS_MIN`] records when it enters a family; no
-//! record of a run overlaps another of it. `locate` keeps the laws of a [`Placement`].
+//! record of a run overlaps another record of this run. `locate` keeps the laws of a [`Placement`] (test:
+//! `every_byte_is_the_newest_write_s_however_writers_overlap_and_cut`).
 
 mod build;
 mod family;

@@ -11,7 +11,7 @@
 //!
 //!   container/    .shoal-container                     the access record: its inode has mode, owner, times
 //!                 w.ID                                 a writer
-//!                 d.ID.END.BYTES.INDEX.CUTS.BOOT       its dropping, while it is closed
+//!                 d.ID.END.BYTES.INDEX.CUTS.BOOT       its dropping (an empty file), while it is closed
 //!                 c.ID.N                               a cut (truncation) in that writer's index log
 //!                 h.0/  data.ID  index.ID              hashed folders of logs
 //! ```
@@ -19,7 +19,10 @@
 //! - [`record`]: the grammar of an index log: entries (bytes), cuts, ends;
 //! - [`online`]: the writing half, which finds strides as they are written;
 //! - [`Index`]: the reading half, a [`Placement`](shoal_pattern::Placement): the newest write wins;
-//! - [`Container`]: a [`Vfs`](shoal_vfs::Vfs) over another one.
+//! - [`Container`]: a [`Vfs`](shoal_vfs::Vfs) over another one; [`federation`]: over several; [`group`]:
+//!   processes that open a container together.
+//! - [`composed`]: another layout, for many small files in one file; [`followed`]: a file system that shows
+//!   each directory by its layout.
 //!
 //! **Publication.** An index log contains nothing false: an entry is in it before the bytes that it names are
 //! appended, and a reader uses the entry only as far as the data log reaches. So bytes for which `write`

@@ -9,11 +9,11 @@
 //!   head     version u16, id 16 bytes, boot id 16 bytes, host and process in words
 //! ```
 //!
-//! An **entry** gives the places in the file of the bytes of the data log from `physical` on, up to the
-//! next entry's `physical` or the end of the data log. The bytes are records of `record` bytes; each record
-//! lies `stride` bytes after the previous record. A `stride` of 0 means one record without end, so
-//! contiguous bytes. A **cut** is a truncation: it states the length of each log at that time, and
-//! truncates only the bytes up to these lengths. An **end** says that the file has at least `size` bytes.
+//! An **entry** gives the places in the file of the bytes of the data log from `physical` on, up to the next
+//! entry's `physical` or the end of the data log. In the file these bytes are pieces of `record` bytes; each
+//! piece lies `stride` bytes after the previous piece. A `stride` of 0 means one piece without end, so
+//! contiguous bytes. A **cut** is a truncation: it states the length of each log at that time, and truncates
+//! only the bytes up to these lengths. An **end** says that the file has at least `size` bytes.
 //!
 //! A **named** record says that the bytes of the data log below `data` were durable, with their entries,
 //! when it was written. A power cut may remove the end of the index log and leave the end of the data log:
@@ -21,8 +21,9 @@
 //! written in an earlier boot or on a different host are read with care: the bytes of their last entry are
 //! read only below `data`.
 //!
-//! All numbers are little endian. **A record whose check sum is wrong ends the log**: a torn record, and all
-//! after it, is ignored.
+//! All numbers are little endian. **A record whose check sum is wrong ends the log**: its bytes and all
+//! bytes after it are not used. `container/damage.rs` decides whether these bytes are the torn end of a
+//! killed write, or damage.
 
 use crate::limits::CUT_LOGS_MAX;
 use crate::writer_id::WriterId;

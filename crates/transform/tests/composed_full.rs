@@ -1,14 +1,15 @@
-//! Writes of blocks that fail: alone in a process, as a limit of the process makes them fail.
+//! Writes of blocks that fail. The test has a process of its own, because a limit of the process makes the
+//! writes fail.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};
 use shoal_proto::{Handle, Name, Owner, Rights};
 use shoal_transform::composed::tools;
 use shoal_transform::{Composed, ComposedOptions, Wishes};
-use shoal_vfs::{Connect, Local, LocalOptions, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, LocalOptions, Vfs, VfsFile};
 use std::path::Path;
 
-type Mounted = Composed<Local>;
+type Mounted = Composed<AnyVfs>;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 const ROOT: Handle = Handle::ROOT;

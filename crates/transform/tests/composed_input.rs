@@ -1,5 +1,5 @@
-//! Bad input to composed directories: each is an error with the place and the remedy, and costs what is in it
-//! only.
+//! Bad input to composed directories: each is an error with the place and the remedy, and only the damaged
+//! parts are lost.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};
@@ -7,12 +7,12 @@ use shoal_proto::{Handle, Name, Owner, Rights, Status};
 use shoal_transform::composed::format::{HEADER_BYTES, Header, Op, Record, Settings, stamp};
 use shoal_transform::composed::tools;
 use shoal_transform::{Composed, ComposedOptions, Wishes, WriterId};
-use shoal_vfs::{Connect, Error, Local, LocalOptions, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, Error, LocalOptions, Vfs, VfsFile};
 use std::fs;
 use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 
-type Mounted = Composed<Local>;
+type Mounted = Composed<AnyVfs>;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 const ROOT: Handle = Handle::ROOT;

@@ -6,7 +6,7 @@ use shoal_env::{Env, Instant};
 use shoal_proto::{Handle, Name, Owner, Rights};
 use shoal_transform::composed::tools;
 use shoal_transform::{Composed, ComposedOptions, Wishes};
-use shoal_vfs::{Connect, Listing, Local, LocalOptions, RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const ROOT: Handle = Handle::ROOT;
-type Mounted = Composed<Local>;
+type Mounted = Composed<AnyVfs>;
 /// A path of two parts, the first one a directory or empty, and its contents.
 type Tree = BTreeMap<(u64, u64), Vec<u8>>;
 

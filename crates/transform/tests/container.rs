@@ -7,13 +7,13 @@ use proptest::test_runner::{TestError, TestRunner};
 use shoal_env::{Env, real};
 use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status, Time};
 use shoal_transform::{Container, ContainerFile, ContainerOptions};
-use shoal_vfs::{Connect, Listing, Local, LocalOptions, RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-type Mounted = Container<Local>;
-type File = ContainerFile<Local>;
+type Mounted = Container<AnyVfs>;
+type File = ContainerFile<AnyVfs>;
 
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);

@@ -1,4 +1,4 @@
-//! Containers over several backends: one tree of names, whatever lies where.
+//! Containers over several backends: the names are one tree, whatever backend an object lies on.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -41,7 +41,8 @@ fn options(backends: &[PathBuf]) -> ContainerOptions<FederationOptions> {
 }
 
 async fn mount(env: &Env, backends: &[PathBuf]) -> Mounted {
-    options(backends).connect(env.clone()).await.unwrap()
+    let over = options(backends).over.connect(env.clone()).await.unwrap();
+    Container::checked(env.clone(), over).await.unwrap()
 }
 
 async fn refusal(env: &Env, backends: &[PathBuf]) -> Error {

@@ -5,7 +5,7 @@ use shoal_env::sim::{Config, World};
 use shoal_env::{Env, real};
 use shoal_proto::{Handle, Name, Owner, Rights, Status};
 use shoal_transform::federation;
-use shoal_transform::{Container, ContainerOptions, Federated, FederationOptions};
+use shoal_transform::{Container, Federated, FederationOptions};
 use shoal_vfs::{Connect, Listing, Local, LocalOptions, RenameFlags, Result, Vfs, VfsFile};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ fn backends(dir: &Path, count: usize) -> Vec<PathBuf> {
 async fn mount(env: &Env, backends: &[PathBuf]) -> Mounted {
     let over = LocalOptions { inline: true, ..LocalOptions::new(&backends[0]) };
     let over = FederationOptions::new(over, backends[1..].to_vec());
-    ContainerOptions::new(over).connect(env.clone()).await.unwrap()
+    Container::checked(env.clone(), over.connect(env.clone()).await.unwrap()).await.unwrap()
 }
 
 fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
@@ -372,7 +372,7 @@ type Model = Rc<RefCell<BTreeMap<String, String>>>;
 async fn simulated(env: &Env) -> Mounted {
     let all = paths(Path::new("/a"), 4);
     let over = FederationOptions::new(LocalOptions::new(&all[0]), all[1..].to_vec());
-    ContainerOptions::new(over).connect(env.clone()).await.unwrap()
+    Container::checked(env.clone(), over.connect(env.clone()).await.unwrap()).await.unwrap()
 }
 
 /// Files, renamed for ever. A content leaves the model before the rename that replaces it.

@@ -5,10 +5,10 @@ use shoal_env::{Env, real};
 use shoal_proto::{Handle, Name, Owner, Rights};
 use shoal_transform::container::tools;
 use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{Connect, Local, LocalOptions, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, LocalOptions, Vfs, VfsFile};
 use std::path::Path;
 
-type Mounted = Container<Local>;
+type Mounted = Container<AnyVfs>;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 
 fn owner() -> Owner {
@@ -23,7 +23,7 @@ async fn mount(env: &Env, dir: &Path) -> Mounted {
     ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
 }
 
-async fn open(mount: &Mounted, rights: Rights) -> shoal_transform::ContainerFile<Local> {
+async fn open(mount: &Mounted, rights: Rights) -> shoal_transform::ContainerFile<AnyVfs> {
     let attr = mount.lookup(Handle::ROOT, &name("f")).await.unwrap();
     mount.open(attr.handle, rights).await.unwrap()
 }

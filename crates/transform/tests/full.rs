@@ -1,13 +1,14 @@
-//! Writes that fail: alone in a process, as a limit of the process makes them fail.
+//! Writes and opens that fail. The tests have a process of their own, because limits of the process make the
+//! calls fail.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};
 use shoal_proto::{Handle, Name, Owner, Rights};
 use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{Connect, Local, LocalOptions, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, LocalOptions, Vfs, VfsFile};
 use std::path::Path;
 
-type Mounted = Container<Local>;
+type Mounted = Container<AnyVfs>;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 fn owner() -> Owner {
     Owner { mode: 0o644, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }

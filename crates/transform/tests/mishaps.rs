@@ -1,4 +1,4 @@
-//! Mishaps, each found by a review: what was lost or wrong then is not any more.
+//! Mishaps that reviews found. Each test repeats one, and checks that nothing is lost or wrong any more.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};
@@ -6,10 +6,10 @@ use shoal_proto::{Handle, Name, Owner, Rights};
 use shoal_transform::container::tools;
 use shoal_transform::record::{Record, Records};
 use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{Connect, Local, LocalOptions, RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, LocalOptions, RenameFlags, Vfs, VfsFile};
 use std::path::{Path, PathBuf};
 
-type Mounted = Container<Local>;
+type Mounted = Container<AnyVfs>;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 fn owner() -> Owner {
     Owner { mode: 0o644, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }

@@ -7,7 +7,7 @@ use shoal_env::sim::{Config, World};
 use shoal_proto::{Handle, Name, Owner, Rights};
 use shoal_transform::container::tools;
 use shoal_transform::{Container, ContainerFile, ContainerOptions};
-use shoal_vfs::{Connect, Local, LocalOptions, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, LocalOptions, Vfs, VfsFile};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn name() -> Name {
     Name::new(b"file").unwrap()
 }
 
-async fn mount(env: &Env) -> Container<Local> {
+async fn mount(env: &Env) -> Container<AnyVfs> {
     let over = LocalOptions::new("/a/directory");
     ContainerOptions::new(over).connect(env.clone()).await.unwrap()
 }
@@ -75,7 +75,7 @@ async fn work(env: Env, seed: u64, model: Rc<RefCell<Model>>) {
     let vfs = mount(&env).await;
     let made = vfs.create(Handle::ROOT, &name(), OWNER, true, BOTH).await.unwrap();
     let object = made.0.handle;
-    let mut files: Vec<ContainerFile<Local>> = vec![made.2];
+    let mut files: Vec<ContainerFile<AnyVfs>> = vec![made.2];
     vfs.fsync_directory(Handle::ROOT).await.unwrap();
     for turn in 0..2 + draw.below(30) {
         let which = draw.below(files.len() as u64) as usize;

@@ -1,4 +1,4 @@
-//! Recovery gives up nothing without being asked, and takes no running writer for dead.
+//! Recovery gives up bytes, and closes a writer that may run, only with the option for it.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};
@@ -6,10 +6,10 @@ use shoal_proto::{Handle, Name, Owner, Rights, Status};
 use shoal_transform::container::tools::{self, Allowed};
 use shoal_transform::record::{Record, Records};
 use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{Connect, Error, Local, LocalOptions, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, Error, LocalOptions, Vfs, VfsFile};
 use std::path::{Path, PathBuf};
 
-type Mounted = Container<Local>;
+type Mounted = Container<AnyVfs>;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const STRICT: Allowed = Allowed { lossy: false, ended: false };
 const ENDED: Allowed = Allowed { lossy: false, ended: true };

@@ -1,15 +1,16 @@
-//! Names that always exist: a file is written aside and renamed over, and readers see the old one or the new.
+//! A file is written under another name and renamed over an existing name: readers always find the old file
+//! or the new one.
 
 use bytes::Bytes;
 use shoal_env::{Env, real};
 use shoal_proto::{Handle, Kind, Name, Owner, Rights, Status};
 use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{Connect, Error, Listing, Local, LocalOptions, RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, Error, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
 use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
-type Mounted = Container<Local>;
+type Mounted = Container<AnyVfs>;
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const ROUNDS: u64 = 700;
 

@@ -1,5 +1,5 @@
-//! One matrix in one file, and the parts that processes have of it by five distributions, each one request
-//! of a process: `cargo run -p shoal-vfs --example distributions -- DIR`.
+//! A matrix in one file, divided among four processes by five distributions. Each process writes its part by
+//! one request, and reads it by another: `cargo run -p shoal-vfs --example distributions -- DIR`.
 //!
 //! ```text
 //!   BLOCK, BLOCK    CYCLIC(2), *    Vesta 2 x 2     with borders     irregular
@@ -8,11 +8,12 @@
 //!   2 2 3 3         1 1 1 1         0 1 0 1         + +  + +         1 1 2 2
 //!   2 2 3 3         1 1 1 1         2 3 2 3         2 2+ 3 3         1 0 0 0
 //! ```
-//! High Performance Fortran's distributions, Vesta's views and blocks are constructors of the pattern algebra
-//! ([`hpf`], [`vesta`], [`subarray`]). Vesta's views are disjoint, and rectangular: the last two, blocks that
-//! share their borders and an irregular partition, are beyond them (Nieuwejaar and Kotz, "The Galley Parallel
-//! File System", section 5), and are patterns like the others here. The file system is any [`Vfs`]: a
-//! directory here, a ShoalFS by `shoal_client::Client` in the same way.
+//! The numbers are processes; `+` are elements of several processes. High Performance Fortran's
+//! distributions, Vesta's views and blocks are constructors of the pattern algebra ([`hpf`], [`vesta`],
+//! [`subarray`]). Vesta's views are disjoint and rectangular. So they cannot express the last two: blocks
+//! that share their borders, and an irregular partition (Nieuwejaar and Kotz, "The Galley Parallel File
+//! System", section 5). Both are patterns like the others here. The file system is any [`Vfs`]: here a
+//! directory, in the same way a ShoalFS by `shoal_client::Client`.
 
 use shoal_env::{Env, real};
 use shoal_pattern::{ArrayError, BlockAxis, Dealing, DealtAxis, VestaView, hpf, subarray, vesta};

@@ -1,4 +1,4 @@
-//! Errors. Each names the server, the operation, the object and the remedy.
+//! Errors. Each names the operation, and where they are known the server, the object and the remedy.
 
 use shoal_pattern::Pattern;
 use shoal_proto::{Handle, ServerId, Status};

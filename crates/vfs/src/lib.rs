@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
@@ -32,6 +33,7 @@ mod name_space;
 mod path;
 mod words;
 
+pub use any::{AnyFile, AnyListing, AnyVfs};
 pub use error::{Error, Result, read_len};
 pub use file::VfsFile;
 pub use local::{Local, LocalOptions};

@@ -1,10 +1,10 @@
 //! Lets any thread make blocking calls into a file system that runs on one thread at a time.
 //!
 //! A [`Vfs`](shoal_vfs::Vfs) belongs to one *world* of [`shoal_env`]: an event loop with its clock, sockets
-//! and files, whose futures never leave it. A program that calls a C library has many threads, and none of
-//! them is ours. So the thread that calls takes the [`Turn`] (the right to run the world), and runs the
-//! world (sockets, timers, tasks) until its own call is done; the other threads wait for the turn. The
-//! crate starts no thread.
+//! and files, whose futures never leave it. A program that calls a C library has many threads, and the
+//! library has none of its own. So the thread that calls takes the [`Turn`] (the right to run the world),
+//! and runs the world (sockets, timers, tasks) until its own call is done; the other threads wait for the
+//! turn. The crate starts no thread.
 //!
 //! ```text
 //!   thread 1 ── enter ── take the turn ── block_on(call) ── give the turn

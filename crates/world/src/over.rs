@@ -1,7 +1,8 @@
 //! Which file system lies over a directory of the host, and how it is reached.
 //!
-//! `shoal run` writes a list of these into an environment variable, and the library in the program reads it:
-//! one line each, of fields between tabs. **The choice of a transform is made here, and nowhere else.**
+//! `shoal run` writes a list of [`Over`]s into an environment variable, and the library in the program reads
+//! the list: one line for each directory, with tabs between the fields. **The choice of a transform is made
+//! here, and nowhere else.**
 
 use crate::{Tree, plant};
 use anyhow::{Context as _, Result, anyhow, bail};

@@ -14,7 +14,7 @@ use shoal_proto::op::{Entry, XattrName};
 use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
 use shoal_vfs::{Connect, Error, Listing as _, NewFile, RenameFlags, Result, Space, Vfs, VfsFile as _};
 use std::cell::Cell;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -59,13 +59,19 @@ impl<V: Vfs> Driver<V> {
     /// `None`: its end has passed. A request that a server does not answer fails at the end, and names its
     /// server; a call that waits for another reason is dropped a moment later.
     fn by_its_end<T>(&self, call: impl Future<Output = T>) -> Option<T> {
-        let Some(until) = self.until.get() else { return Some(self.runtime.block_on(call)) };
+        let mut value = None;
+        self.run(pin!(async { value = Some(call.await) }));
+        value
+    }
+
+    /// The same for each kind of call, so that this is compiled once for a file system.
+    fn run(&self, call: Pin<&mut (dyn Future<Output = ()> + '_)>) {
+        let Some(until) = self.until.get() else { return self.runtime.block_on(call) };
         let left = until.saturating_duration_since(Instant::now());
         let env = self.runtime.env();
         let end = env.now() + left;
-        let call = pin!(call);
         let call = self.vfs.until(end, call);
-        self.runtime.block_on(async { env.deadline(end + GRACE, call).await.ok() })
+        let _ = self.runtime.block_on(async { env.deadline(end + GRACE, call).await });
     }
 }
 

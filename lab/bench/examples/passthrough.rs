@@ -1,5 +1,5 @@
-//! The cost of FUSE alone here: the small-file workload over a directory and over a pass-through mount of it,
-//! next to the machine's own limits.
+//! The cost of FUSE alone on this machine: the small-file workload over a directory and over a pass-through
+//! mount of the directory, next to the machine's own limits.
 //!
 //! ```text
 //! cargo run --release -p shoal-bench --example passthrough -- DIRECTORY [WORKERS [FILES [REPETITIONS]]]

@@ -1,9 +1,9 @@
 //! Keeps all cores awake during a measurement.
 //!
 //! The rate of a client that waits for each answer is bound by wake-ups: an idle core takes tens of
-//! microseconds to begin (some 14 k round trips a second here, above 110 k with awake cores). So one thread
-//! for each core does nothing but yield, at the lowest priority: it keeps the core awake, and the measured
-//! code runs as soon as it can.
+//! microseconds to begin. One machine made some 14,000 round trips a second with idle cores, and above
+//! 110,000 with awake cores. So one thread for each core does nothing but yield, at the lowest priority: it
+//! keeps the core awake, and the measured code runs as soon as it can.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,11 +1,11 @@
 //! The machine's own rates, measured in the same run as a target. The target's figures are compared with
 //! these rates.
 //!
-//! Two measurements follow each repetition over a target. The first is plain echo between processes as in
-//! the target's run, with the sizes of each phase's messages ([`crate::probe::layout`]). The second is
-//! syncs on the servers' disk, of as many bytes as a journal write of that repetition had
-//! ([`crate::probe::group`]). Their medians, and the target's counts, make each phase's bound
-//! ([`crate::bounds`]).
+//! Two measurements follow each repetition over a target. The first is plain echo between processes as in the
+//! target's run, with the sizes of each phase's messages ([`crate::probe::layout`]). The second, if the
+//! target's changes are durable when they are answered, is syncs on the servers' disk, of as many bytes as a
+//! journal write of that repetition had ([`crate::probe::group`]). Their medians, and the target's counts,
+//! make each phase's bound ([`crate::bounds`]).
 
 use std::path::PathBuf;
 use std::time::Duration;

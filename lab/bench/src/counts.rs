@@ -1,8 +1,8 @@
 //! The costs of a phase other than wall-clock time: processor time, messages, syncs, bytes.
 //!
 //! If a target has counts, they are read before and after every phase, while all workers wait. Rates show the
-//! result of a phase; counts explain it, and bounds are made of them (`bounds`). Processor time varies far
-//! less than wall-clock time, so programs are compared by it (`ratios`).
+//! result of a phase; counts explain it, and bounds are made of them ([`crate::bounds`]). Processor time
+//! varies far less than wall-clock time.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,8 @@ pub struct Counts {
     pub syncs: u64,
     /// Bytes that the servers had written to disks: journals, prewriting, cleaning, checkpoints.
     pub disk_bytes: u64,
+    /// Writes to files for which the servers called another thread.
+    pub thread_writes: u64,
 }
 
 impl Counts {
@@ -46,6 +48,7 @@ impl Counts {
             journal_bytes: self.journal_bytes.saturating_sub(earlier.journal_bytes),
             syncs: self.syncs.saturating_sub(earlier.syncs),
             disk_bytes: self.disk_bytes.saturating_sub(earlier.disk_bytes),
+            thread_writes: self.thread_writes.saturating_sub(earlier.thread_writes),
         }
     }
 
@@ -59,6 +62,7 @@ impl Counts {
             journal_bytes: self.journal_bytes + other.journal_bytes,
             syncs: self.syncs + other.syncs,
             disk_bytes: self.disk_bytes + other.disk_bytes,
+            thread_writes: self.thread_writes + other.thread_writes,
         }
     }
 

@@ -1,8 +1,8 @@
 //! A directory as a target: any mounted file system.
 //!
-//! Calls go by full path, as programs make them. So if a file system's names are not cached, it pays for each
-//! component as it would in use. Files stay open as descriptors in a table; the process must be allowed that
-//! many ([`shoal_env::raise_open_files`]).
+//! Calls go by full path, as programs make them (only `list` stats entries relative to the open directory).
+//! So if a file system's names are not cached, it pays for each component as it would in use. Files stay open
+//! as descriptors in a table; the process must be allowed that many ([`shoal_env::raise_open_files`]).
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;

@@ -1,6 +1,6 @@
-//! Makes the machine's file of this machine from probes: the values that `shoal bounds` measures and keeps.
+//! Describes this machine as a [`Machine`]: probes measure its values. `shoal bounds` writes it as a file.
 //!
-//! The probes run in rounds, and the values are medians over the rounds. The probes measure:
+//! The probes measure in rounds:
 //!
 //! * round trips of plain echo on idle and on awake cores, with 1, 4, 16 and 64 outstanding messages of 64
 //!   bytes and 8 KiB;
@@ -8,12 +8,13 @@
 //! * syncs, by method, size and number of writers;
 //! * the disk, the cache and memory.
 //!
-//! The processor time of a message on both sides comes from the echo with 64 outstanding messages. The cost
-//! of an *operation* is measured by a crate that has real servers and clients ([`OperationCosts`]), and the
-//! message's part is subtracted.
+//! Values are medians over the rounds. There are two exceptions. Processor time is kept twice: the least
+//! of the rounds, for bounds (`[cpu]`), and the median, for simulations (`[usual]`). The disk's write rate
+//! is the best of the medians of several methods and numbers of writers.
 //!
-//! Processor time is kept twice: the least of the rounds, for bounds (`[cpu]`), and the median, for
-//! simulations (`[usual]`).
+//! The echo with 64 outstanding messages gives the processor time of a message: one value for the client,
+//! one for the server. The crate `shoal` measures the cost of an *operation* with real servers and clients
+//! ([`OperationCosts`]). This module subtracts the cost of the message from it.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -77,6 +78,9 @@ pub struct OperationCosts {
     pub megabyte_us: (f64, f64),
     /// 10^6 bytes received by a server that puts them into its disk's cache; 0 for a client.
     pub megabyte_cached_us: f64,
+    /// Writes to files for these that other threads made, in the round of `megabyte_cached_us`; those that
+    /// the serving thread made itself are not among them.
+    pub megabyte_calls: f64,
 }
 
 /// Costs of both sides, of one kind: the least of the rounds, or the usual ones.
@@ -348,20 +352,28 @@ fn cpu(message_us: (f64, f64), megabyte_us: (f64, f64), costs: &Costs, disk: &Wr
         server: Side {
             sleep_us: tidy(sleeping.sleep_us),
             wake_us: tidy(sleeping.wake_us),
-            file_us: tidy(costs.file_us),
             // The wait of a lone write in addition to its processor time and the disk's: threads that wake
             // up.
             file_wait_us: tidy(costs.file_alone_us - costs.file_us - disk.page_us),
-            ..keeping(side(message_us.1, megabyte_us.1, &costs.server, served_us), &costs.server, disk)
+            ..keeping(
+                Side {
+                    file_us: tidy(costs.file_us),
+                    ..side(message_us.1, megabyte_us.1, &costs.server, served_us)
+                },
+                &costs.server,
+                disk,
+            )
         },
     }
 }
 
-/// Received bytes cost a server only their way, where they go into a disk's cache: the copy is the cache's.
-/// The additional time of memory is memory's: the first touch of each page.
+/// Received bytes cost a server only their way, where they go into a disk's cache: the copy is the cache's,
+/// and the calls are those of other threads (`file_us`), which a simulation charges one by one. The
+/// additional time of memory is memory's: the first touch of each page.
 fn keeping(side: Side, costs: &OperationCosts, disk: &Writes) -> Side {
     let all_us = side.megabyte_received_us;
-    let received_us = (costs.megabyte_cached_us - disk.cached_us).clamp(0.0, all_us);
+    let others_us = disk.cached_us + costs.megabyte_calls * side.file_us;
+    let received_us = (costs.megabyte_cached_us - others_us).clamp(0.0, all_us);
     Side { megabyte_received_us: tidy(received_us), megabyte_kept_us: tidy(all_us - received_us), ..side }
 }
 
@@ -504,6 +516,10 @@ mod tests {
         assert_eq!(split(1000.0), (600.0, 400.0));
         // Noise gives neither less than nothing.
         assert_eq!(split(500.0), (500.0, 0.0));
+        // A simulation charges the calls of other threads by themselves.
+        let called = OperationCosts { megabyte_calls: 4.0, ..costs };
+        let side = keeping(Side { file_us: 50.0, ..of(1000.0) }, &called, &disk);
+        assert_eq!((side.megabyte_received_us, side.megabyte_kept_us), (400.0, 600.0));
     }
 
     #[test]

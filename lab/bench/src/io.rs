@@ -1,14 +1,14 @@
 //! Transfers of large files, in order and at random. Each worker has a file of its own, or all workers
 //! share one file.
 //!
-//! Each worker moves `bytes` bytes in blocks of `block` bytes. With files of its own, its blocks are the
-//! whole file. In one shared file they are either a *segment* (worker 0's blocks, then worker 1's) or
-//! *strided* (block i of P workers at i·P + worker, the shape of most checkpoints; 47,008-byte blocks give
-//! the papers' unaligned records). Random phases touch every block exactly once, in an order that the seed
-//! determines.
+//! Each worker moves `bytes` bytes in blocks of `block` bytes. If each worker has its own file, a worker's
+//! blocks are its whole file. In one shared file they are either a *segment* (worker 0's blocks, then worker
+//! 1's) or *strided* (block i of P workers at i·P + worker, the shape of most checkpoints; 47,008-byte blocks
+//! give the papers' unaligned records). Random phases touch every block exactly once, in an order that the
+//! seed determines.
 //!
-//! Reads are warm: the files were written moments before, and any cache has them. A write with `fsync` counts
-//! the sync at its end as part of its time.
+//! Reads are warm: the files were written moments before, so caches have as much of them as they can hold. A
+//! write with `fsync` counts the sync at its end as part of its time.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@
 //! mount.
 //!
 //! ```text
-//!   Workload (small | io) ──► Team (threads | processes) ──► Worker of a Target (directory | native client)
+//!   Workload (small, io…) ──► Team (threads | processes) ──► Worker of a Target (directory | native client)
 //!        phases                 barriers, clocks               mkdir, create, write, read, stat, …
 //! ```
 //!
@@ -25,11 +25,11 @@
 //! * [`mod@compare`]: several targets, interleaved, k repetitions.
 //! * [`bounds`]: the best possible rate, from the probes of the same run.
 //! * [`holding`]: bounds compared with figures.
-//! * [`fit`]: the machine's file of this machine, made from the probes.
+//! * [`fit`]: a description of this machine, made from the probes.
 //! * [`plot`]: figures as SVG.
 //!
-//! This crate measures real machines, so it reads the real clock and opens real files. Apart from `env` no
-//! other crate has this access (`model` only reads a machine's file).
+//! This crate measures real machines, so it reads the real clock and opens real files by itself, without
+//! `env`.
 
 pub mod awake;
 pub mod beside;

@@ -1,7 +1,8 @@
 //! Compares transfers by patterns with single calls and with contiguous transfers: the figures of Galley.
 //!
 //! C clients share one file, and each has a part of it in one of the [`Shape`]s: the shapes of Galley's
-//! figure 2, and also nested patterns and lists. A part is moved in three ways in turn, round by round:
+//! figure 2, and also nested patterns, lists, columns of a matrix and blocks of a cube. A part is moved in
+//! three ways in turn, round by round:
 //!
 //! ```text
 //!   structured   one call for the whole part

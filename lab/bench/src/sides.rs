@@ -1,11 +1,11 @@
 //! Compares two programs by the same benchmark, and decides if possible which program is faster.
 //!
-//! The two take turns, round by round, and each round's rates are a pair: a slow period of the machine
-//! affects both. The ratio of a pair cancels such a period, and [`crate::interval`] gives the interval of
-//! the ratios' median. A difference is reported if the whole interval lies on one side of 1, and further
-//! from 1 than the least difference that is requested. That least difference is needed: equal programs
-//! differ by a part of a percent, by the addresses of their memory, and an interval of 95 % misses the
-//! truth once in twenty times. An interval that misses the truth *and* lies a further percent away is far
+//! The two programs take turns, round by round, and each round's rates are a pair: a slow period of the
+//! machine affects both. The ratio of a pair cancels such a period, and [`crate::interval`] gives the
+//! interval of the ratios' median. A difference is reported if the whole interval lies on one side of 1, and
+//! further from 1 than the least difference that is requested. That least difference is needed: equal
+//! programs differ by a part of a percent, by the addresses of their memory, and an interval of 95 % misses
+//! the truth once in twenty times. An interval that misses the truth *and* lies a further percent away is far
 //! rarer. More rounds make the interval narrower; a quieter machine makes it much narrower.
 //!
 //! A program's rates are read from the report that it prints ([`crate::report`]), in any version of it.

@@ -1,4 +1,5 @@
-//! A workload is a list of phases; every worker runs each, and all wait for each other between them.
+//! A workload is a list of phases. Every worker runs each phase, and all workers wait for each other between
+//! two phases.
 //!
 //! The work of one worker is an *actor*. It is made anew from the workload's description, the worker's index
 //! and the run's tag, in this process or in another. So only the description has to be sent.

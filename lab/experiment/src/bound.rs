@@ -1,17 +1,19 @@
 //! The estimated upper bound of a phase. The phase gives the counts (messages, bytes, syncs), the setting
 //! gives the machine and its servers.
 //!
-//! If the crate `model` has the operation, its counts are used, for the set of techniques that is nearest
-//! to the switches. This is our set if compounds are on. Otherwise it is the paper's set if the technique
-//! that matters to the operation is on, and else the baseline. Reads and writes of blocks are counted here:
-//! one message for each server, after a rendezvous if no data is eager.
+//! If the crate `model` has the operation, its counts are used, for the set of techniques that is nearest to
+//! the switches. This is our set if compounds are on. Otherwise it is the paper's set if the technique that
+//! matters to the operation is on, and else the baseline. Reads and writes of blocks are counted here: one
+//! message for each server, or one for each 256 KiB of a large block. A rendezvous with each server comes
+//! first if the switches allow no eager data.
 //!
 //! **Only resources that a setting waits for are in its bound**: without syncs (`memory`, `null`, tmpfs,
 //! another sync mode) neither syncs nor the disk's accesses are in it.
 //!
-//! **Data larger than the servers' memory** moves at the disks' rate, except the part that memory keeps. Of
-//! writes, 40 % of memory may still be unwritten when the phase ends; of reads, all of memory may be read
-//! first. Clients do not wait for each transfer of the disk, because it writes back later and reads ahead.
+//! **Data larger than the servers' memory** moves at the disks' rate, except the part that memory keeps. When
+//! a phase of writes ends, bytes of up to 40 % of memory may still be unwritten. In a phase of reads, as many
+//! bytes as memory holds need no disk. Clients do not wait for each transfer of the disk, because it writes
+//! back later and reads ahead.
 
 use crate::file::Metric;
 use crate::outcome::BoundHere;

@@ -1,17 +1,17 @@
-//! The file of an experiment. docs/lab/EXPERIMENTS.md explains its keys; no key is silently ignored.
+//! The file of an experiment. docs/lab/EXPERIMENTS.md explains its keys; an unknown key is an error.
 //!
 //! ```text
 //!   name, title, claim          the experiment in words
 //!   machine                     the machine that is simulated
-//!   [source]                    paper, where, reproduces, missing
+//!   [source]                    paper, section, reproduces, missing
 //!   [workload]                  the kind, and the keys of this kind
 //!   [parameters]                a setting, the same in all runs
-//!   [axis]                      varies, values, label, log
+//!   [axis]                      varies, also, values, label, value_label, log
 //!   [real] [simulated] [quick]  values, scale, repeat and parameters that differ in this mode;
 //!                               `skip`: the reason why the experiment does not run in it
-//!   [[series]]                  name, phase, metric, parameters
-//!   [[published]]               series, x, value, unit, where
-//!   [[check]]                   claim, shape, only, why
+//!   [[series]]                  name, phase, metric, less, parameters
+//!   [[published]]               series, x, value, unit, where, derived
+//!   [[check]]                   claim, kind, kind_real, shape, only, why
 //!   [[fit]]                     cost, series, x
 //! ```
 

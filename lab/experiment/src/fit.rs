@@ -11,8 +11,8 @@
 //! ```
 //! All values are logarithms: costs stay positive, and a residual of 0.01 is one per cent. *Residuals* are
 //! reported for every published row of the series that were run, also for rows on which nothing was fitted.
-//! *Sensitivity* is the value of each rate when one cost alone is half as large, and when it is half as large
-//! again.
+//! *Sensitivity* is the change of each rate, in per cent, when one cost alone is half as large, and when it
+//! is half as large again.
 
 use crate::cost;
 use crate::file::{Experiment, Metric};

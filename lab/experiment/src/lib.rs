@@ -3,7 +3,8 @@
 //!
 //! An *experiment* ([`Experiment`]) is a TOML file in `lab/experiments/`. It names a workload and its
 //! parameters, a machine, the parameter along the horizontal axis, the series (the curves), the published
-//! points, and *checks of the shape* of the curves. A new experiment is a new file, and needs no code.
+//! points, and *checks of the shape* of the curves. A new experiment is a new file. It needs no code, apart
+//! from a line in [`builtin`] if it comes with the program.
 //!
 //! ```text
 //!   lab/experiments/*.toml ─► Experiment ─► Cell ─► Setting ─► Ground ─┬─ real: threads and native clients

@@ -1,5 +1,5 @@
 //! The outcome of an experiment. For each series and each place on the axis it has our value, the upper
-//! bound, the resource that limits the bound, and the published value.
+//! bound, the resource that limits the bound, and the published value. It also has the result of each check.
 
 use crate::check::{Check, Kind, Verdict};
 use crate::file::Metric;

@@ -1,9 +1,9 @@
 //! Seats (processes of a workload) on real servers. Each client node is a thread with a native client; the
 //! node's application processes are tasks of the thread.
 //!
-//! All application processes of all threads share one barrier: a thread whose processes have reached it
-//! sleeps until the last has. A thread that panics breaks the barrier, so that the others continue and the
-//! panic is reported.
+//! All application processes of all threads share one barrier. A thread whose processes have reached the
+//! barrier sleeps until the last process has reached it. A thread that panics breaks the barrier, so that the
+//! others continue and the panic is reported.
 
 use crate::seat::{Calls, Meet, Plan, Seat, Took, take};
 use futures_util::future::join_all;

@@ -1,5 +1,5 @@
-//! The document of all experiments. For every figure and table of the two papers it has the claim, our
-//! result, the verdict and a picture.
+//! The document of all experiments. For every figure and table of the two papers that an experiment
+//! reproduces, it has the claim, our result, the verdict and a picture; for the others, the reason.
 //!
 //! All experiments together take a quarter of an hour and more. So a run of some of them replaces only their
 //! parts of an existing document ([`renewed`]): their sections, their verdicts in the index, and the sum of

@@ -1,8 +1,9 @@
 //! The workloads of the papers, under their own names. Each is written once, over a file system and a
-//! barrier, and runs on real servers and under virtual time alike.
+//! barrier, and runs on real servers and under virtual time alike. Only `chapter4` runs nothing: its curves
+//! are computed by the model.
 //!
-//! A workload is a list of phases; before and after each phase all processes meet ([`crate::seat`]). A
-//! phase of a process is a loop of calls, each made after the one before has returned, as a program's are.
+//! A workload is a list of phases; before and after each phase all processes meet ([`crate::seat`]). A phase
+//! of a process is a loop of calls: as in a program, each call is made after the call before it has returned.
 //! Phases check their results (how many entries, how many bytes), so that a phase without work cannot look
 //! fast.
 

@@ -1,8 +1,8 @@
 //! No simulated figure is above its bound: else a clock, a count, a bound or a machine's file is wrong.
 //!
-//! All experiments, shortly: half a minute in an optimised build and many in another, so it is an optimised
-//! build that has them (`cargo test --profile quick -p shoal-experiment --test bounds`;
-//! `tests/run short paper` does).
+//! The tests run all experiments, shortened. This takes half a minute in an optimised build and many minutes
+//! in any other build, so only an optimised build has these tests: `cargo test --profile quick -p
+//! shoal-experiment --test bounds`. `tests/run short paper` runs them.
 
 #![cfg(not(debug_assertions))]
 

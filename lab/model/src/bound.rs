@@ -8,10 +8,11 @@
 //!   client CPU   client nodes × cores ÷ time                   server CPU   threads ÷ time at one server
 //! ```
 //!
-//! The formulas assume that clients wait for each answer, with one operation each; that a transfer takes as
-//! long as its slowest stage, because stages overlap; that all servers have the same load; and that a server
-//! which holds a share of an operation has that share of its cost. All of this favours the machine, so a rate
-//! that exceeds its bound shows a mistake in the counts or in the machine.
+//! If clients and servers share one computer, the term of the client CPU is replaced by `cores ÷ (client's
+//! time + servers' time)`. The formulas assume that clients wait for each answer, with one operation each;
+//! that a transfer takes as long as its slowest stage, because stages overlap; that all servers have the same
+//! load; and that a server which holds a share of an operation has that share of its cost. All of this
+//! favours the machine, so a rate that exceeds its bound shows a mistake in the counts or in the machine.
 
 mod limit;
 mod setting;

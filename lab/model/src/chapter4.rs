@@ -2,8 +2,10 @@
 //! cluster is a machine.
 //!
 //! * *Metadata operations* (4.2.2): messages and disk accesses one after the other. A create has 4 round
-//!   trips (metafile, datafiles at once, attributes, entry) and in the worst case 9 accesses and one for each
-//!   datafile, which are adjacent. Bytes and instructions are ignored.
+//!   trips (metafile, datafiles at once, attributes, entry) and in the worst case 9 accesses for the metadata
+//!   and one for each datafile. A client waits once for all datafiles, because their accesses run at the same
+//!   time. Bytes and instructions are ignored, except where the limit is the server's processor
+//!   (`create.cpu`).
 //! * *Large contiguous I/O* (4.2.3): bytes alone; the servers' links, or their disks.
 //! * *Small contiguous I/O* (4.2.4): `t(s, l, n) = s ÷ (s/n + l)`: block size, latency, throughput. With a
 //!   disk, the access time of the disk adds to the latency, and the throughput is the lesser of the two

@@ -7,8 +7,8 @@
 //! resource that *binds* (gives the least rate), and the arithmetic in words.
 //!
 //! ```text
-//!   lab/machines/*.toml ──► Machine ─┐
-//!                                ├─ Bound::of ──► terms, least first: the first binds
+//!   lab/machines/*.toml ──► Machine ─────────┐
+//!                                            ├─ Bound::of ──► terms, least first: the first binds
 //!   operations, chapter4 ─► Counts, Setting ─┘
 //! ```
 //!
@@ -22,8 +22,9 @@
 //!
 //! Source: J. Kunkel, *Performance Analysis of the PVFS2 Persistency Layer*, chapter 4.
 //!
-//! **Invariant: a bound never grows when a cost grows** (property tests of [`bound`] hold it). Measurements
-//! of one quantity at several sizes are one cost: its values grow together.
+//! **Invariant: a bound never grows when a cost grows** (tests:
+//! `a_bound_never_grows_when_a_cost_of_the_machine_grows`, `a_bound_never_grows_when_a_count_grows`).
+//! Measurements of one quantity at several sizes are one cost: its values grow together.
 
 pub mod bound;
 pub mod chapter4;

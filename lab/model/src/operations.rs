@@ -1,12 +1,12 @@
 //! The costs of each operation in the baseline, the paper's set and ours: the table of docs/lab/COUNTS.md, as
 //! counts.
 //!
-//! The operations work on a small file that lies on the server of its name. There are `n` servers, each of
-//! which holds metadata and data; the client knows only the directory. Messages are exact (tests of the
-//! `sim` crate assert them, a test here compares this file with the document). A client's successive waits
-//! follow the order of the steps: in the baseline's create the metafile, all datafiles at once, the layout,
-//! the entry. Metadata is durable at reply, each change by a sync; data is durable at fsync, so a write has
-//! no sync of its own.
+//! The operations work on a small file that lies on the server of its name; only large reads and writes move
+//! 4 MiB of a file over all servers. There are `n` servers, each of which holds metadata and data; the client
+//! knows only the directory. Messages are exact (`crates/shoal/tests/counts` asserts them, a test here
+//! compares this file with the document). A client's successive waits follow the order of the steps: in the
+//! baseline's create the metafile, all datafiles at once, the layout, the entry. Metadata is durable at
+//! reply, each change by a sync; data is durable at fsync, so a write has no sync of its own.
 
 use crate::counts::{Counts, Share};
 

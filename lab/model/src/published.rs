@@ -1,8 +1,9 @@
 //! A paper's numbers for a machine, next to the numbers that this crate computes for the machine.
 //!
-//! A machine's file names a *case*: a number of chapter 4 (`chapter4.create.average`), or an operation with
-//! a set of techniques (`create.paper`), followed by a number of clients and perhaps of servers. Numbers
-//! that a paper *computed* must come out the same; numbers that it *measured* should be below the bound.
+//! A machine's file names a *case*: a number of chapter 4 (`chapter4.create.average`), or an operation with a
+//! set of techniques (`create.paper`). An operation also needs a number of clients, and may have a number of
+//! servers. Numbers that a paper *computed* must come out the same; numbers that it *measured* should be
+//! below the bound.
 
 use crate::Servers;
 use crate::bound::{Bound, Setting};

@@ -1,6 +1,6 @@
 //! A run of a seed: `cargo run -p shoal-sim --example run -- 7`; of many: `-- 7 50` (seeds 7 to 56); with six
-//! faults of each kind and more operations: `-- 7 50 rough`. Further words show the operations of a single
-//! run whose descriptions contain them: `-- 7 1 c3-8 3.84`.
+//! faults of each of four kinds (crash, power cut, partition, pause) and more operations: `-- 7 50 rough`.
+//! Further words show the operations of a single run whose descriptions contain them: `-- 7 1 c3-8 3.84`.
 
 use shoal_sim::RunConfig;
 

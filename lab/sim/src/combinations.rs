@@ -1,10 +1,10 @@
 //! Combinations of switches (techniques that a file system has or has not). Every test that holds for one
 //! combination should hold for all combinations.
 //!
-//! *Singles* are the named sets with one technique changed, on or off: a failure in a single comes from
-//! that technique. In the *covering set*, every pair of values of every two switches is in some combination
-//! (pairwise testing: Cohen et al. 1997). So a failure of two values together is found too, by a handful of
-//! combinations instead of all 384.
+//! *Singles* are the named sets, and also our set and the baseline with the value of one switch changed. So
+//! if only one single fails, its changed technique is the cause. In the *covering set*, every pair of values
+//! of every two switches is in some combination (pairwise testing: Cohen et al. 1997). So a failure of two
+//! values together is found too, by a handful of combinations instead of all 384.
 
 use crate::rng::Rng;
 use shoal_proto::Switches;

@@ -8,8 +8,8 @@
 //! Meanwhile one of three faults happens, by the seed:
 //!
 //! - server 1 cannot reach server 2, which has the directory of the first move, for up to six seconds;
-//! - server 1 can reach neither server 2 nor server 0 from the moment at which it has walked and holds the
-//!   rename lock of server 0;
+//! - server 1 can reach neither server 2 nor server 0 from the moment at which it asks for votes; it then
+//!   holds the rename lock of server 0, and has found no loop;
 //! - server 1 is killed at some moment of the first move and starts again 45 s later. A further client then
 //!   requests a third move, which has nothing to do with the first two.
 //!

@@ -8,8 +8,8 @@
 //!   power cut  after the reader's answer, after the answer to a create, or at any time
 //! ```
 //! The owner identifies the change. **The remaining state contains all changes up to one of them, and none
-//! after it.** The state contains three changes at least: the change that the reader saw, the change before
-//! a create that was answered, and each change that was answered a second before the power cut.
+//! after it.** The state contains at least these changes: each change that the reader saw, the change before
+//! a create that was answered, and each change that was answered a second or more before the power cut.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::rng::Rng;

@@ -3,7 +3,8 @@
 //! Each seed has its own mix (swarm testing: Groce et al. 2012): some kinds of fault are left out and others
 //! occur several times, because faults hide each other when all fall into every run. A fault begins at a
 //! moment within the work, lasts a while, and ends by itself: servers start again, connections work again,
-//! disks have space again. So a run is judged at its end on a cluster that should be healthy.
+//! disks have space again. Two effects stay: an added server, and a wall clock that is at most 600 s wrong.
+//! So a run is judged at its end on a cluster that should be healthy.
 
 mod added;
 mod older;

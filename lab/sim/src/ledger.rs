@@ -1,4 +1,5 @@
-//! The ledger: every client's answers about names that only this client changes, and about their objects.
+//! The ledger: the answers that each client received about its own names (names that no other client
+//! changes), and about their objects.
 //!
 //! *Names.* A name's history is a list of changes, each with the moments of its call and its return. The
 //! owner of a name changes it only after the last change has returned. So at any moment the name has the

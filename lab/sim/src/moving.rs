@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   clients 0, 1:     make files and read them again, all the time; every call must succeed in time
-//!   client 2:         the operator; moves the server in two tries, the first is interrupted after one server
+//!   client 2:         in cases 1 and 2 the operator: two tries, the first is interrupted after one server
 //!   client 3:         looks at a directory on the server that moves, is cut off, looks again at the end
-//!   the moved server: is killed before, between or after the tries, and started at its new address
-//!   a third server:   is killed before the move, and started at the end, with its old map
+//!   the moved server: in cases 1 to 3 is killed, and started at its new address
+//!   a third server:   in some runs is killed before the move, and started after it with its old map
 //! ```
 //! There are four cases, by the seed:
 //!

@@ -6,8 +6,9 @@
 //!   client 1:                              removes or replaces the file; its name must lead elsewhere then
 //!   the file's server:                     killed, starts again
 //! ```
-//! **The file can be used until its last close, however long that takes**, and a lease later it is gone on
-//! every server. No file that was gone before an open began is opened.
+//! **The file can be used until its last close, however long that takes.** Two leases later it is gone, and
+//! after two more leases no server has anything left of it. A removed file is not opened by a client that did
+//! not have it open.
 
 use crate::check;
 use crate::cluster::{Cluster, ClusterConfig, connect};

@@ -1,5 +1,5 @@
-//! Random choices of the workload, separate from the random numbers of the simulated machines: SplitMix64
-//! (Steele, Lea, Flood 2014).
+//! Random choices of the workload and the faults, separate from the random numbers of the simulated machines:
+//! SplitMix64 (Steele, Lea, Flood 2014).
 
 /// One word of state.
 #[derive(Clone, Debug)]

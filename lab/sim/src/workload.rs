@@ -1,11 +1,11 @@
 //! The work of each client: random operations over the whole interface, each checked at once against the
 //! known state.
 //!
-//! Each file has one family of operations. Names and objects are of three sorts: *own* names and objects,
-//! which one client alone changes (the [`Ledger`] knows them exactly); *contended* names and attributes,
-//! which all clients change (each is a register, see [`crate::register`]); *shared files*, which stay and
-//! whose bytes all clients write (see [`crate::contents`]). Every operation is noted **before** it is
-//! requested, so a client that is killed in the middle leaves an operation of unknown outcome.
+//! Each source file has one family of operations. Names and objects are of three sorts: *own* names and
+//! objects, which one client alone changes (the [`Ledger`] knows them exactly); *contended* names and
+//! attributes, which all clients change (each is a register, see [`crate::register`]); *shared files*, which
+//! stay and whose bytes all clients write (see [`crate::contents`]). Every operation is noted **before** it
+//! is requested, so a client that is killed in the middle leaves an operation of unknown outcome.
 //!
 //! The seed decides how often each family is drawn ([`mix`]).
 

@@ -10,7 +10,7 @@
 //!   kind of change                  noted for           compared by
 //!   size, attributes, layout        the object          fsync of the file (or directory)
 //!   an entry                        its directory       fsync of the directory
-//!   data, without an open file      the object
+//!   data, without an open file      the object          fsync of the file
 //! ```
 //! Data that is written through an open file is noted by [`crate::transfer`]: a datafile's handle does not
 //! name its file.

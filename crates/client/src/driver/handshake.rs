@@ -1,13 +1,15 @@
 //! The handshake: Hello → Challenge → Attach → Attached.
 //!
-//! Both sides prove that they have the file system's key (a client that manages: the admin key), over both
-//! nonces, so that no client talks to an impostor and no impostor is served. A client also proves that it has
-//! the private part of its own key, by which alone its sessions are continued. From `Attached` on all is
-//! sealed, as the server requires ([`shoal_proto::seal`]). A refusal says why, and what to do.
+//! Both sides prove over both nonces that they have a mount key of the file system, so that no client talks
+//! to an impostor and no impostor is served. A client that manages proves itself by the admin key instead. A
+//! client also proves that it has the private part of the key pair that it drew at its start: a server
+//! continues a session only for the key pair that began it. From `Attached` on, every frame is sealed if the
+//! server requires it ([`shoal_proto::seal`]). A refusal says why, and what to do.
 //!
-//! **No frame that comes before a proof ends a session, or fails a request for good.** An attacker on the
-//! wire can send each of them; such a connection counts as lost, and the client connects again until the
-//! deadline.
+//! **On a connection to a known server over the network, no frame that comes before the server's proof ends a
+//! session, or fails a request for good.** An attacker on the wire can send such a frame. The connection then
+//! counts as lost, and the client connects again until the deadline. Only the first connection of a client
+//! fails at once with such a refusal.
 
 use crate::refusal::is_refusal;
 use crate::{Error, Options};

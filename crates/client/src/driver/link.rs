@@ -1,8 +1,12 @@
 //! The task that talks to one server: it keeps one connection, and makes it again when it is lost.
 //!
-//! A connection has five parts that run side by side: one writes the requests of the session, one reads the
-//! replies, one keeps the lease and asks a silent server whether it lives, one ends the connection cleanly
-//! when the client leaves, and one reports the files that stay open.
+//! A connection has five parts, which run concurrently:
+//!
+//! - one writes the requests of the session, and closes the connection when the client is closed;
+//! - one reads the replies;
+//! - one sends pings: to keep the lease, and to ask whether a server still lives that does not answer;
+//! - one ends the connection when a nearer address is known, or when the server is silent;
+//! - one claims the locks that this client had before, then reports the files that stay open.
 
 use super::handshake::{Established, Identity, Trouble, nearest_first, reach, refusal};
 use crate::core::Core;

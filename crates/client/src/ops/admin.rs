@@ -1,4 +1,4 @@
-//! Requests of administrators and tools to single servers.
+//! Requests of administrators and tools, to one server or to all servers.
 
 use crate::core::Operation;
 use crate::{Client, Error, Options};

@@ -1,4 +1,4 @@
-//! Give a file a further name.
+//! Gives a file a further name.
 
 use super::attr_among;
 use crate::{Client, Error};

@@ -5,13 +5,12 @@
 //!   items ─▶ groups ─┬─ server 0 ─▶ messages of at most 128 groups and 1 MiB of data ─▶ at most 4 under way
 //!                    ├─ server 1 ─▶ …                                                   all servers at once
 //!                    └─ …
-//!            statuses ◀── in the order of the items; a group that must be tried again is sent alone
+//!            statuses ◀── in the order of the items; a further message has only the groups to try again
 //! ```
 //! Each item is a *group* of its own: operations that succeed or fail together, with one status. So one
-//! `Exists` does not undo 63 other creates. An item that one round of messages cannot finish continues
-//! separately. If an entry leads to an object on another server, a second round reaches the object; this
-//! round goes to all such servers at once. For a large or striped file the operation for a single file is
-//! used.
+//! `Exists` does not undo the other creates of its message. If an entry leads to an object on another server,
+//! a second round of messages reaches the object; this round goes to all such servers at once. For a large
+//! or striped file, and for an item that these rounds do not finish, the operation for a single file is used.
 //!
 //! **Each compound is an operation with a deadline of its own**, so the time of a call with a million items
 //! is not bounded by one number, but by the progress of the servers. A server that does not answer costs only

@@ -27,8 +27,8 @@
 //! first batch, the listing has cost one message. If the caller leaves it later, at most one message was
 //! not needed. At the end of the directory nothing is requested.
 //!
-//! *A slow caller gets no read-ahead, and small batches* ([`SLOW`]): in a large batch, attributes would
-//! become old before the caller uses them.
+//! *A caller that used a batch for longer than 40 ms ([`SLOW`]) gets no read-ahead, and small batches*: in a
+//! large batch, attributes would become old before the caller uses them.
 //!
 //! **A batch ahead is a request without a task**: it is sent when it is made, and holds its answer. A caller
 //! that drops the listing, or seeks in it, cancels the request. If the request fails, no error is reported

@@ -1,4 +1,4 @@
-//! How new files are to be laid out.
+//! Sets the layout of the new files of a directory, or of an empty file.
 
 use crate::{Client, Error};
 use shoal_proto::message::VERSION_OF_FOLLOWED_LAYOUTS;

@@ -4,8 +4,9 @@
 //!   create   createmeta ─▶ n × createdata ─▶ laydata ─▶ crdirent      n + 3 messages; two with stuffing: no datafiles
 //!   remove   rmdirent ─▶ removemeta ─▶ n × removedata                 n + 2 messages; three with stuffing: one datafile
 //! ```
-//! Objects without an entry yet are in rows of the session at their servers: if this client dies in between,
-//! the servers remove them. Other objects than files are made and removed by the servers.
+//! While an object has no entry yet, its server keeps a row of the session that names the object: if this
+//! client dies in between, the server removes the object. Only files are made and removed in steps; for all
+//! other objects the servers do it.
 
 use super::{attr_among, capability_among};
 use crate::core::{Core, Operation};

@@ -1,8 +1,8 @@
 //! The object that a path leads to.
 //!
-//! As many components as one server can resolve go in one message; the walk continues at the server of the
-//! object that was reached. The client follows symbolic links here. `..` leads to the parent that a directory
-//! stores.
+//! One message carries all names up to the next `..`, and its server resolves as many of them as it can. The
+//! walk continues at the server of the object that was reached. The client follows symbolic links here. `..`
+//! leads to the parent that a directory stores.
 
 use super::lookup::Looked;
 use crate::cache::Leads;

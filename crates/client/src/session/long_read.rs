@@ -1,5 +1,5 @@
 //! Long reads under way: the pieces that have arrived, and the rest that is requested again after a lost
-//! connection.
+//! connection. *Packed* bytes are counted in the order of the pattern that is read.
 //!
 //! ```text
 //!   packed bytes     0 ├─ piece ─┤├─ piece ─┤          ├─ piece ─┤
@@ -8,9 +8,8 @@
 //! ```
 //! The pieces come in any order. **After a lost connection the rest is requested**: from the first packed
 //! byte that did not come. Pieces after that byte come again. So a transfer completes even if no connection
-//! lasts for the whole of it, and each lost connection repeats at most one connection's credit. Each piece
-//! carries the facts of its stream at the moment at which the piece was read, as if it were a read of its
-//! own.
+//! lasts for the whole transfer, and each lost connection repeats at most one connection's credit. Each piece
+//! carries the facts of its stream (size, change count) at the moment at which the piece was read.
 //!
 //! **A piece is accepted only if it was requested, lies inside the window, and comes once**; else the request
 //! fails and the connection ends. The time limit counts from the last piece that brought new bytes: repeated

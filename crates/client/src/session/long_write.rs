@@ -1,19 +1,21 @@
-//! Long writes under way: their data goes as the server grants it.
+//! Long writes under way: the client sends their data in the parts that the server grants.
 //!
 //! ```text
 //!   request ─────────▶      the pattern, no data
-//!           ◀───────── grant 0 .. T      granted in packed order, side by side
+//!           ◀───────── grant 0 .. T      granted in the pattern's order
 //!   give 0 .. T ─────▶
 //!           ◀───────── reply             when all is written
 //! ```
-//! The data stays where its caller has it until it is granted; what is granted is sent from there. **After a
-//! lost connection the whole is asked for again**, under the same slot and sequence: the server has either
-//! answered the write, or it begins anew. The time limit counts from the last grant of something new; a lost
-//! connection makes all new again, [`RESTARTS_MAX`] times at most.
+//! The data stays in the caller's buffer until it is granted, and is sent from there. **After a lost
+//! connection the client requests the whole write again**, under the same slot and sequence: either the
+//! server has answered the write before and repeats the answer, or the write begins anew. The time limit
+//! counts from the last grant of bytes that no earlier grant had. After a lost connection all bytes count as
+//! not granted; this applies to the first [`RESTARTS_MAX`] lost connections of a write.
 //!
-//! **A long write that its caller gave up writes nothing more**: what was granted and not sent is not given,
-//! the next grant ends the connection, and its request is sent again as one that writes nothing, so that its
-//! slot is free when it is answered. At most a connection's credit that was on its way may still be written.
+//! **If its caller gives a long write up, nothing more is written.** The client drops the granted parts that
+//! it has not sent. The next grant ends the connection. On the next connection the request is sent again
+//! without any bytes to write, so that its answer frees the slot. At most the bytes that were on their way
+//! (one connection's credit) may still be written.
 
 use super::{Outgoing, Session};
 use crate::transfer::gather;

@@ -1,4 +1,5 @@
-//! Tests of calls for locks: however a call ends, it leaves no place in a queue and no lock of its own.
+//! Tests of calls for locks. A call that ends without a grant leaves no place in a queue and no lock at the
+//! server.
 
 use crate::fake::{FakeCluster, Hand, OWNER, name};
 use crate::{Error, OpenFile};

@@ -1,4 +1,5 @@
-//! An fsync finds that a change of its object was lost, for each kind of change.
+//! A server loses a change. The next fsync of the changed object reports the loss once. The tests cover
+//! changes of directories, attributes, data and layouts, and also the sync of the whole file system.
 
 use crate::fake::{FakeCluster, Hand, OWNER, name};
 use crate::{NewFile, Piece, Which};

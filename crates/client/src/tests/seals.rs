@@ -1,5 +1,8 @@
-//! An attacker between a client and its server: the client believes nothing that the attacker changed or
-//! added, and continues.
+//! Tests of connections with an attacker between a client and its server.
+//!
+//! The client rejects changed, repeated and unsealed replies, and repeats the call on a new connection. It
+//! refuses a handshake whose seals were removed. It believes only two kinds of refusals without a seal:
+//! `BadKey`, and refusals that come from its own machine.
 
 use super::links::{with_server, with_server_at};
 use crate::Options;

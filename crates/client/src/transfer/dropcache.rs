@@ -1,8 +1,9 @@
 //! Drops the bytes of a file that the servers have in memory, for measurements that begin with a cold
 //! cache.
 //!
-//! Only durable data is dropped, so an fsync comes first. A client keeps no data of open files. The kernel
-//! of a mount also keeps pages; the measured programs drop these themselves (`posix_fadvise`).
+//! Only durable data is dropped, so callers make the file durable (fsync) first. A client keeps no data of
+//! open files. The kernel of a mount also keeps pages; the measured programs drop these pages themselves
+//! (`posix_fadvise`).
 
 use crate::{Error, OpenFile};
 use futures_util::future::join_all;

@@ -2,7 +2,8 @@
 //!
 //! From Galley: each transfer has a stride in the file and one in memory, so a gather or scatter needs no
 //! buffer in between. In a read, each run of bytes from a server is copied to its regions of memory. In a
-//! write, bytes are sent from the caller's memory without a copy if they lie in few pieces.
+//! write, bytes are sent from the caller's memory without a copy if they lie in few or in large pieces
+//! (`write.rs` has the limits).
 
 use super::Plan;
 use super::read::Fetched;
@@ -70,14 +71,14 @@ impl OpenFile {
                 places(to, 0, len, |range| memory[range].fill(0));
             }
             for part in fetched {
-                part.pieces(plan, |packed, own| {
+                for (packed, own) in part.ranges(plan)? {
                     let mut own = &own[..own.len().min(len.saturating_sub(packed) as usize)];
                     places(to, packed, own.len() as u64, |range| {
                         let (now, rest) = own.split_at(range.len());
                         memory[range].copy_from_slice(now);
                         own = rest;
                     });
-                })?;
+                }
             }
             plan.core.copied(len as usize);
             Ok(len)

@@ -1,16 +1,19 @@
 //! Reading, holes, and the end of the file.
 //!
-//! A datafile that ends inside the window does not give the file's end: a later strip may exist elsewhere.
-//! Only then are the other datafiles asked for their facts, and the file's size is the largest end that any
-//! of them implies. Bytes before that end that no datafile has are a hole, and read as zeros.
+//! A datafile may end inside the range that is read. This is not the file's end if another datafile has a
+//! later strip. So the client then requests the facts of the other datafiles, and the file's size is
+//! the largest end that any datafile implies. Bytes before that end that no datafile has are a hole, and read
+//! as zeros.
 //!
 //! **A read that also returns the file's size returns only bytes that were in the file at some time**
-//! ([`Opened::extent`]), even if other writes enlarge the file at the same time. The facts in one answer
-//! all belong to one moment. For a file of one stream, every read ends at the smallest end that any part of
-//! its answer reported. For a file of several streams, each stream that ended before the file's size is
-//! asked once more. If it has grown, the read is repeated once, up to that size; otherwise the missing
-//! bytes are a hole. Reads without a size return such bytes as zeros, and need no further message.
+//! ([`Opened::extent`]), even if other writes enlarge the file at the same time. The facts in one answer all
+//! belong to one moment. For a file of one stream, every read ends at the smallest end that any part of its
+//! answer reported. For a file of several streams, each stream that ended before the file's size is asked
+//! once more. If it has grown, the read is repeated once, up to the size that was found before; otherwise the
+//! missing bytes are a hole. Reads that return no size return the missing bytes as zeros, without a further
+//! message.
 
+use super::in_order::{Ranges, in_order};
 use super::{Plan, bounds, contiguous};
 use crate::core::{Operation, Told};
 use crate::file::{Opened, Shape};
@@ -355,16 +358,9 @@ fn assemble(plan: &Plan<'_>, fetched: &[Fetched], len: u64) -> Result<Bytes, Err
     {
         return Ok(bytes);
     }
-    let mut all = vec![0; len];
-    for part in fetched {
-        part.pieces(plan, |packed, own| {
-            let at = (packed as usize).min(len);
-            let end = (at + own.len()).min(len);
-            all[at..end].copy_from_slice(&own[..end - at]);
-        })?;
-    }
+    let parts = fetched.iter().map(|part| part.ranges(plan)).collect::<Result<_, _>>()?;
     plan.core.copied(len);
-    Ok(all.into())
+    Ok(in_order(parts, len))
 }
 
 impl Fetched {
@@ -383,17 +379,9 @@ impl Fetched {
     }
 
     /// Its packed ranges: the position of each, and those of its bytes that came.
-    pub(super) fn pieces(&self, plan: &Plan<'_>, mut of: impl FnMut(u64, &[u8])) -> Result<(), Error> {
-        let mut bulk = &self.bulk[..];
-        for range in plan.view(self.index, self.window)?.packed() {
-            if bulk.is_empty() {
-                break;
-            }
-            let (own, rest) = bulk.split_at(((range.end - range.start) as usize).min(bulk.len()));
-            bulk = rest;
-            of(self.window.from + range.start, own);
-        }
-        Ok(())
+    pub(super) fn ranges<'a>(&'a self, plan: &'a Plan<'_>) -> Result<Ranges<'a>, Error> {
+        let ranges = plan.view(self.index, self.window)?.packed();
+        Ok(Ranges::new(ranges, self.window.from, &self.bulk))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Writes. The bytes are gathered from the caller's buffer, without a copy if they lie in few pieces.
+//! Writes. The bytes are gathered from the caller's buffer. They are not copied if they lie in few pieces
+//! ([`PIECES_MAX`]) or in pieces of at least 1 KiB on average ([`PIECE_BYTES_MIN`]).
 
 use super::paired::{Source, places};
 use super::{Plan, bounds, contiguous};

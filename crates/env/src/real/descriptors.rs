@@ -2,8 +2,8 @@
 //!
 //! A library in a foreign program has descriptors beside those of the program. Programs choose low numbers
 //! themselves (a shell with `exec 3>file`), and would close or replace the library's descriptors. So the
-//! library calls [`keep_from`] with a lowest number: its users' files are then opened at this number or
-//! above. Our own programs leave the number at 0, which costs nothing.
+//! library calls [`keep_from`] with a lowest number. The users' files that the library opens then get this
+//! number or a higher one. Our own programs leave the number at 0, which costs nothing.
 
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::io::fcntl_dupfd_cloexec;

@@ -105,10 +105,12 @@ impl RealFile {
         self.desk.call(move || work(&inner))
     }
 
-    /// Whether to make a write of so many bytes at once, on this thread.
+    /// Whether to make a write of so many bytes at once, on this thread. It is counted.
     fn writes_inline(&self, bytes: usize) -> bool {
         let Inner { aligned, dsync, apart, .. } = *self.inner;
-        !(aligned || dsync || apart) && self.desk.inline.takes(bytes)
+        let is_inline = !(aligned || dsync || apart) && self.desk.inline.takes(bytes);
+        Counters::add(&self.desk.counters.file_writes_inline, u64::from(is_inline));
+        is_inline
     }
 
     fn count_write(&self, bytes: usize) {

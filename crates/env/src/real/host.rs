@@ -4,10 +4,11 @@
 //! `/proc/self/fd`, which leads to exactly its object. If the object is a symbolic link, the name leads to
 //! the link itself.
 //!
-//! **A new object has the wanted owner and mode when its call returns, or is removed again.** The owner and
-//! mode of a new file are set through the descriptor that created it. Other kinds have no such descriptor,
-//! so the new object is looked up by its name. Another program may have put an object of its own there, so
-//! owner and mode are set only if the object has the kind, owner and link count of a new object.
+//! **A new object has the wanted mode and, if the process is root, the wanted owner when its call returns, or
+//! is removed again.** The owner and mode of a new file are set through the descriptor that created it. The
+//! creation of another kind returns no descriptor, so the new object is looked up by its name. Another
+//! program may have put an object of its own there. So owner and mode are set only if the object has the
+//! kind, owner and link count of a new object; otherwise the call fails.
 
 mod made;
 #[cfg(test)]

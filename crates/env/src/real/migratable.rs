@@ -24,10 +24,11 @@
 //! ```
 //!
 //! **Invariant: one thread at a time polls a world**: the thread that changed its state from `QUEUED` to
-//! `RUNNING`. The changes to and from `RUNNING` order the accesses of one thread before the accesses of the
-//! next thread. **Invariant: a queued world is polled**: a thread within [`run_woken`] polls it next, or
-//! hands it to the world's own thread when it leaves `run_woken` in any way; or the world's own thread is
-//! woken. Another thread polls a world once for a wake; the world's own thread does the remaining work.
+//! `RUNNING` (asserted in `run`). The changes to and from `RUNNING` order the accesses of one thread before
+//! the accesses of the next thread. **Invariant: a queued world is polled**: a thread within [`run_woken`]
+//! polls it next, or hands it to the world's own thread when it leaves `run_woken` in any way; or the world's
+//! own thread is woken (test: `no_wake_is_lost_whoever_wakes`). Another thread polls a world once for a wake;
+//! the world's own thread does the remaining work.
 //!
 //! **Within one `run_woken` a thread polls worlds one after the other and queues at most one**: a second
 //! woken world goes to its own thread, on another core. A world that has waited for [`WAIT_MAX`] while the
@@ -222,23 +223,9 @@ impl Future for Own<'_> {
 /// Run `body`, and then, on this thread, the worlds of [`spawn_migratable`](super::spawn_migratable) that
 /// it woke and that no other thread runs. Do not call it on a thread that another world waits for.
 pub fn run_woken<T>(body: impl FnOnce() -> T) -> T {
-    let is_outermost = WOKEN.with_borrow_mut(|woken| match woken {
-        Some(_) => false,
-        None => {
-            *woken = Some(Woken::default());
-            true
-        }
-    });
-    if !is_outermost {
-        return body();
-    }
-    let left = Left;
+    let Some(left) = Left::outermost() else { return body() };
     let value = body();
-    for _ in 0..RUNS_MAX {
-        let Some((world, _)) = WOKEN.with_borrow_mut(|woken| woken.as_mut()?.next.take()) else { break };
-        world.run_elsewhere();
-    }
-    drop(left);
+    left.run();
     value
 }
 
@@ -254,6 +241,27 @@ pub(super) fn between_turns() {
 
 /// Leaves [`run_woken`]: hands the queued world to its own thread.
 struct Left;
+
+impl Left {
+    /// `None`: this thread is in [`run_woken`] already.
+    fn outermost() -> Option<Left> {
+        WOKEN.with_borrow_mut(|woken| match woken {
+            Some(_) => None,
+            None => {
+                *woken = Some(Woken::default());
+                Some(Left)
+            }
+        })
+    }
+
+    /// Run the worlds that were woken.
+    fn run(self) {
+        for _ in 0..RUNS_MAX {
+            let Some((world, _)) = WOKEN.with_borrow_mut(|woken| woken.as_mut()?.next.take()) else { break };
+            world.run_elsewhere();
+        }
+    }
+}
 
 impl Drop for Left {
     fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! A few threads for calls that may block, started when there is work and none is free.
+//! A few threads for calls that may block. A thread is started when there is work and no thread is free.
 //!
 //! A job crosses by a queue under one lock, and its result by a one-shot channel whose waker belongs to a
 //! task of the environment. Jobs start in order; nothing orders their ends. **Of the idle threads, the one

@@ -1,10 +1,11 @@
 //! The tasks of one environment, run inside the one future that the runtime drives.
 //!
-//! The runtime (tokio's) knows a single future: the root. The root polls the body and the ready tasks,
-//! round by round. Only when no task is ready, the runtime checks its sockets and timers. So one wait in
-//! the kernel serves all the tasks that it woke, and all tasks that these wake in turn. If the tasks were
-//! the runtime's own, a result for the body would cost a second check of the sockets, and every poll
-//! several times as much.
+//! The runtime (tokio's) knows a single future: the root. The *body* is the future given to
+//! [`Tasks::run`]: the root ends when the body ends. In each round the root polls all tasks that are
+//! ready, and the body if it is ready. The runtime checks its sockets and timers only when no task is
+//! ready, or after 64 polls. So one wait in the kernel serves all the tasks that it woke, and all tasks
+//! that these tasks wake. If each task were a task of the runtime, a result for the body would cost a
+//! second check of the sockets. Each poll would also cost several times as much.
 //!
 //! ```text
 //!   socket ready ─▶ wake ─▶ queue ─▶ poll reader ─▶ wake ─▶ queue ─▶ poll body ─▶ ready
@@ -12,8 +13,9 @@
 //! ```
 //!
 //! **Invariant: a woken task is polled**: a waker puts its task in the queue once, under the queue's lock,
-//! and wakes the root unless the root is processing the queue. **Invariant: a panic of a task unwinds
-//! through the root** to the code that drives it.
+//! and wakes the root unless the root is processing the queue (test:
+//! `a_wake_from_another_thread_is_never_lost`). **Invariant: a panic of a task unwinds through the root** to
+//! the code that drives it (test: `a_panic_in_a_task_ends_the_run_with_that_panic`).
 
 use futures_util::future::LocalBoxFuture;
 use std::cell::{Cell, RefCell};
@@ -137,11 +139,7 @@ impl Tasks {
 
     /// Drive `body`, and the other tasks, until it ends. `stays_awake` is called when nothing is ready:
     /// whether to check the sockets again at once instead of sleeping.
-    pub(super) fn run<'a, F: Future>(
-        &'a self,
-        body: Pin<&'a mut F>,
-        stays_awake: &'a dyn Fn() -> bool,
-    ) -> Root<'a, F> {
+    pub(super) fn run<'a, T>(&'a self, body: Body<'a, T>, stays_awake: &'a dyn Fn() -> bool) -> Root<'a, T> {
         self.body.0.wake_by_ref();
         Root { tasks: self, body, stays_awake }
     }
@@ -194,17 +192,20 @@ fn signal(queue: &Arc<Queue>, at: usize) -> (Arc<Signal>, Waker) {
     (signal.clone(), Waker::from(signal))
 }
 
+/// A body. As a trait object, because the code that drives it would else be compiled for each body.
+pub(super) type Body<'a, T> = Pin<&'a mut (dyn Future<Output = T> + 'a)>;
+
 /// See [`Tasks::run`].
-pub(super) struct Root<'a, F> {
+pub(super) struct Root<'a, T> {
     tasks: &'a Tasks,
-    body: Pin<&'a mut F>,
+    body: Body<'a, T>,
     stays_awake: &'a dyn Fn() -> bool,
 }
 
-impl<F: Future> Future for Root<'_, F> {
-    type Output = F::Output;
+impl<T> Future for Root<'_, T> {
+    type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let tasks = self.tasks;
         for _ in 0..POLLS_MAX {
             match tasks.next(cx) {

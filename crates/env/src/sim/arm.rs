@@ -8,7 +8,8 @@
 //! whole nanoseconds.
 //!
 //! The platter's angle follows from the time: an access that comes too late for the next sector waits a whole
-//! rotation. Sequential accesses by the operating system need neither a seek nor a rotation.
+//! rotation. A read by the page cache that begins where the last access ended needs neither a seek nor a
+//! rotation.
 
 use super::config::Arm;
 

@@ -1,7 +1,7 @@
 //! The executor: an event heap, ready tasks, and the current time.
 //!
 //! **Invariant: no part of the core stays borrowed while a future is polled or dropped, or a waker is
-//! woken**: both run foreign code, which calls back into the core.
+//! woken**: both run foreign code, which calls back into the core (asserted in `poll`).
 
 use super::config::Config;
 use super::cores::Runner;

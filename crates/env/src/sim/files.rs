@@ -200,6 +200,8 @@ impl SimFile {
             false => Way::Thread(Copied::Written(bytes)),
             true => Way::Thread(Copied::Nothing),
         };
+        let is_inline = matches!(way, Way::Here(_));
+        Counters::add(&self.files.counters.file_writes_inline, u64::from(is_inline));
         self.files.call(bytes, way, until, move |disk, fate| disk.write(inode, op, dsync, fate))
     }
 

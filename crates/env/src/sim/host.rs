@@ -9,7 +9,7 @@
 //! ([`World::lose_host_writes`](super::World::lose_host_writes)) the next sync through each descriptor that
 //! is open reports a lost write, once, as on Linux.
 //!
-//! An object is there while it has a name or a descriptor. Numbers are not used again. An entry keeps its
+//! An object exists while it has a name or a descriptor. Inode numbers are not used again. An entry keeps its
 //! place in its directory, and places rise in the order in which entries are made.
 
 mod tree;

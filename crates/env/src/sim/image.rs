@@ -6,9 +6,9 @@
 //!                                └── power cut: each kept, lost or torn ──> durable image, then the cache
 //! ```
 //!
-//! Images are sparse maps of pages, shared between the two if they are equal. A page stores no zeros after
-//! its last other byte: a journal's block of one small record is nearly all zeros, and a simulated cluster
-//! writes millions of them.
+//! An image is a sparse map of pages. After a sync both images share the synced pages. A page is stored
+//! without the zeros at its end: a journal's block with one small record is nearly all zeros, and a simulated
+//! cluster writes millions of such blocks.
 
 use super::rng::Rng;
 use bytes::{Bytes, BytesMut};

@@ -1,8 +1,8 @@
 //! Names: directories, cached and durable, and the ordered list of changes between the two.
 //!
 //! `refs` of an inode counts its references: open handles, cached and durable entries, and changes not yet
-//! durable. At zero it is gone and its space is free; so a removed file keeps its space until the removal
-//! is durable.
+//! durable. An inode without references is removed, and its space is free. So a removed file keeps its space
+//! until the removal is durable.
 
 use super::disk::{DiskState, Inode, Kind};
 use super::image::FileImage;

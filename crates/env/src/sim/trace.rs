@@ -1,4 +1,4 @@
-//! The trace: a running hash over everything, and a readable ring of the last lines.
+//! The trace of a simulation: a running hash over all its events, and the last events as readable lines.
 
 use crate::Instant;
 use std::cell::{Cell, RefCell};

@@ -1,5 +1,5 @@
-//! The simulated world, and the suite that it and the real one both pass. One program: a build of it is one
-//! link.
+//! The simulated world, and the suite that it and the real one both pass. All tests are one program, so that
+//! a build links once.
 
 mod real;
 mod sim;

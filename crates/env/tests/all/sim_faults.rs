@@ -1,5 +1,5 @@
-//! The simulated world's further faults: connections that break with data under way, ends that learn it
-//! late, and stops in the gap after a step.
+//! The simulated world's further faults: connections that break with data under way, peers that learn late of
+//! a broken connection, and stops in the gap after a crash point.
 
 use shoal_env::crash_point::{CHECKPOINT_DONE, CHECKPOINT_WRITES, JOURNAL_WRITES, JOURNAL_WROTE};
 use shoal_env::sim::{Config, CrashPointCounts, ProcessId, World};

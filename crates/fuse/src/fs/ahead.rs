@@ -3,7 +3,8 @@
 //! A program that walks a tree by names (a build, `git status`, a restart that looks for its files) looks up
 //! one entry after the other, and each lookup costs a message. After a few such lookups in a directory the
 //! mount lists all of it with attributes, a message for hundreds of entries. It then answers the following
-//! lookups from here, **on the event loop's own thread**: they cost no message and wake no other thread.
+//! lookups from the listing, **on the event loop's own thread**: they cost no message and wake no other
+//! thread.
 //!
 //! ```text
 //!   lookup by message      m m m m m m m m m m m            m m m m m
@@ -12,16 +13,16 @@
 //! ```
 //!
 //! **An entry's cache time counts from the moment at which the entry was requested**; the kernel receives
-//! the remaining time, so the two cache times do not add up. A strict mount lists nothing. **A lookup is
-//! not answered from here if its name or its object was changed through this mount since that moment**
-//! ([`Known`] remembers the changes), or if a server has reported that the object is gone. The listing
-//! never gives a negative answer for a name.
+//! the remaining time, so the cache times of the mount and of the kernel do not add up. A mount that caches
+//! nothing lists nothing. **A lookup is not answered from here if its name or its object was changed through
+//! this mount since that moment** ([`Known`] remembers the changes), or if a server has reported that the
+//! object is gone. The listing never gives a negative answer for a name.
 //!
-//! **A listing must be worth its cost**: a thousand listed entries take as much CPU time as 200 lookups.
-//! The next listing of a directory begins after a number of lookups by message within the cache time.
-//! Usually the number is [`FEW`]. If fewer than one in [`ENTRIES_A_HIT`] of the last listing's entries was
-//! looked up, the number grows: to the number of lookups that would have paid for that listing, and at
-//! least to twice the last number.
+//! **A listing must be worth its cost**: a thousand listed entries take as much CPU time as 200 lookups. The
+//! first listing of a directory begins after [`FIRST`] lookups by message within the cache time, and the
+//! next one after [`FEW`]. If fewer than one in [`ENTRIES_A_HIT`] of the last listing's entries was looked
+//! up, the next one needs more lookups: as many as would have paid for that listing, and at least twice as
+//! many as that listing needed.
 
 use super::known::Known;
 use bytes::Bytes;

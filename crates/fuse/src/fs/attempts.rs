@@ -17,8 +17,10 @@
 //! may be refused. Then the second lookup opens the file for reading, and the kernel's next open uses that
 //! file.
 //!
-//! **Invariant: a file that was gone before an open began is not opened.** A file that is gone at its open is
-//! opened only if
+//! **Invariant: a file that was gone before an open began is not opened** (tests:
+//! `a_refused_open_that_found_nothing_does_not_have_a_later_open_get_what_was_gone_before_it_began`,
+//! `what_is_gone_is_given_only_to_threads_that_were_refused_before_it_was_found`). A file that is gone at its
+//! open is opened only if
 //!
 //! - a lookup found it within [`TRY_SPAN`] after a refusal of the same thread. The lookup may be another
 //!   thread's: threads of one mount share a lookup of one name. Meanwhile the kernel caches nothing of that

@@ -1,25 +1,28 @@
 //! Open files and their bytes.
 //!
-//! A file is open in one of two ways, settled at open: through the kernel's page cache, and written through;
-//! or past it (*direct*), if the mount says so for all, or it was opened with `O_DIRECT` or for appending.
+//! The flags of an open decide how the file is read and written: through the kernel's page cache, where each
+//! write also goes to the file system at once; or past the page cache (*direct*). An open is direct if the
+//! mount is direct, or if it is with `O_DIRECT` or for appending.
 //!
 //! **At an open the kernel drops the pages of the file, unless they are as the servers have it**: the client
 //! keeps account of the change counts at which they were filled, and compares them at each open
 //! (`shoal_client`'s module `pages`). If an answer in between shows a change by another client and the pages
 //! are being read, the client reports it; then [`stale`](super::stale) invalidates them in the kernel.
 //!
-//! **An append goes where the server says**, not where the kernel thinks the file ends: another mount may
-//! have appended since. Where the two differ, the kernel's pages and attributes of the file are wrong, and
-//! are invalidated before the writer's call returns. That is done from a thread of its own: the kernel may
-//! first have to wait for a page that a read, answered from this thread, is about to fill. A file that became
-//! one for appending only after its open (`fcntl`) is written through the page cache, which keeps the page
-//! locked until the answer: there the pages are invalidated after it.
+//! **An append goes to the end of the file at its server**, not to the end that the kernel knows: another
+//! mount may have appended since. If these two differ, the kernel's pages and attributes of the file are
+//! wrong. They are invalidated before the writer's call returns, by another thread
+//! ([`forgetting`](crate::forgetting)): the kernel may first have to wait for a page that a read, answered
+//! from this thread, is about to fill. There is one exception. A descriptor that became one for appending
+//! after its open (`fcntl`) writes through the page cache, which keeps the page locked until the reply: its
+//! pages are invalidated after the reply.
 //!
-//! **A write clears privileges**: set-user-id and set-group-id, where the kernel requests it (a user other
-//! than root writes), and file capabilities. The kernel clears those itself where a write goes through its
-//! page cache; but its knowledge of them may be older than another client's change, so a write by a user
-//! other than root checks here too, once per cache time of names. After a write past the cache, the kernel is
-//! informed here of the new mode, before the writer's call returns.
+//! **A write clears privileges**: file capabilities always, and set-user-id and set-group-id if the kernel
+//! requests it (a user other than root writes). The kernel itself clears file capabilities at a write
+//! through its page cache. But it may not know a capability that another client has set. So a write by a
+//! user other than root also checks for capabilities here, once in each cache time of attributes. After a
+//! direct write that cleared mode bits, the kernel's attributes are invalidated before the writer's call
+//! returns.
 //!
 //! **Bytes that the kernel writes back from a mapping are never appended**, whatever descriptor it chose for
 //! them.

@@ -2,13 +2,13 @@
 //!
 //! With each entry that is made or removed, the kernel drops the directory's attributes, and requests them
 //! before the next change, to check permissions. The mount already has them from the answer to the last
-//! change ([`Vfs::hear_directories`]). So the request is answered from here, **on the event loop's own
-//! thread**: it costs no message and wakes no other thread.
+//! change ([`Vfs::hear_directories`]). So **the event loop's own thread** answers the request from this
+//! table: it costs no message and wakes no other thread.
 //!
 //! **Their cache time counts from the moment at which the change was requested**; the kernel receives the
-//! remaining time. A strict mount keeps nothing. If two changes are under way together, the attributes with
-//! the later change time are kept. Any other change of a directory through this mount drops its attributes
-//! here, and attributes that were requested before that change are no longer accepted.
+//! remaining time. A mount that caches nothing keeps nothing here. If two changes are under way together,
+//! the attributes with the later change time are kept. Any other change of a directory through this mount
+//! drops its attributes here, and attributes that were requested before that change are no longer accepted.
 //!
 //! [`Vfs::hear_directories`]: shoal_vfs::Vfs::hear_directories
 

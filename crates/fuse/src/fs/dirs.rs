@@ -4,9 +4,8 @@
 //! some of them read ahead. A file may be written through this mount while its entry waits in a batch; with
 //! the earlier attributes the kernel would set the file back to its former size. **Attributes that were
 //! requested before the object was last changed through this mount are requested again.** The kernel caches
-//! attributes only for the rest of their cache time, counted from their request. The same holds for names: a
-//! name that was made, removed or moved through this mount since its entry was requested is returned with a
-//! cache time of zero.
+//! attributes only for the rest of their cache time, counted from their request. A name that was made,
+//! removed or moved through this mount since its entry was requested is returned with a cache time of zero.
 //!
 //! **A server that does not answer delays a listing by [`PATIENCE`] at most**: entries of its objects are
 //! returned without attributes. If a program needs the attributes, the kernel looks the name up, and the

@@ -1,11 +1,11 @@
 //! Objects that were removed through this mount and that the kernel still refers to.
 //!
-//! A directory that is held open, or is a process's working directory, stays an inode of the kernel after its
-//! removal, and so does any object that a descriptor of `O_PATH` leads to. Its server has dropped it and
-//! answers `ESTALE`; a local file system shows it with no links. **So the mount keeps the attributes that it
-//! last returned to the kernel**, and answers from them once the server has reported that the object is gone.
-//! (The kernel itself answers creations in a removed directory, and its listing.) Open files are not kept
-//! here: their server keeps them until the last close.
+//! A directory that is held open, or is a process's working directory, stays an inode of the kernel after
+//! its removal, and so does any object that a descriptor of `O_PATH` leads to. The server has dropped the
+//! object and answers `ESTALE`, but a local file system would show the object with no links. **So the mount
+//! keeps the attributes that it last returned to the kernel**, and answers from them once the server has
+//! reported that the object is gone. (The kernel itself answers creations in a removed directory, and its
+//! listing.) Open files are not kept here: their server keeps them until the last close.
 //!
 //! An object that another client removed is not known here: a request for it fails with `ESTALE`.
 //!

@@ -20,9 +20,9 @@
 //! - *size*: the size that the kernel received, the time of that size, and its value after the kernel's own
 //!   writes. If an open finds another size, the kernel requests the attributes again.
 //!
-//! **A fact is valid no longer than the kernel caches names and attributes** (a strict mount keeps none), and
-//! a change through this mount ends it at once. The tables are bounded; a fact that falls out of them is
-//! requested again, and counts as changed.
+//! **A fact is valid no longer than the kernel caches names and attributes** (a *strict* mount caches
+//! nothing, and keeps no fact), and a change through this mount ends it at once. The tables are bounded. A
+//! fact that falls out of them is requested again, and an object or a name that falls out counts as changed.
 
 use lru::LruCache;
 use shoal_env::Instant;

@@ -9,11 +9,12 @@
 //!            ├── . ───┼── .. ───┼─ entry ──┼─ entry ──┼── ... ─ entry ──┤
 //! ```
 //!
-//! An entry's offset is its *place*, the 63-bit keyed hash of its name, which stays the same whatever else
-//! is created and removed. So an entry that exists from the beginning of a listing to its end is listed
-//! exactly once, and any other entry at most once. The entries `.` and `..` use the places up to 2, so an
-//! entry whose place would be that low gets place 3. If two entries have the same place (one pair in 2^63),
-//! a listing that continues returns both from memory; only a seek to exactly that place may miss one.
+//! An entry's offset is its *place*. In a ShoalFS the place is the 63-bit keyed hash of the entry's name,
+//! which stays the same whatever else is created and removed. So an entry that exists from the beginning of
+//! a listing to its end is listed exactly once, and any other entry at most once. The entries `.` and `..`
+//! use the places up to 2, so an entry whose place would be that low gets place 3. If two entries have the
+//! same place (one pair in 2^63), a listing that continues returns both from memory; only a seek to exactly
+//! that place may miss one.
 
 use super::errno::Result;
 use bytes::Bytes;

@@ -4,10 +4,10 @@
 //! would cache an entry without an inode for a while, and answer opens from it.
 //!
 //! **A file is created only if the name did not exist.** The kernel looks a name up, finds nothing, and
-//! requests a creation; if another client was faster, an open of the existing file would bypass the
-//! kernel's check of permissions. So every creation is exclusive. If the program did not request that
-//! (`O_EXCL`) and the file exists, the reply is `ESTALE`: the kernel then looks the name up again, checks,
-//! and opens the file.
+//! requests a creation; if another client was faster, an open of the existing file would bypass the kernel's
+//! check of permissions. So every creation is exclusive. If the program did not request an exclusive
+//! creation (`O_EXCL`) and the file exists, the reply is `ESTALE`: the kernel then looks the name up again,
+//! checks, and opens the file.
 
 use super::attempts::{Found, Refused, TRY_SPAN};
 use super::data::rights_of;

@@ -1,12 +1,13 @@
 //! Extended attributes: `user.`, `trusted.` and `security.`; no access control lists.
 //!
-//! Programs and the kernel ask nearly every file for attributes that nearly no file has. A question for a
-//! `security.` attribute is answered from the list of all of them: an empty list then answers all further
-//! questions for as long as attributes are cached, and a file made through this mount needs no list at all.
+//! Programs and the kernel request certain attributes of nearly every file, and nearly no file has them. A
+//! request for a `security.` attribute is answered from the list of all names of the file's attributes. An
+//! empty list answers all further requests for as long as attributes are cached. A file made through this
+//! mount needs no list at all.
 //!
 //! `user.shoal.layout` is the layout of a forked file, a subfile or a fork, and of a directory whose files
-//! are containers or lie composed. It is answered where it is requested and is in no list, so that a copy of
-//! the tree elsewhere does not carry it along, and it can be neither set nor removed.
+//! are containers or lie composed. `getxattr` returns it, and no list contains it: so a copy of the tree
+//! does not take it along. It can be neither set nor removed.
 
 use super::{Errno, Fs, Result};
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! A file system in this process: servers on threads of their own, over in-process streams, keeping nothing,
-//! or on this disk.
+//! A file system in this process: servers on threads of their own, reached over in-process streams. They
+//! keep nothing, or keep their stores in a folder of this disk.
 
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use futures_util::StreamExt;

@@ -1,5 +1,5 @@
-//! The kernel's pages: kept over opens while nothing has changed, taken from it when another has changed
-//! something.
+//! The kernel's pages of a file: kept over opens while no other mount has changed the file, and invalidated
+//! after a change.
 
 use crate::Mounted;
 use shoal_fuse::{MountOptions, Verb};

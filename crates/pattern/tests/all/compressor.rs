@@ -1,4 +1,4 @@
-//! The compressor: lossless, in constant memory, and it finds what is there.
+//! The compressor is lossless, works in constant memory, and finds the strides and nests in its input.
 
 use crate::model::{config, recipes};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The deal: one walk to all objects, holes included, equal to asking for every byte; and its cost.
+//! The deal: one walk gives the same objects and holes as a look-up of every byte; and its cost.
 
 use crate::model::{Extents, Stripe, bytes, config, cut, distributions, extents, recipes};
 use proptest::prelude::*;

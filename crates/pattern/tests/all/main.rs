@@ -1,4 +1,4 @@
-//! The algebra against a naive expansion. One program: a build of it is one link.
+//! The algebra against a naive expansion. All tests are one program, so that a build links once.
 
 mod arrays;
 mod codec;

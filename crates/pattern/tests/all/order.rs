@@ -1,4 +1,5 @@
-//! Pairings, both orders, and finding a byte: each equals what the pattern written out says.
+//! Pairings, both orders, and finding a byte: each gives the same result as the pattern written out byte by
+//! byte.
 
 use crate::model::{bytes, config, recipes};
 use proptest::prelude::*;

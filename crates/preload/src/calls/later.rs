@@ -1,4 +1,5 @@
-//! Calls that the C library carries out later, by threads of its own that bypass this library.
+//! Asynchronous input and output (`aio_read`, `lio_listio`): the C library carries these calls out later, by
+//! threads of its own that bypass this library.
 //!
 //! On a virtual descriptor these calls are refused (`ENOSYS`): programs then use plain reads and writes.
 

@@ -1,4 +1,5 @@
-//! Calls with a list of arguments of any length. Some arguments are in registers, the others on the stack.
+//! Calls with a list of arguments of any length: `execl`, `execlp`, `execle`. Some arguments are in
+//! registers, the others on the stack.
 
 use super::process::{environ, execve, execvpe};
 use libc::{c_char, c_int};

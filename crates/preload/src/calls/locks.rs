@@ -1,13 +1,15 @@
 //! Locks.
 //!
-//! They are locks of the kernel, on an object of the host that stands for the file: the file itself, or the
-//! access record of a container. A file of a ShoalFS has no such object: its locks are on the reserved
-//! descriptor, so they hold between descriptors of one open, and between no others.
+//! A lock of a virtual file is a lock of the kernel, on an object of the host that stands for the file: the
+//! file itself, or the access record of a container. A file of a ShoalFS has no such object: its locks are
+//! on the reserved descriptor, so they hold between descriptors of one open, and between no others. The
+//! files of containers over several backends have no locks (`ENOLCK`).
 //!
 //! The files of a composed directory have no object of the host. Each file has a range of offsets in the
-//! first physical file, beyond all bytes of files, and the kernel's locks of that range are the file's locks.
-//! Two files have the same range by chance, one pair in 536 million; their locks then exclude each other.
-//! Locks of bytes from 2 GiB on are not offered there (`ENOLCK`).
+//! first physical file, beyond all bytes of files, and the kernel's locks of that range are the file's
+//! locks. By chance two files may have the same range, with a probability of 1 in 536 million; then their
+//! locks exclude each other. A lock covers bytes below 2 GiB, or reaches to the end of the file: others fail
+//! with `ENOLCK`.
 //!
 //! **Record locks** (`fcntl`) belong to one process, and POSIX releases them at any close of the file in
 //! that process. The file system below opens and closes such objects for itself, so a lock of that kind
@@ -16,8 +18,8 @@
 //! thread is not in the library's world** (its event loop; see [`crate::guard`]). So other threads can use
 //! the world, and signals arrive.
 //!
-//! **With a lock a process sees all bytes that others wrote before they released it**: the logs of a
-//! container are read anew.
+//! **With a lock a process sees all bytes that other processes wrote before they released the lock**: when
+//! the lock is granted, the library reads the records that they published.
 
 use crate::config;
 use crate::guard::{self, Res, answer, call};

@@ -1,5 +1,6 @@
-//! Calls that walk directory trees inside the C library. They are implemented anew for the file systems of
-//! this library, because the C library's own calls would not pass through this library.
+//! Calls that walk directory trees inside the C library (`scandir`, `nftw`, `glob`). For the file systems of
+//! this library `scandir` and `nftw` are implemented anew, because the C library's own calls would not pass
+//! through this library. The C library's `glob` gets functions of this library for its accesses.
 
 use super::also;
 use super::directories::{closedir, opendir, readdir};

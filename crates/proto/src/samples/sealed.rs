@@ -1,4 +1,4 @@
-//! A sealed connection whose keys are known, for tests of both ends and of those between them.
+//! A sealed connection whose keys are known, for tests of both ends and of attackers between them.
 
 use crate::message::{Attach, Challenge, Hello, VERSION_OF_SEALS};
 use crate::seal::{Ends, Handshake, PrivateKey, Sealer};

@@ -6,10 +6,11 @@
 //! through their servers. The answer leaves when all shares are written; then the next append has its
 //! *turn* (the right to append to the file).
 //!
-//! **An operation that begins a generation of a laid-out file (a truncation, explicit times) takes a turn,
-//! too** ([`Turns`]). Otherwise a share could be written and its server could still answer that the
-//! generation is old. If the file also became longer meanwhile, the append could not see that its bytes are
-//! already in the file. It would write them again at the new end, and they would be in the file twice.
+//! **An operation that begins a generation of a laid-out file (a truncation, explicit times, a fence) takes a
+//! turn, too** ([`Turns`]). Otherwise a share could be written and its server could still answer that the
+//! generation is old, because a request is sent again if its connection breaks. If the file also became
+//! longer meanwhile, the append could not see that its bytes are already in the file. It would write them
+//! again at the new end, and they would be in the file twice.
 //!
 //! A repair begins a generation without a turn. A share that is refused for that reason is written again at
 //! the same place. **The whole append is never repeated after a part of its bytes was written.** If its

@@ -1,21 +1,24 @@
 //! Change counts: they show clients that the bytes of a stream are the same as before.
 //!
-//! Each change of a stream's bytes sets its count to a number that was never given before. So two answers
-//! with one count belong to the same bytes, whatever happened between them. Times do not show that: two
-//! changes within a tick of the clock have one time, and a clock may be set back.
+//! Each change of a stream's bytes sets its count to a number that was never given before. So if two
+//! replies about a stream have equal counts, the bytes of the stream are equal, whatever happened in
+//! between. Times do not show that: two changes within a tick of the clock have one time, and a clock may
+//! be set back.
 //!
 //! ```text
 //!   write of one batch:   c ─────────▶ d          moved when the batch is applied, before another request
 //!   write of bulk data:   c ──▶ d ··· bytes ··· e ──▶ f      before the first byte and after the last
 //!   read:                 answers with the count that was current before its first byte was read
 //! ```
-//! **Invariant: no count is current both before and after a change.** A read that is answered while bytes are
-//! being written has a count that the end of that write replaces for good. After a start of the server,
-//! counts begin at a random number, so that no count from before a crash is used again.
+//! **Invariant: no count is current both before and after a change** (test:
+//! `no_count_is_current_before_and_after_a_change_nor_while_bytes_are_written`). A reply to a read may leave
+//! while bytes are being written. The end of the write replaces the count in that reply, and no later reply
+//! has this count again. After a start of the server, counts begin at a random number, so that no count from
+//! before a crash is used again.
 //!
-//! Counts are kept in memory only, in a table of fixed size by the hash of the handle. Streams that share a
-//! place in the table share the count: a change of one costs the clients of the other an unneeded request,
-//! and nothing else.
+//! Counts are kept in memory only, in a table of fixed size by the hash of the handle. Streams that share
+//! a place in the table share the count: a change of one costs the clients of the other an unneeded
+//! request, and nothing else.
 
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{ChangeCount, Handle, Move};

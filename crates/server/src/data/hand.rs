@@ -14,22 +14,25 @@
 //! it.
 //!
 //! Small contiguous requests do not wait for the sweep: they take the lock of their extent and go to the
-//! store, between two steps. If a handler replaces the content of a small stream in its batch, this module
-//! is not used. So **a small stream is never rewritten with old bytes that a step has read**.
+//! store, between two steps.
+//!
+//! A handler that replaces the content of a small stream in its batch uses neither this module nor its locks.
+//! So **a step never writes old bytes back to a small stream**: it writes only the new pieces.
 //!
 //! The thread is never held for long: a burst is bounded in runs, a step in bytes, and the copying of records
 //! yields between requests.
 
 use super::blocks::BlockCache;
-use super::burst::{Group, cut};
+use super::burst::{Cutting, Group, cut};
 use super::change_counts::ChangeCounts;
 use super::extent::{Extent, Wish};
+use super::gathered::Gathered;
 use super::order::{Inside, Order, Taken};
 use super::pack::Sources;
 use super::part::{StreamPart, WalkPlace};
 use crate::counters::Counters;
 use crate::tasks::Tasks;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::{pending, poll_fn, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use shoal_env::local::{Notify, Sender, oneshot};
@@ -70,25 +73,13 @@ pub(super) struct SweepState {
 /// The kind of a request, and its bytes.
 pub(super) enum HandWork {
     /// Bytes read so far.
-    Read(ReadInto),
+    Read(Gathered),
     /// Bytes to be written, and their time.
     Write(Bytes, WallTime),
 }
 
-/// Where read bytes go.
-#[derive(Default)]
-pub(super) enum ReadInto {
-    /// None were read yet.
-    #[default]
-    Nothing,
-    /// All of them, as they were read.
-    Whole(Bytes),
-    /// Record by record.
-    Packed(BytesMut),
-}
-
 /// The end of a request: bytes that were read, facts after a write.
-type Given = Result<(Bytes, Option<StreamInfo>), Status>;
+type Given = Result<(Vec<Bytes>, Option<StreamInfo>), Status>;
 
 /// A request in hand.
 pub(super) struct HandRequest {
@@ -122,20 +113,9 @@ impl HandRequest {
     pub fn take(&mut self, extent: &Extent, sources: &Sources) -> (usize, usize) {
         let at = self.groups.binary_search_by_key(extent, |(group, ..)| *group);
         let Some(&(_, from, to)) = at.ok().and_then(|at| self.groups.get(at)) else { return (0, 0) };
-        let HandWork::Read(into) = &mut self.work else { return (0, 0) };
+        let HandWork::Read(gathered) = &mut self.work else { return (0, 0) };
         let cuts = &self.cuts[from..to];
-        if let [only] = cuts
-            && only.len == self.part.len()
-            && let Some(bytes) = sources.slice(only)
-        {
-            *into = ReadInto::Whole(bytes);
-            return (0, 1);
-        }
-        if !matches!(into, ReadInto::Packed(_)) {
-            *into = ReadInto::Packed(BytesMut::zeroed(self.part.len() as usize));
-        }
-        let ReadInto::Packed(out) = into else { return (0, 0) };
-        (sources.copy_all(cuts, out), cuts.len())
+        (gathered.take(extent, cuts, sources, self.part.len()), cuts.len())
     }
 
     /// Find the next burst: `None` when all runs were served, else whether one is there.
@@ -148,7 +128,14 @@ impl HandRequest {
         self.place = place;
         let is_only = is_first && runs.len() == 1 && self.part.is_walked(place);
         let extent = Extent { disk: self.disk, generation: self.generation, ..Extent::first_of(self.stream) };
-        (self.cuts, self.groups) = cut(&runs, is_only, extent);
+        let cutting = match self.work {
+            HandWork::Read(_) => Cutting::ToRead,
+            HandWork::Write(..) => Cutting::ToWrite,
+        };
+        (self.cuts, self.groups) = cut(&runs, is_only, cutting, extent);
+        if let HandWork::Read(gathered) = &mut self.work {
+            gathered.expect(&self.cuts, &self.groups, self.part.len());
+        }
         self.left = self.groups.len();
         Ok(Some(self.left > 0))
     }
@@ -197,21 +184,27 @@ impl Sweep {
         }))
     }
 
-    /// Read a part, densely. Bytes after the stream's end, and holes, are zeros.
+    /// Read a part, densely: its bytes are those of the buffers, one after the other. Bytes after the
+    /// stream's end, and holes, are zeros.
     ///
     /// # Errors
     /// As the store answers.
-    pub async fn read(&self, stream: Handle, generation: u64, part: StreamPart) -> Result<Bytes, Status> {
+    pub async fn read(
+        &self,
+        stream: Handle,
+        generation: u64,
+        part: StreamPart,
+    ) -> Result<Vec<Bytes>, Status> {
         if part.is_empty() {
-            return Ok(Bytes::new());
+            return Ok(Vec::new());
         }
         if let Some(run) = self.small_run(&part)? {
             let extent = Extent { from: run.physical, len: run.len, generation, ..Extent::first_of(stream) };
             let _inside = self.0.order.locks.lock(extent, false).await;
             let read = self.0.collection.read(stream, generation, vec![run], run.len as usize).await;
-            return read.map(|(bytes, _)| bytes).map_err(super::status_of);
+            return read.map(|(bytes, _)| vec![bytes]).map_err(super::status_of);
         }
-        let work = HandWork::Read(ReadInto::default());
+        let work = HandWork::Read(Gathered::default());
         self.request(stream, generation, part, work).await.map(|(bytes, _)| bytes)
     }
 
@@ -328,13 +321,12 @@ impl SweepState {
 
     fn end(&self, id: u64, result: Result<(), Status>) {
         let Some(request) = self.requests.borrow_mut().remove(&id) else { return };
-        let bytes = match request.work {
-            HandWork::Read(ReadInto::Whole(bytes)) => bytes,
-            HandWork::Read(ReadInto::Packed(bytes)) => bytes.freeze(),
-            HandWork::Read(ReadInto::Nothing) | HandWork::Write(..) => Bytes::new(),
-        };
+        let given = result.and_then(|()| match request.work {
+            HandWork::Read(gathered) => all_of(gathered, request.stream, request.part.len()),
+            HandWork::Write(..) => Ok(Vec::new()),
+        });
         if let Some(done) = request.done {
-            done.send(result.map(|()| (bytes, request.info)));
+            done.send(given.map(|bytes| (bytes, request.info)));
         }
     }
 
@@ -428,6 +420,17 @@ impl SweepState {
     }
 }
 
+/// The bytes of a read of a stream, `len` of them. Bytes that are missing in the middle would shift those
+/// after them: such a read ends with an error, and none of it is sent.
+fn all_of(gathered: Gathered, stream: Handle, len: u64) -> Result<Vec<Bytes>, Status> {
+    let bytes = gathered.end(len);
+    debug_assert!(bytes.is_some(), "a run of a read of {len} bytes of stream {stream} was not served");
+    bytes.ok_or_else(|| {
+        tracing::error!(%stream, len, "a run of a read was not served: nothing of it is sent. This is a bug");
+        Status::Io
+    })
+}
+
 /// Let other tasks have a turn.
 pub(crate) async fn give_way() {
     let mut gave = false;
@@ -439,4 +442,16 @@ pub(crate) async fn give_way() {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Builds for tests stop there: it is a bug.
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "was not served"))]
+    fn a_read_of_which_a_run_was_not_served_ends_with_an_error_and_has_no_bytes() {
+        assert_eq!(all_of(Gathered::default(), Handle(1), 5), Err(Status::Io));
+    }
 }

@@ -1,5 +1,5 @@
-//! One stream's part of a long read. A part of any length is divided into pieces, one at a time, as the
-//! pieces are sent.
+//! One stream's part of a long read or a long write. A part of any length is divided into pieces, one at a
+//! time, as the pieces are sent or requested.
 //!
 //! ```text
 //!   window   ....####....####....####....####....####....

@@ -10,14 +10,15 @@
 //!   later    extents that came since the round began: they belong to the next round
 //!   locked   extents of steps under way: an extent that is written is locked alone ([`locks`])
 //! ```
-//! **No request starves.** A round consists of the extents that were waiting when it began, and ends when
-//! all of these were served. So a transfer that always adds the next extent ahead of the sweep cannot keep
-//! the sweep there. A writer that must wait for a lock *claims* its extent: readers that come later do not
-//! lock the extent before it.
+//! **No request starves.** A round consists of the extents that were waiting when it began, and ends when all
+//! of these were served. (If steps already read all extents that remain, the next round begins early.) So a
+//! transfer that always adds the next extent ahead of the sweep cannot keep the sweep there. A writer that
+//! must wait for a lock *claims* its extent: readers that come later do not lock the extent before it.
 //!
-//! **Invariant: while bytes of a stream are written, no other step reads or writes them.** So when a block is
-//! read, changed and written, no other write to it is lost. Changes whose place is not known beforehand
-//! (appends), or that are not writes (space, holes), lock the whole stream.
+//! **Invariant: while bytes of a stream are written, no other step reads or writes them** (asserted in
+//! `order/locks.rs::enter`; test: `a_written_extent_is_locked_against_all_and_a_read_one_against_writers`).
+//! So when a block is read, changed and written, no other write to it is lost. Changes whose place is not
+//! known beforehand (appends), or that are not writes (space, holes), lock the whole stream.
 
 mod locks;
 mod young;

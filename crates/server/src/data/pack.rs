@@ -4,8 +4,8 @@
 //! ```text
 //!   request 1   AA......AA......AA......          pieces, each with its place in the stream
 //!   request 2   ..BB......BB......BB....
-//!   cover       ====....====....====....          no gaps: one run, one write; else
-//!   block       AABBooooAABBooooAABB              gaps keep the old bytes: read before the write
+//!   cover       ====....====....====....          few runs, or far apart: written alone, nothing is read
+//!   block       AABBooooAABBooooAABB              many runs close together: written with the old bytes
 //! ```
 //! **If two pieces overlap, the later piece wins.** In one request this is the later piece in packed order
 //! (the order of the bytes in the message). Of two requests it is the piece of the later request.
@@ -193,8 +193,16 @@ impl Sources {
         self.0.get(next.checked_sub(1)?)
     }
 
-    /// Copy runs into their places, as [`Sources::copy`]. Most lie in the piece of the run before.
-    pub fn copy_all(&self, runs: &[ViewRun], out: &mut [u8]) -> usize {
+    /// The bytes of a run that one piece holds.
+    pub fn of(&self, run: &ViewRun) -> Option<&[u8]> {
+        let (from, bytes) = self.piece(run.physical)?;
+        let at = usize::try_from(run.physical - from).ok()?;
+        bytes.get(at..at.checked_add(run.len as usize)?)
+    }
+
+    /// Copy runs into their places in `out`, whose first byte is the packed byte `base`. Most lie in the
+    /// piece of the run before. Bytes that were not read stay as they are. The number of copied bytes.
+    pub fn copy_all(&self, runs: &[ViewRun], base: u64, out: &mut [u8]) -> usize {
         let (mut copied, mut near) = (0, None::<&(u64, Bytes)>);
         for run in runs {
             let inside = near.and_then(|(from, bytes)| {
@@ -203,28 +211,28 @@ impl Sources {
             });
             match inside {
                 Some(bytes) => {
-                    let to = run.packed as usize;
+                    let to = (run.packed - base) as usize;
                     out[to..to + bytes.len()].copy_from_slice(bytes);
                     copied += bytes.len();
                 }
                 None => {
                     near = self.piece(run.physical);
-                    copied += self.copy(run, out);
+                    copied += self.copy(run, base, out);
                 }
             }
         }
         copied
     }
 
-    /// Copy a run into its place; bytes that were not read stay as they are. The number of copied bytes.
-    pub fn copy(&self, run: &ViewRun, out: &mut [u8]) -> usize {
+    /// See [`Sources::copy_all`].
+    fn copy(&self, run: &ViewRun, base: u64, out: &mut [u8]) -> usize {
         let mut copied = 0;
         let end = run.physical + run.len;
         let first = self.0.partition_point(|(from, _)| *from <= run.physical).saturating_sub(1);
         for (from, bytes) in self.0.iter().skip(first).take_while(|(from, _)| *from < end) {
             let (begin, stop) = (run.physical.max(*from), end.min(from + bytes.len() as u64));
             if begin < stop {
-                let to = (run.packed + (begin - run.physical)) as usize;
+                let to = (run.packed - base + (begin - run.physical)) as usize;
                 let len = (stop - begin) as usize;
                 let at = (begin - from) as usize;
                 out[to..to + len].copy_from_slice(&bytes[at..at + len]);
@@ -290,13 +298,17 @@ mod tests {
         sources.push(100, Bytes::from_static(b"abcd"));
         sources.sort();
         let mut out = *b"........";
-        assert_eq!(sources.copy(&ViewRun { physical: 102, packed: 1, len: 4 }, &mut out), 4);
-        assert_eq!(sources.copy(&ViewRun { physical: 106, packed: 5, len: 3 }, &mut out), 2);
+        assert_eq!(sources.copy(&ViewRun { physical: 102, packed: 1, len: 4 }, 0, &mut out), 4);
+        assert_eq!(sources.copy(&ViewRun { physical: 106, packed: 25, len: 3 }, 20, &mut out), 2);
         assert_eq!(&out, b".cdefgh.");
         let mut all = *b"........";
         let run = |physical, packed, len| ViewRun { physical, packed, len };
         assert_eq!(
-            sources.copy_all(&[run(104, 0, 1), run(105, 1, 2), run(102, 3, 3), run(100, 6, 2)], &mut all),
+            sources.copy_all(
+                &[run(104, 9, 1), run(105, 10, 2), run(102, 12, 3), run(100, 15, 2)],
+                9,
+                &mut all
+            ),
             8
         );
         assert_eq!(&all, b"efgcdeab");

@@ -3,8 +3,8 @@
 //!
 //! A file that grows out of its first strip needs datafiles on other servers, and so does a new file whose
 //! server holds no data. The pools hold such datafiles in reserve, as handles. So both cases are **one local
-//! transaction**, one record and one sync, and no other server is asked. There is a pool per data server, on
-//! disk, filled by batches ([`crate::data::precreated`]) in the background.
+//! transaction**, one record and one sync, and no other server is asked. There is one pool for each other
+//! data server. It is a row on disk, and batches ([`crate::data::precreated`]) fill it in the background.
 //!
 //! ```text
 //!   row p server:  ranges  ├────────┬───────────────────────────┬──────────┤

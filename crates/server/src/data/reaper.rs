@@ -1,6 +1,7 @@
 //! The reaper: the task that removes the datafiles of removed files on other servers. The removal of a file
-//! leaves durable rows that name its datafiles. This task sends requests to remove these datafiles, many in
-//! one message, and deletes a row when the reply arrives. A repeated request does no harm.
+//! leaves durable rows that name its datafiles; so does a start that retires datafiles of a pool. This task
+//! sends requests to remove these datafiles, many in one message, and deletes a row when the reply arrives. A
+//! repeated request does no harm.
 
 use crate::counters::add;
 use crate::data::status_of;

@@ -7,11 +7,11 @@
 //!                                         ├──────────── needed ───────────┤
 //! ```
 //! The *reserve* is for removals and recovery: a change that would leave less is refused with `ENOSPC` (the
-//! store's admission). The *journal to come* is the segments that the journal still lacks to its least
+//! store's admission). The *journal to come* is the segments that the journal still needs to reach its least
 //! size, and [`SEGMENTS_AHEAD`] further segments, which are filled while a checkpoint frees older segments.
-//! **A server with less free space than reserve and journal to come is not well**: it refuses new files and
-//! data, or soon will. The smallest useful disk holds the reserve and the least journal of a new store,
-//! with [`SEGMENTS_AHEAD`] more.
+//! **A server is not well if its free space is less than reserve and journal to come together**: it refuses
+//! new files and data, or soon will. The smallest useful disk holds the reserve, the least journal of a new
+//! store, and [`SEGMENTS_AHEAD`] segments more.
 
 use crate::shard::Shard;
 use shoal_store::{CollectionConfig, Space};

@@ -1,10 +1,14 @@
 //! One step of the sweep: it reads for its readers, and writes the pieces of its writers.
 //!
-//! If the readers need much of a block, the whole block is read, and kept in the cache. If they need little
-//! of it, only that part is read. Writers' pieces are merged ([`pack`](super::pack)). Old bytes are read
-//! only where pieces lie close together with gaps between them. The extent is locked from the read of the
-//! old bytes to the write. The store carries out this read and the write in one turn at the stream, because
-//! a truncation of a file of one stream takes no lock of the sweep.
+//! If the readers need little of a block, only that part is read. Otherwise the whole block is read, and kept
+//! in the cache. A block is not kept if one request reads all of it, if the stream changed during the read,
+//! or if the block reaches beyond the stream's end.
+//!
+//! Writers' pieces are merged ([`pack`](super::pack)). Old bytes are read only where many pieces lie close
+//! together with gaps between them. The extent is locked from the read of the old bytes to the write. A
+//! truncation of a file with one stream does not take the sweep's lock. So the store reads the old bytes and
+//! writes them back as one unit, and repeats both if a truncation came between. Otherwise bytes that were cut
+//! would come back.
 
 use super::extent::{BLOCK_BYTES, Extent};
 use super::hand::{HandWork, RECORDS_A_TURN, SweepState, give_way};

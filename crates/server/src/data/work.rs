@@ -94,8 +94,8 @@ pub enum Work {
 pub struct Done {
     /// The stream's facts after it.
     pub info: StreamInfo,
-    /// Data read.
-    pub data: Bytes,
+    /// Data read: these buffers, one after the other.
+    pub data: Vec<Bytes>,
     /// Where an append went.
     pub offset: u64,
     /// The stream's change count: of a read, as of before its first byte, with `info` of that moment.
@@ -218,7 +218,7 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
         Work::Append { layout: Some(layout), data, .. } => {
             let place = place.ok_or(Status::Io)?;
             let (offset, size) = append::at_place(&engine, stream, &layout, place, data, at).await?;
-            Ok(Done { offset, ..unchanged(StreamInfo { size, ..nothing }, Bytes::new()) })
+            Ok(Done { offset, ..unchanged(StreamInfo { size, ..nothing }, Vec::new()) })
         }
         Work::Allocate { generation, from, len, mode } => {
             let allocating = async {
@@ -230,12 +230,12 @@ pub async fn carry_out(engine: Engine, begun: Begun) -> Result<Done, Status> {
         }
         Work::Fsync => {
             fsync(store, stream).await.map_err(status_of)?;
-            Ok(unchanged(nothing, Bytes::new()))
+            Ok(unchanged(nothing, Vec::new()))
         }
         Work::DropCache => {
             engine.sweep.drop_blocks(stream);
             store.drop_pages(stream).await.map_err(status_of)?;
-            Ok(unchanged(nothing, Bytes::new()))
+            Ok(unchanged(nothing, Vec::new()))
         }
     }
 }
@@ -266,7 +266,7 @@ async fn changed(
     let changed = change.await;
     let moves = changing.end();
     let (offset, info) = changed?;
-    Ok(Done { info, data: Bytes::new(), offset, count: moves[1].to, moves: moves.into(), sent_upto: None })
+    Ok(Done { info, data: Vec::new(), offset, count: moves[1].to, moves: moves.into(), sent_upto: None })
 }
 
 /// Ask for the space of data before it is written: `NoSpace` is an answer, not an accident.

@@ -1,9 +1,9 @@
 //! Tracks the calls for locks that have a request at this server, and the calls that a client has cancelled
 //! ([`crate::ops`]' `unwait`).
 //!
-//! A request may wait in several places before it asks the table. **When a call is cancelled, its requests
-//! at this server take no lock any more.** A request of the call may also arrive later, from a connection
-//! that the client has given up. It takes no lock either, if the call is among the last calls that were
+//! A request may wait in several places before it asks the table. **When a call is cancelled, its requests at
+//! this server take no lock any more.** A request of the call may also arrive later, from a connection that
+//! the client has given up. It takes no lock either, if the call is among the last 64 calls that were
 //! cancelled.
 
 use super::table::Wanted;

@@ -1,5 +1,6 @@
 //! The durable rows of clients with locks. After a restart the clients with such rows claim their locks, and
-//! all others wait for that. So a row that is missing loses locks, and one that is left makes others wait.
+//! no new lock is granted before. So a missing row loses locks, and a row without need makes other clients
+//! wait.
 //!
 //! ```text
 //!   first lock ─▶ row written, durable ─▶ granted … last lock given back
@@ -10,11 +11,12 @@
 //! **A row is durable before its client's first lock is granted**, and stays while its client has a lock or
 //! waits for one.
 //!
-//! **It stays after that, too, where it has a meaning without locks.** A client that lost an exclusive lock
-//! has one until the file has begun its generation: a start that finds a row without a session knows that
-//! locks were lost, and begins a generation of each file that is locked. So rows are removed early only of
-//! clients with a session, and not in the run after such a start. Clients that lock and unlock all the time
-//! keep theirs, and wait for no sync.
+//! **A row may also stay without locks.** If a client lost an exclusive lock, its row stays until the file
+//! has begun a new generation. A start that finds the row of a client without a session knows that locks were
+//! lost, and not of which files. In the run after such a start each file begins a new generation before its
+//! first lock is granted. Therefore the two early removals (after a second, and with the stop) are only for
+//! clients that have a session, and not in such a run. Clients that lock and unlock all the time keep their
+//! rows, and wait for no sync.
 
 use super::FileLocks;
 use crate::data::status_of;

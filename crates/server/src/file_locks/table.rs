@@ -6,9 +6,9 @@
 //!        └─ queue: C wants 0..9 exclusive ◀── D wants 5..7 shared
 //! ```
 //! **A request waits for conflicting holders, and for conflicting requests before it in the queue**, so
-//! readers do not starve a writer. It does not wait for a request that itself waits for the same owner,
-//! directly or through other holders: the two would wait for each other. A request that is not to wait is
-//! compared with holders only.
+//! readers do not starve a writer. It does not wait for an earlier request that waits, directly or through
+//! other holders, for a lock of the new request's owner: both requests would wait for each other. A request
+//! that is not to wait is compared with holders only.
 //!
 //! A request that would close a circle of waits is refused ([`Outcome::Deadlock`]). Only this table is
 //! searched, so a circle over several servers is not found.
@@ -16,8 +16,8 @@
 //! An owner's own locks never conflict with its request: the requested lock replaces what the owner has there
 //! (POSIX). While the request waits, the owner keeps what it has.
 //!
-//! A repeated request finds a waiting request by its owner and the number of its call. If the lock was
-//! granted, it finds the lock among the owner's locks.
+//! The table finds a repeated request among the waiting ones by its owner and the number of its call. If the
+//! lock was granted, the repeated request finds it among the owner's locks.
 
 use shoal_proto::{ClientId, Handle, LockHolder, LockKind, LockOwner, LockRange, LockRanges};
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,9 +15,10 @@
 //! itself writes (it completes a truncation, or corrects a size), so the durable position after recovery
 //! may already be later.
 //!
-//! The start also compares the position with the record next to the cluster file. If this record shows that
-//! the store is an older copy, the start is refused, and a row under the server's own id keeps the position
-//! ([`refused_by_record`]). So an older copy is not accepted after repeated restarts by a supervisor.
+//! The start also compares the position with the record next to the cluster file, which names the store that
+//! this machine served last, and its position. If this record shows that the store is an older copy, the
+//! start is refused, and a row under the server's own id keeps the position ([`refused_by_record`]). So an
+//! older copy is not accepted after repeated restarts by a supervisor.
 
 use crate::meta::keys;
 use crate::shard::{Shard, apply_own};

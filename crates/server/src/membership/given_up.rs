@@ -1,5 +1,5 @@
-//! Removes objects of this server when a store of another server is *given up*: an operator has declared
-//! that the store is lost and that a new store replaces it.
+//! Removes pool rows and untouched datafiles of this server when a store of another server is *given up*: an
+//! operator has declared that the store is lost and that a new store replaces it.
 //!
 //! The cluster map lists the stores that are given up. The batch that writes such a map removes the
 //! datafiles of the lost store from this server's pools. It also removes the untouched datafiles that this

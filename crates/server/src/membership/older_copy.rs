@@ -14,11 +14,11 @@
 //! * the sessions and their kept replies: a client that continued would get replies for changes that are not
 //!   there.
 //!
-//! The successor gives handles of a range of its own ([`shoal_proto::ServerInfo::handles_from`]), reports
-//! no transaction of the lost time as aborted ([`crate::membership::stores::is_of_lost_store`]), and loses
-//! unsynced changes ([`crate::shard::Shard::loss_kept`]). Files of other servers may have taken untouched
-//! datafiles of this server. These datafiles stay, because only the other servers know whether a file names
-//! them.
+//! The successor gives handles of a range of its own ([`shoal_proto::ServerInfo::handles_from`]), reports no
+//! transaction of the lost time as aborted ([`crate::membership::stores::is_of_lost_store`]), and has another
+//! loss id ([`crate::shard::Shard::loss_kept`]), by which clients see that unsynced changes are lost. Files
+//! of other servers may have taken untouched datafiles of this server. These datafiles stay, because only the
+//! other servers know whether a file names them.
 //!
 //! **The map's row is written last**, and names the store whose rows these are. A start that was interrupted
 //! begins again.

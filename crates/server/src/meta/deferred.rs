@@ -6,9 +6,9 @@
 //!   chown of the same object by B     answered when the chmod is durable, because its answer shows the mode
 //!   any other request on the object   answered when the chmod is durable
 //! ```
-//! So a change is remembered until it is durable, with its client and with the earlier changes that had to
-//! be durable for its answer. The number of remembered changes is limited. If a change is dropped before it
-//! is durable, its client waits longer, and nothing else happens.
+//! So a change is remembered until it is durable, with its client and with the earlier changes that had to be
+//! durable for its answer. The number of remembered changes is limited. If a change is forgotten before it is
+//! durable, its client waits longer for the next reply, and nothing else happens.
 
 use shoal_proto::ClientId;
 use shoal_store::Lsn;

@@ -8,17 +8,18 @@
 //!                                        server 3   a dir  inode   d dir c0… – ff…
 //! ```
 //! When the number of a directory's entries reaches the switch `split`, it is split **once**, over all
-//! metadata servers of that moment, in equal ranges of the keyed hash that places its names. The split is
-//! one transaction ([`crate::ops`]' split plans it), which the directory's own server, its *home*,
-//! coordinates. The inode is locked exclusively. The entries of other ranges are sent with the prepare
-//! messages, and are removed from home in the batch of the decision. The entries for each server fit into
-//! one prepare message ([`shoal_proto::limits::SHARD_BYTES_MAX`]: 2,900 entries with the longest names, or
-//! 16,384 entries with usual names); a directory that exceeds this before it could be split stays whole.
+//! metadata servers of that moment, in equal ranges of the keyed hash that places its names. The split is one
+//! transaction ([`crate::ops`]' split plans it), which the directory's own server, its *home*, coordinates.
+//! The inode is locked exclusively. The entries of other ranges are sent with the prepare messages, and are
+//! removed from home in the batch of the decision. The entries for each server must fit into one prepare
+//! message ([`shoal_proto::limits::SHARD_BYTES_MAX`]: 2,900 entries with the longest names), and the
+//! directory may have 16,384 entries ([`shoal_proto::limits::SPLIT_ENTRIES_MAX`]). A directory that exceeds
+//! one of these limits before it could be split stays whole.
 //!
 //! **Each shard has the directory's inode row under the directory's own handle**, so a handler runs on a
 //! shard as it runs on a whole directory. **Objects stay where they are**: an entry older than the split
-//! leads to an object of another server. Later objects are colocated with their shards: one message, one
-//! record, as before.
+//! leads to an object of another server. Later objects are colocated with their shards, so a create still
+//! costs one message and one record.
 //!
 //! *Mode, owner, template and explicit times* are alike on all shards: a change of them is one transaction
 //! over all (`ShardSet`). *Counts and times of change* are each shard's own; clients merge them. *Parent

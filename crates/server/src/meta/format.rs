@@ -1,15 +1,16 @@
 //! The format of a collection's rows: which build can read them.
 //!
 //! ```text
-//!   c "format"   u32, little-endian     written with the map, in the batch that is a new folder's first
+//!   c "format"   u32, little-endian     written in a new folder's first batch, and to raise an older format
 //! ```
 //! The store's own versions (`docs/reference/DISK.md`) describe the layout of bytes on the disk; they say
 //! nothing about the meaning of the server's rows. **So this row is read before any other is decoded.** A
-//! folder with another format, or with none although it has contents, was made by another build. It is
-//! refused and left unchanged: decoding it would give garbage, or false damage.
+//! folder with an older format, from [`FORMAT_MIN`] on, is accepted, and raised to [`FORMAT`]. A folder with
+//! any other format, or with none although it has contents, was made by another build. It is refused and left
+//! unchanged: decoding it would give garbage, or false damage.
 //!
-//! [`FORMAT`] goes up with every change of the meaning of a row's key or value, also of values encoded within
-//! one (the map, its switches, actions of transactions); a test here holds the bytes.
+//! Every change of the meaning of a key or a value increases [`FORMAT`]. This includes values inside a row's
+//! value: the map, its switches, the actions of transactions. A test in this file compares the bytes.
 
 use crate::meta::keys;
 use crate::shard::Shard;

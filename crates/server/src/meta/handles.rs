@@ -6,8 +6,8 @@
 //!             next                     ready                  row "c handles"
 //! ```
 //! The row `c handles` holds the first counter that was never reserved. It is made durable, **in every sync
-//! mode**, before any handle below it is handed out; at start everything below it counts as used. So a crash
-//! loses handles, and none is ever given twice.
+//! mode**, before any handle below it is handed out; at start everything below it counts as used. So after a
+//! crash some handles are never used, and no handle is given twice.
 
 use crate::meta::keys;
 use crate::shard::apply_own;

@@ -1,6 +1,6 @@
-//! From rows and streams to attributes; the initial state of a new object.
+//! Makes attributes from rows and streams, and the initial state of a new object.
 //!
-//! A file's generation and the time of its newest write are its streams'. Datafile 0 is the metafile's own
+//! A file's streams keep its generation and the time of its newest write. Datafile 0 is the metafile's own
 //! stream where the metafile's server holds data. **A metafile on a server that holds metadata only still has
 //! an (always empty) stream of its own: it keeps the generation**, and
 //! [`Action::AttrSet`](shoal_proto::Action::AttrSet) advances it together with the datafiles elsewhere. So

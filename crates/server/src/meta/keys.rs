@@ -5,14 +5,14 @@
 //! d dir hash(8) name             entry of a directory                      rows::Dirent
 //! x handle name                  extended attribute                        the value
 //! f datafile                     owner of a datafile                       rows::Datafile
-//! h client                       has locks of files                        none
+//! h client                       has locks of files                        a byte, 1
 //! s session                      session                                   rows::Session
 //! k session slot group           reply kept for a retry                    rows::Kept
 //! o handle client                orphan: removed, but held open            rows::Orphan
 //! z time handle                  removed, kept for clients that use it     rows::Lingering
 //! r server datafile              to be reaped on that server               rows::Reap
 //! n handle                       made, and not yet known to be named       rows::New
-//! u object ticket                a name was taken, its link counts still   rows::Unnamed
+//! u object ticket                name removed, the link still counted      rows::Unnamed
 //! v handle                       never to be entered into a directory      rows::Void
 //! l handle                       has, or had, more names than one          rows::Linked
 //! t tx                           transaction prepared or committed here    rows::Tx
@@ -20,7 +20,7 @@
 //! p server                       datafiles made ahead on that server       rows::Pool
 //! g server                       the batch made last for that server       rows::Grant
 //! b first handle of 1,024        datafiles made ahead here                 rows::Batch
-//! c word                         facts of this server: format, map, handles
+//! c word                         facts of this server: format, map, handles, …
 //! ```
 //! Numbers are big-endian, so that the order of keys is the order of numbers. The store's own rows begin with
 //! other bytes (`docs/reference/DISK.md`).

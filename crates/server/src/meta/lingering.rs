@@ -8,10 +8,10 @@
 //!   a lease later                                                         - o file anyone, z time file
 //!   the last row `o file …` is removed                                    - the file
 //! ```
-//! So a client can use an open file for a lease after its removal. If it reports within that time that it
-//! holds the file open, it can use the file as long as it holds it. All of that is kept in rows, so it
-//! survives a restart; after a restart the lease begins again. The lease is measured by the monotonic clock:
-//! the wall clock only orders the rows.
+//! So a client can use an open file for a lease after its removal, unless space is short or more than 2^20
+//! files linger. If it reports within that time that it holds the file open, it can use the file as long as
+//! it holds it. All of that is kept in rows, so it survives a restart; after a restart the lease begins
+//! again. The lease is measured by the monotonic clock: the wall clock only orders the rows.
 //!
 //! **Lingering objects never cause a lack of space**: before a request is refused for lack of space,
 //! lingering objects on any server are removed, the oldest first ([`Lingering::make_room`]), and `statfs`

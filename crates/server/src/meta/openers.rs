@@ -9,11 +9,12 @@
 //!   open ──▶ slot[hash(file)] = (client, until now + lease/6)      hold ──▶ (client, until now + lease)
 //!   open or hold by another client, before that time is over ──▶ (several clients, the later of both times)
 //! ```
-//! **Invariant: the table may count a closed file as open, but never an open file as closed.** Files share
-//! slots, and closes are not known, so a file may be kept without need. But a file that a client opened or
-//! held within those times, and still has open, never counts as unused. Files that were open before this
-//! start of the server are not known: for a lease, every client that had a session then may have any file
-//! open.
+//! **Invariant: the table may count a closed file as open. It never counts a file as closed that a client
+//! opened or held within these times and still has open** (tests:
+//! `an_open_counts_for_others_and_for_its_time`, `no_client_is_forgotten_because_files_share_a_slot`). Files
+//! share slots, and closes are not known, so a file may be kept without need. Files that were open before
+//! this start of the server are not known: for a lease, every client that had a session then may have any
+//! file open.
 //!
 //! The memory is fixed: [`SLOTS`] times 8 bytes, however many files are open.
 

@@ -1,4 +1,5 @@
-//! The key by which the names of a collection are placed.
+//! The row that shows by which *place key* the names of a collection are placed. The place key is one of the
+//! file system's keys ([`shoal_proto::Keys`]).
 //!
 //! ```text
 //!   c "placed"   8 bytes of a hash that is keyed with the place key

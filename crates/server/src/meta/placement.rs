@@ -1,13 +1,15 @@
 //! Chooses the server of a new object.
 //!
 //! A file, link or special file is *colocated*: its inode is on the server of its directory, so that one
-//! message makes or finds both the entry and the object. A new *directory* goes to the metadata server
-//! whose turn it is in the [`Rotation`] of its parent's server, so that even a few directories (one for
-//! each process of a job, say) are spread evenly over the servers. *Datafiles* of a file that is unstuffed
-//! from its start (stuffing is off, or its metafile's server holds no data) begin at the data server that
-//! its handle chooses. With `placement = spread` a keyed hash of (directory, name) selects the server of a
-//! new file's metafile, in place of PVFS's random choice. Users do not know the key, so they cannot choose
-//! names whose files all go to one server.
+//! message makes or finds both the entry and the object. Each server keeps a [`Rotation`] of the metadata
+//! servers. A new *directory* goes to the next server in the rotation of its parent's server; servers that
+//! do not answer are left out. So even a few directories, such as one for each process of a job, are
+//! spread evenly over the servers. A file begins unstuffed if stuffing is off, or if the server of its
+//! metafile holds no data. The counter in its handle, modulo the number of data servers, selects the
+//! server of its first *datafile*. The other datafiles are on the servers that follow. With `placement =
+//! spread` a keyed hash of (directory, name) selects the server of a new file's metafile, in place of
+//! PVFS's random choice. Users do not know the key, so they cannot choose names whose files all go to one
+//! server.
 
 use crate::shard::Identity;
 use shoal_proto::{Dist, Handle, Name, Placement, Roles, ServerId, Template, limits};

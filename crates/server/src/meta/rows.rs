@@ -1,5 +1,5 @@
-//! Values of the collection's rows. Each begins with a version byte, so that a later format can read an older
-//! row.
+//! Types of the values of the collection's rows ([`keys`](crate::meta::keys) lists the tables). Each value of
+//! these types begins with a version byte, so that a later format can read an older row.
 
 use bytes::Bytes;
 use shoal_proto::codec::{Codec, DecodeError, Reader, Writer};

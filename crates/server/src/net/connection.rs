@@ -4,10 +4,11 @@
 //! ```text
 //!   bytes ─▶ Frames ─▶ handshake ─▶ request ─▶ executor ─▶ gate ─▶ Line ─▶ one vectored write
 //! ```
-//! One task a connection, no task for a request that finds everything in memory. Reading stops while too many
-//! requests are under way or too many replies wait to be written, and continues as they leave. A client that
-//! sends more bulk data than its credit, or bytes that are no frame, gets an error and is disconnected. So is
-//! a connection that brings a frame which its client did not send ([`shoal_proto::seal`]), with a warning.
+//! Each connection has one task. A request that finds everything in memory needs no other task. Reading stops
+//! while too many requests are under way or too many replies wait to be written, and continues as they leave.
+//! A client that sends more bulk data than its credit, or bytes that are no frame, gets an error and is
+//! disconnected. A connection also ends when a frame arrives that its client did not send
+//! ([`shoal_proto::seal`]); the server logs a warning.
 
 mod credit;
 mod frames;

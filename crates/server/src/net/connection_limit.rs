@@ -2,9 +2,9 @@
 //!
 //! Each connection takes a descriptor and some memory, even if it never authenticates. So their number is
 //! limited, below the process's limit of open files, which leaves descriptors for the files of the store.
-//! Further connections are refused with an error that names the limit. Connections in their handshake have
-//! at most half of the places. When this half or all places are taken, the oldest handshake is ended to
-//! make room for a new connection. **So a large number of such connections cannot keep others out.**
+//! Further connections are refused with an error that names the limit. Connections in their handshake have at
+//! most half of the places. When this half or all places are taken, the oldest handshake is ended to make
+//! room for a new connection. **So many connections that never authenticate cannot keep others out.**
 
 use shoal_env::local::Notify;
 use std::cell::{Cell, RefCell};

@@ -1,20 +1,22 @@
-//! The other servers, as this one asks them.
+//! Sends the requests of this server to the other servers, its peers.
 //!
-//! One connection to each, made when first needed, many requests under way on it. A server is a small client
-//! of its peers, with a session that has no slots, because **everything it asks may be asked twice**:
+//! There is one connection to each peer. It is made when it is first needed, and carries many requests at
+//! once. A server is a small client of its peers, with a session that has no slots, because **everything it
+//! asks may be asked twice**:
 //!
 //! | asked | twice |
 //! |---|---|
-//! | getattr, entry, streamstat, outcome, map | reads |
+//! | getattr, entry, streamstat, outcome, map, rows, ping | reads |
 //! | prepare, finish | named by the transaction's id, which is used once; a second one finds it done |
 //! | draw | the first answer's handles are lost, never given again |
 //! | batchcreate | the number of the batch: the same one again is the same batch |
-//! | reap | names handles that are never used again |
-//! | setmap | a known map changes nothing |
+//! | reap, vouchentry, vouchdata | names handles that are never used again |
+//! | yield | removes further lingering files: the removal is only earlier |
+//! | setmap, remember | a known map, or a known position, changes nothing |
 //! | write (a share of an append) | the same bytes to a place that was given to no other append |
 //!
-//! So a request whose connection broke is sent again on the next one, until its deadline. That is how changes
-//! over servers are done exactly once: by names, not by slots.
+//! So a request whose connection broke is sent again on the next connection, until its deadline. Changes over
+//! servers are done exactly once because of these ids, numbers and handles, without slots.
 
 use crate::audit::Audit;
 use crate::counters::{Counters, add};

@@ -1,10 +1,11 @@
 //! Ends the sessions of a mount key that was revoked.
 //!
 //! As soon as this server's map says that a key is revoked, no request under the key begins and no new
-//! connection with the key is accepted. Each existing connection with the key gets a refusal with the
-//! reason, and this server reads nothing more from the connection. A moment later the connection is closed
-//! as if it had been lost, with all messages that still wait on it. Then the session ends, with its locks
-//! and the removed files that it had open.
+//! connection with the key is accepted. Each existing connection with the key gets a refusal with the reason,
+//! and this server reads nothing more from the connection. A second later the connection is closed as if it
+//! had been lost, and messages that still wait on it are dropped. Then the session ends, with its locks and
+//! the removed files that it had open. If a transaction of the session is still under way, the lease ends the
+//! session instead.
 
 use crate::net::connection::Refused;
 use crate::net::lease::end_session;

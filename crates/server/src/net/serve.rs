@@ -1,9 +1,12 @@
-//! A server: addresses it listens at, and the shards it holds, one for each collection.
+//! A server: the addresses at which it listens, and the shards that it holds, one for each collection.
 //!
-//! [`serve`] opens the shards (recovery included), binds the addresses, and then accepts.
-//! [`ServerHandle::stop`] ends it cleanly: no new connection, requests under way finish and are answered,
-//! everything durable, stores closed. [`ServerHandle::abandon`] acts as a crash: all tasks vanish, nothing is
-//! written.
+//! [`serve`] binds the addresses, reads the shards without a change, and accepts connections. Then it asks
+//! the fellows of each shard, and opens the shards (recovery included). Clients wait until the shards are
+//! open.
+//!
+//! [`ServerHandle::stop`] ends the server cleanly. It accepts no connection; requests under way finish and
+//! are answered, for 10 s at most; then everything is made durable and the stores are closed.
+//! [`ServerHandle::abandon`] acts as a crash: all tasks vanish, nothing is written.
 
 use crate::audit::{Audit, AuditConfig};
 use crate::counters::add;

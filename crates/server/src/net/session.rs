@@ -12,15 +12,15 @@
 //!   any other                                                    BadSequence, nothing runs
 //! ```
 //! After a restart a slot's sequence is that of its newest kept reply; a compound that changed nothing left
-//! none, so the first use after a restart may be any higher one.
+//! no reply. So the first sequence after a restart may be any higher number.
 //!
 //! A session lives on while its client sends anything within the lease. **A new connection first discards
 //! everything not yet executed from the old one**; transactions over servers that have begun continue, and a
 //! retry attaches to them.
 //!
 //! Sessions of peers have no slots and no rows: a server sends its peers only requests that may be repeated
-//! ([`crate::net::peers`]). But it may not write twice *at once*, so their new connections discard the
-//! requests under way on the old ones too.
+//! ([`crate::net::peers`]). But two executions of one write must not overlap. So a peer's new connection,
+//! too, first discards the requests under way on the peer's old connection.
 
 use crate::meta::keys;
 use crate::meta::openers::Openers;

@@ -8,9 +8,11 @@
 //!   ├── 1/
 //!   └── 2/
 //! ```
-//! **Invariant: a forked file has no entries but its subfiles, and a subfile none but forks.** So the
-//! template of the directory alone decides, and each operation on an entry has that template at hand. A fork
-//! has one name: a second name could be on another server.
+//! **Invariant: a forked file has no entries but its subfiles, and a subfile none but forks** (tests:
+//! `what_a_forked_file_does_not_allow_is_refused_with_the_documented_number`,
+//! `the_rules_of_moves_links_and_new_objects_hold_whichever_servers_they_are_on`). So the template of a
+//! directory alone decides which entries it may get, and each operation on an entry has that template at
+//! hand. A fork has one name, because a second name could be on another server.
 //!
 //! An empty subfile can be removed, because programs remove trees from their leaves (`rm -r`). The forked
 //! file is incomplete then: it can be removed, or checked and repaired.

@@ -7,8 +7,8 @@
 //! handler again from its start**; so a handler has no effect but through its context, and no `await` can
 //! split a transaction.
 //!
-//! Its methods are in three files: `reads` has the rows and streams of this server, `facts` all that was
-//! fetched for it, `changes` its changes and plans.
+//! The methods of the context are in three files: `reads` has the rows and streams of this server, `facts`
+//! all that was fetched for the request, `changes` the changes and plans of the run.
 
 mod changes;
 mod facts;

@@ -3,7 +3,9 @@
 //! A request that finds everything in memory runs at once, in the connection's loop, without a task or an
 //! `await` ([`Compound::go`]). Any other becomes a task ([`drive`]) that awaits what it needs and runs the
 //! group's handlers again from their start: rows to load, a transaction's lock, a fact of another server,
-//! handles, bulk data, space. Whatever it waits for, it waits no longer than its deadline.
+//! handles, bulk data, space. No wait is longer than the request's deadline, with three exceptions. A write
+//! whose first byte is written is completed. Each piece of a long read or write moves the deadline. An
+//! operation that is no handler ([`RunAs::Direct`](crate::ops::RunAs)) limits its waits itself.
 
 mod compound;
 mod pieces;

@@ -1,10 +1,10 @@
 //! Locks of transactions: the locked keys and their holders.
 //!
-//! An *exclusive* lock (an entry, an inode that is being removed) stops every other reader and writer of
-//! the key. A *shared* lock (the directory an entry is put into) stops only requests that would remove it
-//! or lock it exclusively: counts and times of a directory are changes that commute, applied when the
-//! transaction finishes. No request waits while it holds a lock. A transaction that meets a lock of another
-//! transaction gives up its own locks and tries again ([`shoal_proto::Status::Busy`]). An ordinary
+//! An *exclusive* lock (an entry, an inode that is being changed or removed) stops every other reader and
+//! writer of the key. A *shared* lock (the directory an entry is put into) stops only requests that would
+//! remove it or lock it exclusively: counts and times of a directory are changes that commute, applied when
+//! the transaction finishes. No request waits while it holds a lock. A transaction that meets a lock of
+//! another transaction gives up its own locks and tries again ([`shoal_proto::Status::Busy`]). An ordinary
 //! operation, which holds no locks, waits for [`Locks::released`] and runs again. A release wakes the
 //! operations that wait for one of its keys, and no others: with a thousand waiting, each release would
 //! otherwise run a thousand handlers again.

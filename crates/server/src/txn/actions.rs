@@ -1,14 +1,14 @@
 //! Actions of transactions: the locks, the validity and the changes of each.
 //!
-//! The same three functions serve operations on one server and on several. If an operation needs this
-//! server alone, [`apply`] runs at once, in the operation's own run: nothing else runs between validation
-//! and change, so no lock is needed. If an operation needs several servers, each server validates
-//! ([`validate`]) and locks ([`locks`]) at *prepare* and applies at *finish*.
+//! The functions [`locks`], [`validate`] and [`apply`] serve operations on one server and on several servers.
+//! If an operation needs this server alone, [`apply`] runs at once, in the operation's own run: nothing else
+//! runs between validation and change, so no lock is needed. If an operation needs several servers, each
+//! server validates and locks at *prepare*, and applies at *finish*.
 //!
-//! **Invariant: actions validated under their locks can be applied.** The locks ensure that. Exclusive locks
-//! are taken on an entry that is changed, and on an object whose own facts are changed or that is removed. A
-//! directory that gets or loses an entry is locked shared: the changes of its count and times commute, but it
-//! must not be removed meanwhile.
+//! **Invariant: actions validated under their locks can be applied.** Exclusive locks are taken on an entry
+//! that is changed, and on an object whose own facts are changed or that is removed. A directory that gets or
+//! loses an entry is locked shared: the changes of its count and times commute, but it must not be removed
+//! meanwhile (test: `overlapping_transactions_leave_a_tree_with_right_counts`).
 //!
 //! Within one transaction actions apply in the order in which they were planned. Each expects the state from
 //! before the transaction. So `AttrSet` and `LayoutSet` must be planned before the `StreamAdvance` that

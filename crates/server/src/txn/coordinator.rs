@@ -1,4 +1,4 @@
-//! The coordinator's side: see [`crate::txn`].
+//! The coordinator's side of a transaction: see [`crate::txn`].
 
 use super::durable;
 use crate::counters::add;
@@ -284,6 +284,7 @@ async fn decide(
     shard.locks.release(tx);
     if !mutant::is(Mutant::CommitEarly) {
         durable(&shard.collection, lsn).await.map_err(status_of)?;
+        debug_assert!(shard.collection.durable() >= lsn, "a decision is durable before it is reported");
     }
     shard.env.crash_point(crash_point::COORDINATOR_DECIDED, tx.0);
     shard.book.deciding.borrow_mut().remove(&tx);

@@ -12,9 +12,9 @@
 //!   refused. When a server answers that it does not have the transaction prepared, this fact is durable.
 //!   Until a repair has ended the transaction everywhere, the row stays.
 //!
-//! No message is sent for a single transaction: once a lease a participant asks about all that are older
-//! than a lease, many in one message. When it remembers [`SOON`] transactions, it asks at once, and also
-//! about the younger transactions.
+//! No message is sent for a single transaction: once a lease a participant asks about all that are older than
+//! a lease, many in one message. When it remembers [`SOON`] transactions, it does not wait for the lease, and
+//! asks also about the younger transactions.
 //!
 //! **At most [`limits::ENDED_MAX`] transactions are remembered, prepared transactions included.** At that
 //! number no transaction with several participants is prepared (`Busy`) until some are forgotten; none is

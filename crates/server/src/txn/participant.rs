@@ -1,4 +1,4 @@
-//! The participant's side: see [`crate::txn`].
+//! The participant's side of a transaction: see [`crate::txn`].
 
 use super::coordinator::{apply_all, is_passing, reaps};
 use super::durable;

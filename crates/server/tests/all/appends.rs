@@ -1,5 +1,6 @@
-//! Writes of a server's peers, its shares of their appends: none lands where another client has written
-//! since.
+//! Tests of appends whose shares are written by several servers. A late share does not overwrite bytes that
+//! another client has written since, and an append whose bytes are written is not repeated. Appends,
+//! truncations and explicit times take turns.
 
 use crate::raw::held::Held;
 use crate::raw::*;

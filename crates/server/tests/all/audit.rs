@@ -1,5 +1,6 @@
-//! The audit log of a real server's file: each event has its line, a flood does not fill it, and a file that
-//! cannot be written fails nothing but the start.
+//! Tests of a server's audit log in a real file. Each event has its line, and a flood of events does not fill
+//! the log. If the file cannot be written, no operation fails; if it cannot be opened, the server does not
+//! start.
 
 use crate::raw::*;
 use crate::roles::{ADMIN_KEY, managing, status_of};

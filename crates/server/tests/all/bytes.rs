@@ -1,4 +1,5 @@
-//! The visibility between readers and writers of one file, and the operations that a kill may repeat.
+//! Tests of the bytes that readers see while others write, append or truncate the file, and of the appends
+//! that may be done twice if the server is killed.
 
 use crate::raw::held::held;
 use crate::raw::*;

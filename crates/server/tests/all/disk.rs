@@ -1,4 +1,5 @@
-//! The same servers over the product's store: acknowledged changes are there after a crash.
+//! Tests of servers over the product's disk store: acknowledged changes are there after a crash, and an older
+//! copy of a store is refused, or accepted without its promises.
 
 use crate::raw::*;
 use bytes::Bytes;

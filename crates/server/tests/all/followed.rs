@@ -1,4 +1,5 @@
-//! Layouts that clients follow: a client of an older version is refused what it could not read.
+//! Tests of layouts that clients follow: a client of an older version is refused each operation whose result
+//! it could not read.
 
 use crate::raw::*;
 use shoal_proto::message::{VERSION_OF_FOLLOWED_LAYOUTS, VERSIONS};

@@ -7,8 +7,10 @@ use shoal_env::Env;
 use shoal_pattern::{Level, Pattern, Region};
 use shoal_proto::message::{Piece, Refusal};
 use shoal_proto::{
-    Answer, Attr, Capability, Frame, FrameKind, Handle, Op, Reply, Share, Status, Transfer, limits, samples,
+    Answer, Attr, Capability, Frame, FrameKind, Handle, Op, Reply, Seal, Share, Status, Transfer, limits,
+    samples,
 };
+use shoal_server::Settings;
 use std::time::Duration;
 
 /// Bytes of the file: too many for the journal, so that they lie in a file of their own.
@@ -367,5 +369,126 @@ fn a_long_read_that_begins_far_after_the_end_and_comes_back_has_what_is_inside()
         assert_eq!(reply.groups[0].status, Status::Ok);
         let found: Vec<u8> = pieces.iter().flat_map(|(_, data)| data.to_vec()).collect();
         assert!(found == (0..LEN).map(byte).collect::<Vec<u8>>(), "{} bytes", found.len());
+    });
+}
+
+/// A file of a million bytes.
+async fn long_file(client: &mut Raw) -> File {
+    let file = File::new(client).await;
+    for at in (0..1_000_000).step_by(200_000) {
+        client.sequence += 1;
+        let transfer = file.transfer(Pattern::contiguous(at as i64, 200_000).unwrap());
+        let data: Vec<u8> = (at..at + 200_000).map(byte).collect();
+        let op = Op::Write { transfer, len: 200_000 };
+        client.send(Some(slot(0, client.sequence)), vec![vec![op]], data.into()).await;
+        assert_eq!(client.reply().await.1[0].status, Status::Ok);
+    }
+    file
+}
+
+/// The bytes of a pattern, in its order, in a file of `size` bytes.
+fn bytes_of(transfer: &Transfer, size: usize) -> Vec<u8> {
+    let regions = transfer.pattern.regions();
+    let all = regions.flat_map(|region| region.offset..region.offset + region.len as i64);
+    all.map(|at| if (at as usize) < size { byte(at as usize) } else { 0 }).collect()
+}
+
+/// Records of which each piece has several, and parts of others at its ends.
+fn long_records(file: &File) -> Transfer {
+    file.transfer(Pattern::strided(31, 47_008, 60_000, 16).unwrap())
+}
+
+#[test]
+fn long_records_are_sent_from_where_they_were_read() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        let file = long_file(&mut client).await;
+        let transfer = long_records(&file);
+        let counters = || cluster.shard(0).env.counters().snapshot();
+        let before = counters();
+        let tag = ask(&mut client, transfer.clone()).await;
+        let (pieces, reply) = answer(&mut client, tag).await;
+        let copied = counters().since(&before).copied_bytes as usize;
+        assert_eq!(reply.groups[0].status, Status::Ok);
+        let found: Vec<u8> = pieces.iter().flat_map(|(_, data)| data.clone()).collect();
+        assert!(found == bytes_of(&transfer, 1_000_000));
+        // Once by the store, which is in memory, and of the sweep only the small parts of records at the ends
+        // of pieces.
+        assert!(copied <= found.len() + found.len() / 50, "{copied} of {} bytes", found.len());
+    });
+}
+
+#[test]
+fn a_frame_of_several_buffers_has_one_seal_over_all_of_them() {
+    run(|env| async move {
+        for seal in [Seal::Head, Seal::All] {
+            let settings = Settings { seal_within: seal, ..Settings::default() };
+            let cluster = Cluster::with(&env, 1, settings).await;
+            let mut client = cluster.client(0).await;
+            assert!(client.ends.is_some(), "each frame that comes is checked");
+            let file = long_file(&mut client).await;
+            let transfer = long_records(&file);
+            // Pieces, and one reply that has all the data.
+            let tag = ask(&mut client, transfer.clone()).await;
+            let (pieces, reply) = answer(&mut client, tag).await;
+            assert_eq!((reply.groups[0].status, pieces.len()), (Status::Ok, 3));
+            let found: Vec<u8> = pieces.iter().flat_map(|(_, data)| data.clone()).collect();
+            assert!(found == bytes_of(&transfer, 1_000_000));
+            ask(&mut client, Transfer { window_len: PIECE, ..transfer.clone() }).await;
+            let (_, replies, data) = client.reply().await;
+            assert_eq!(replies[0].status, Status::Ok);
+            assert!(data[..] == bytes_of(&transfer, 1_000_000)[..PIECE as usize]);
+            // The connection goes on.
+            assert_eq!(client.ask(vec![Op::Ping {}]).await.status, Status::Ok);
+            assert_eq!(cluster.shard(0).counters.snapshot().forged_frames, 0);
+        }
+    });
+}
+
+#[test]
+fn a_read_of_several_bursts_has_its_short_and_long_records_in_order() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        let file = long_file(&mut client).await;
+        // A burst has 2048 records: long ones come in the middle of the second and at the end of the third.
+        let short = |from: i64| (0..2500).map(move |at| Region::new(from + 64 * at, 10));
+        let long = |from: i64| [Region::new(from, 40_000), Region::new(from + 50_000, 70_000)];
+        let regions = short(7).chain(long(300_031)).chain(short(500_003)).chain(long(700_000));
+        let regions: Vec<Region> = regions.collect();
+        let transfer = file.transfer(Pattern::compressed(&regions).unwrap());
+        assert!(transfer.window_len > PIECE);
+        let tag = ask(&mut client, transfer.clone()).await;
+        let (pieces, reply) = answer(&mut client, tag).await;
+        assert_eq!(reply.groups[0].status, Status::Ok);
+        let found: Vec<u8> = pieces.iter().flat_map(|(_, data)| data.clone()).collect();
+        assert!(found == bytes_of(&transfer, 1_000_000));
+        // The first chunk by one message.
+        ask(&mut client, Transfer { window_len: PIECE, ..transfer.clone() }).await;
+        let (_, replies, data) = client.reply().await;
+        assert_eq!(replies[0].status, Status::Ok);
+        assert!(data[..] == bytes_of(&transfer, 1_000_000)[..PIECE as usize]);
+    });
+}
+
+#[test]
+fn a_record_in_which_the_stream_ends_is_zeros_from_there_on_beside_records_that_it_has() {
+    run(|env| async move {
+        let cluster = Cluster::new(&env, 1).await;
+        let mut client = cluster.client(0).await;
+        let file = File::new(&mut client).await;
+        let at = |offset: usize, len: u64| Region::new(offset as i64, len);
+        for regions in [
+            vec![at(LEN - 10_000, 47_008), at(5, 40_000)],
+            vec![at(LEN + 100_000, 40_000), at(LEN - 1, 40_000), at(5, 40_000)],
+            vec![at(LEN - 10_000, 20), at(LEN - 10, 30), at(LEN + 7, 100), at(5, 40_000), at(LEN - 900, 50)],
+        ] {
+            let transfer = file.transfer(Pattern::list(regions).unwrap());
+            ask(&mut client, transfer.clone()).await;
+            let (_, replies, data) = client.reply().await;
+            assert_eq!(replies[0].status, Status::Ok);
+            assert!(data[..] == bytes_of(&transfer, LEN)[..], "{}", transfer.pattern);
+        }
     });
 }

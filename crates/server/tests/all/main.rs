@@ -1,5 +1,5 @@
-//! Servers in the simulated world, asked by hand-made messages ([`raw`]). One program: a build of it is one
-//! link.
+//! Tests of servers, by messages that are made by hand ([`raw`]). All tests are one program, so that a build
+//! links only once.
 
 mod appends;
 mod audit;

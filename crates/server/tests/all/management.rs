@@ -1,4 +1,4 @@
-//! Maps, sync modes, status, rows.
+//! Tests of the operations that manage: changes of the map, sync modes, status, rows.
 
 use crate::raw::*;
 use shoal_proto::{

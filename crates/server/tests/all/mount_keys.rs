@@ -1,5 +1,5 @@
-//! Mount keys with names: each opens sessions of its own until it is revoked, on every server, and a
-//! read-only one changes nothing.
+//! Mount keys with names: each key opens sessions of its own until it is revoked, on every server, and a
+//! read-only key changes nothing.
 
 use crate::raw::*;
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! Datafiles made ahead of need: laying a file out asks no other server, none is given twice, no late write
-//! comes back.
+//! Datafiles made ahead of need: laying a file out asks no other server, no datafile is given twice, and no
+//! late write comes back.
 
 use crate::raw::held::Held;
 use crate::raw::*;

@@ -1,5 +1,6 @@
-//! Files that lose their last name while other clients have them open: kept for a while, for as long as those
-//! report that they have them open, and not at the cost of any client's space.
+//! Files that lose their last name while other clients have them open. The server keeps such a file for a
+//! while, and then as long as these clients report that they have it open. When space is short, it removes
+//! the oldest first.
 
 use crate::raw::*;
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! The key that lets a client in signs nothing, makes no server, and manages nothing: programs that hold it
-//! and lie.
+//! Programs that hold a mount key and lie. The key lets a client in; it signs no capability, proves no
+//! server, and manages nothing if the file system has an admin key.
 
 use crate::raw::*;
 use shoal_pattern::Pattern;

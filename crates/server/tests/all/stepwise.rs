@@ -1,5 +1,5 @@
-//! Clients that create and remove step by step (`compound = off`), and the outcome of their steps without
-//! them.
+//! Clients that create and remove step by step (`compound = off`), and the outcome of their steps when they
+//! are gone.
 
 use crate::raw;
 use crate::raw::{Cluster, OWNER, Raw, create, handle_of, lookup, name, run, until};

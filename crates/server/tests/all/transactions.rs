@@ -1,4 +1,4 @@
-//! Operations over several servers: all or nothing, seen by everybody at once, whatever fails in between.
+//! Operations over several servers: all or nothing, seen by all clients at once, whatever fails in between.
 
 use crate::raw::*;
 use bytes::Bytes;

@@ -1,5 +1,4 @@
-//! Arguments of the commands that observe and maintain a file system: `shoal ping`, `status`, `fsck`, `sync`,
-//! `torture`.
+//! Arguments of the commands that observe and maintain a file system: `shoal ping`, `status`, `fsck`, `sync`.
 
 // `--help` shows these comments as they are: brackets in them are no links.
 #![allow(rustdoc::broken_intra_doc_links)]

@@ -1,4 +1,5 @@
-//! `shoal cat`: files to standard output, several reads ahead.
+//! `shoal cat`: files to standard output. Several reads run ahead, except in directories with a layout that
+//! clients follow.
 
 use crate::address::Place;
 use crate::cli::Cat;

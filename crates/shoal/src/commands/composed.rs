@@ -13,7 +13,7 @@ use shoal_env::{Env, real};
 use shoal_proto::{Handle, Kind, Name};
 use shoal_transform::composed::tools::{self, Block};
 use shoal_transform::{Composed, ComposedOptions, Wishes};
-use shoal_vfs::{Connect, Listing, Local, LocalOptions, Vfs};
+use shoal_vfs::{AnyVfs, Connect, Listing, LocalOptions, Vfs};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,7 +44,7 @@ const LOOKS: Wishes = Wishes {
 fn with<T: Send + 'static>(
     dir: &Path,
     wishes: Wishes,
-    work: impl AsyncFnOnce(Env, &Composed<Local>) -> Result<T> + Send + 'static,
+    work: impl AsyncFnOnce(Env, &Composed<AnyVfs>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let path = dir.to_owned();
     let done = real::run("composed", move |env| async move {
@@ -75,7 +75,7 @@ fn show(bar: &ProgressBar, done: u64, all: u64) {
 }
 
 /// The object of a path within.
-async fn walk(composed: &Composed<Local>, path: Option<&Path>) -> Result<Handle> {
+async fn walk(composed: &Composed<AnyVfs>, path: Option<&Path>) -> Result<Handle> {
     let path = path.unwrap_or(Path::new(""));
     let attr = composed.walk_path(path.as_os_str().as_bytes(), true).await;
     Ok(attr.with_context(|| format!("cannot look at {} in it", path.display()))?.handle)

@@ -1,8 +1,8 @@
 //! `shoal container`: the commands for containers in the directory below a mount. Each command is one
 //! function.
 //!
-//! A path leads to a container's own directory. The root of the containers' file system is the nearest
-//! directory above it with a `.shoal` folder, in which containers are made.
+//! A path leads to the directory in which a container's logs lie. The root of the containers' file system is
+//! the nearest directory, from this path upwards, with a `.shoal` folder. Containers are made in that folder.
 
 mod picture;
 
@@ -15,7 +15,7 @@ use shoal_env::real;
 use shoal_proto::{Handle, Kind, Name, Rights};
 use shoal_transform::container::tools::{self, Facts, Part};
 use shoal_transform::federation::{self, Federation};
-use shoal_transform::{Container, ContainerOptions, Federated, FederationOptions, WriterId};
+use shoal_transform::{Container, Federated, FederationOptions, WriterId};
 use shoal_vfs::{Connect, Listing, Local, LocalOptions, Vfs, VfsFile};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
@@ -88,8 +88,8 @@ impl Place {
     ) -> Result<T> {
         real::run("container", move |env| async move {
             let over = FederationOptions::new(LocalOptions::new(&self.root), Vec::new());
-            let options = ContainerOptions::new(FederationOptions { may_be_alone: true, ..over });
-            let container = options.connect(env).await?;
+            let over = FederationOptions { may_be_alone: true, ..over }.connect(env.clone()).await?;
+            let container = Container::checked(env, over).await?;
             let found = Found::walk(&container, &self.path).await?;
             let done = work(&container, &found).await;
             container.close().await;

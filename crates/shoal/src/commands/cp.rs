@@ -1,10 +1,11 @@
 //! `shoal cp`: files between any two file systems: a ShoalFS (by the native client), this machine's files,
 //! and directories that show containers or one composed directory.
 //!
-//! Workers take the objects to copy from a stack (so that the stack stays as small as the tree is deep, not
-//! as it is wide): a directory puts its entries there, any other object is copied. Objects that cannot be
-//! copied are named, and the rest continues. Attributes of directories follow at the end, the deepest first,
-//! because copying into one changes its times.
+//! Workers take the objects to copy from a stack. A directory puts its entries on the stack, any other object
+//! is copied. A stack instead of a queue keeps the list short: it holds entries of the directories that the
+//! workers are in, and not those of a whole level of the tree. Objects that cannot be copied are named, and
+//! the copy of the others continues. Attributes of directories are set at the end, the deepest first, because
+//! copies into a directory change its times.
 
 use crate::address::Place;
 use crate::cli::{Cp, TimeLimit};
@@ -17,7 +18,7 @@ use shoal_client::Options;
 use shoal_env::{Env, real};
 use shoal_proto::Kind;
 use shoal_transform::{ComposedOptions, ContainerOptions, FederationOptions, Followed, Wishes};
-use shoal_vfs::{Connect as _, LocalOptions};
+use shoal_vfs::{Connect as _, LocalOptions, Vfs as _};
 use shoal_world::{Over, Shown, settings_of};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -260,11 +261,11 @@ impl Trees {
         let tree = match (client, given) {
             (Some((place, options)), _) => {
                 let client = connect::client(self.env.clone(), place, options).await?;
-                CopyTree::Shoal(Followed::new(self.env.clone(), client))
+                CopyTree::of_servers(Followed::new(self.env.clone(), client))
             }
             (None, Given::Over(below)) => over(self.env.clone(), &self.overs[below.over]).await?,
             // All paths of this machine are of one tree: the same file is then seen to be the same.
-            _ => CopyTree::Plain(LocalOptions::new("/").connect(self.env.clone()).await?),
+            _ => CopyTree::of_host(LocalOptions::new("/").connect(self.env.clone()).await?),
         };
         Ok(self.made.entry(key).or_insert(Rc::new(tree)).clone())
     }
@@ -277,16 +278,16 @@ async fn over(env: Env, over: &Over) -> Result<CopyTree> {
         Shown::Plain => bail!("{} needs no --over: its files are this machine's", over.given.display()),
         Shown::Container(words) => {
             let options = ContainerOptions::new(local).with(&settings_of(words)?, None);
-            CopyTree::Container(options.connect(env).await?)
+            CopyTree::of_host(options.connect(env).await?)
         }
         Shown::Federation(words) => {
             let settings = settings_of(words)?;
             let over = FederationOptions::new(local, settings.backends.clone());
-            CopyTree::Federation(ContainerOptions::new(over).with(&settings, None).connect(env).await?)
+            CopyTree::of_host(ContainerOptions::new(over).with(&settings, None).connect(env).await?)
         }
         Shown::Composed(words) => {
             let wishes = Wishes::parse(words).map_err(|why| anyhow!("composed: {why}"))?;
-            CopyTree::Composed(ComposedOptions { over: local, wishes }.connect(env).await?)
+            CopyTree::of_host(ComposedOptions { over: local, wishes }.connect(env).await?)
         }
         Shown::Shoal { address, .. } => bail!("{address} needs no --over: write the address with the path"),
     })
@@ -333,7 +334,7 @@ async fn copy(
     }
     copier.run().await;
     for tree in trees.made.values() {
-        tree.close().await;
+        tree.vfs().close().await;
     }
     Ok(copier.made())
 }

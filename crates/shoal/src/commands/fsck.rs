@@ -1,4 +1,5 @@
-//! `shoal fsck`: checks that every object is where it belongs. The work is done by [`shoal_fsck`].
+//! `shoal fsck`: checks that every object is where it belongs, and repairs damage if requested. The work is
+//! done by [`shoal_fsck`].
 
 use crate::address::Place;
 use crate::cli::Fsck;

@@ -1,4 +1,4 @@
-//! `shoal init`: a new cluster file and key, or a further file system in a cluster file.
+//! `shoal init`: a new cluster file with its keys, or a further file system in a cluster file.
 
 use crate::cli::{Init, NewFileSystem};
 use crate::cluster_file::{ClusterFile, CollectionEntry, FILE_NAME, Role, ServerEntry};

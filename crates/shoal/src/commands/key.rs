@@ -1,6 +1,7 @@
-//! `shoal key`: shows and replaces the keys of a cluster. Each role has a key in a file. Servers read them
-//! at their start, so they must be stopped while a key is replaced. Mount keys with names are added and
-//! revoked while servers run ([`named`]).
+//! `shoal key`: shows and replaces the keys of a cluster. The keys are in files. Each role has a key of its
+//! own, unless one key has all roles because it was never split. Servers read the files at their start, so
+//! they must be stopped while a key is replaced. Mount keys with names are added and revoked while servers
+//! run ([`named`]).
 
 mod named;
 

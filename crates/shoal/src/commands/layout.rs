@@ -1,6 +1,7 @@
-//! `shoal layout`: how files are laid out over the servers. Of a directory it is the layout of its new files;
-//! of a file it can be set while the file is empty. An empty directory can become a forked file, or one whose
-//! files are containers or lie composed, which all mounts and clients then follow.
+//! `shoal layout`: shows or sets how files are laid out over the servers. The layout of a directory is that
+//! of its new files. The layout of a file can be set while the file is empty. An empty directory can become a
+//! forked file. It can also get the layout `container` or `composed`, which all mounts and clients then
+//! follow.
 
 use crate::address::Place;
 use crate::bytes_size::ByteSize;

@@ -2,7 +2,8 @@
 //! in the same messages.
 //!
 //! **If a server does not answer, only its entries' columns are missing**: each name is listed, `?` stands
-//! for an unknown value, the servers are named at the end, and the exit status is 1.
+//! for an unknown value, the servers are named at the end, and the exit status is 1. Contents are not shown
+//! in directories with the layout `container` or `composed`.
 
 use crate::address::Place;
 use crate::cli::Ls;

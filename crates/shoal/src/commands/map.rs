@@ -1,8 +1,7 @@
-//! `shoal map`: shows the server of each byte of a file, in words, as a picture for the terminal, or as
-//! SVG.
+//! `shoal map`: shows the server of each byte of a file, as a picture for the terminal, as JSON, or as SVG.
 //!
-//! The picture is made by the same views that place the bytes: projections of the whole file through its
-//! distribution.
+//! The JSON and the SVG of a striped file are made by the same views that place the bytes: projections of the
+//! whole file through its distribution.
 
 mod forked;
 

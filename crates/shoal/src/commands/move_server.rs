@@ -2,9 +2,9 @@
 //!
 //! The steps have this order, so that the same command completes an interrupted move:
 //!
-//! 1. All servers that answer are asked for their maps. The newest of these maps and of the cluster file
-//!    gives the number of times that the server was moved. If that map already has the requested address,
-//!    the number stays the same, and the change is sent to the servers that lack it.
+//! 1. All servers that answer report their maps. Each map, and the cluster file, has the number of
+//!    times that the server was moved. The greatest number is the newest state. If the newest state already
+//!    has the requested address, the number stays the same. Otherwise the move gets the next number.
 //! 2. At a new address the server itself must listen, or no process at all.
 //! 3. Each server that answers takes the new address, durably; the server that moves is the first.
 //! 4. The cluster file is changed.

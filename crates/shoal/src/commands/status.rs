@@ -1,6 +1,7 @@
 //! `shoal status`: shows the state and the rates of the servers, and with `--counters` all their counters.
 //!
-//! Rates are differences of two samples of the servers' counts, a moment apart.
+//! A rate is the difference of two samples of the servers' counts, divided by the time between them: half a
+//! second, or the interval of `--watch`.
 
 use crate::address::Place;
 use crate::bytes_size::human;

@@ -1,7 +1,8 @@
-//! `shoal up`: servers with their data in a folder, and a mount, in this process.
+//! `shoal up`: servers with their data in a folder and, if requested, a mount, in this process.
 //!
-//! The folder holds `cluster.toml`, `key`, `key.admin`, `key.server`, `lock` (held while it is up) and
-//! `server-N/`. Addresses and ports are chosen when a server is made, and kept: clients know them.
+//! The folder holds `cluster.toml`, `key`, `key.admin`, `key.server`, `lock` (locked while this process runs)
+//! and `server-N/`. A server's port is chosen when the server is made, and kept, because clients know it. Its
+//! Unix socket is in its folder; if the data folder was moved, the address of the socket changes.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::Up;

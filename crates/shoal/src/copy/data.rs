@@ -8,12 +8,11 @@
 
 use super::Copier;
 use super::spot::{Spot, owner};
-use super::tree::{CopyFile, CopyTree, in_each};
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use shoal_proto::{Attr, Handle, Kind, Rights, Status, limits};
-use shoal_vfs::Vfs;
+use shoal_vfs::{AnyFile, AnyVfs, Vfs, VfsFile};
 use std::ops::Range;
 
 /// Bytes of a chunk, and chunks under way at once.
@@ -31,9 +30,9 @@ pub async fn copy(
     (to, there): (&Spot, Option<&Attr>),
     mode: u32,
 ) -> Result<()> {
-    let source = from.tree().open(attr.handle, Rights::READ).await?;
+    let source = from.tree().vfs().open(attr.handle, Rights::READ).await?;
     // Files that the kernel makes up say that they are empty.
-    let size = (attr.size > 0 || !from.tree().is_of_host()).then_some(attr.size);
+    let size = (attr.size > 0 || !from.tree().is_of_host).then_some(attr.size);
     if there.is_none() && attr.size <= SMALL_BYTES_MAX && small(copier, &source, size, to, mode).await? {
         return Ok(source.close().await?);
     }
@@ -41,7 +40,7 @@ pub async fn copy(
     let moved = match size {
         Some(size) if attr.space < size => {
             let moved = all(copier, &source, &target, size, Holes::Kept).await?;
-            in_each!(CopyTree, to.tree(), vfs => end_at(vfs, object, moved).await)?;
+            end_at(to.tree().vfs(), object, moved).await?;
             moved
         }
         Some(size) => all(copier, &source, &target, size, Holes::None).await?,
@@ -67,7 +66,7 @@ enum Holes {
 }
 
 /// A file whose last blocks were not written gets its size.
-async fn end_at<V: Vfs>(vfs: &V, object: Handle, size: u64) -> Result<()> {
+async fn end_at(vfs: &AnyVfs, object: Handle, size: u64) -> Result<()> {
     if vfs.getattr(object).await?.size < size {
         vfs.truncate(object, size, false).await?;
     }
@@ -75,7 +74,7 @@ async fn end_at<V: Vfs>(vfs: &V, object: Handle, size: u64) -> Result<()> {
 }
 
 /// So many bytes, in chunks of which several are under way. How many there were.
-async fn all(copier: &Copier, source: &CopyFile, target: &CopyFile, size: u64, holes: Holes) -> Result<u64> {
+async fn all(copier: &Copier, source: &AnyFile, target: &AnyFile, size: u64, holes: Holes) -> Result<u64> {
     let (len, ahead) = CHUNK;
     let chunks = (0..size.div_ceil(len)).map(|i| i * len);
     let moves = chunks.map(|offset| chunk(copier, (source, target), offset, holes));
@@ -83,7 +82,7 @@ async fn all(copier: &Copier, source: &CopyFile, target: &CopyFile, size: u64, h
 }
 
 /// All up to the end, one chunk after the other. How many bytes.
-async fn to_the_end(copier: &Copier, source: &CopyFile, target: &CopyFile) -> Result<u64> {
+async fn to_the_end(copier: &Copier, source: &AnyFile, target: &AnyFile) -> Result<u64> {
     let mut at = 0;
     loop {
         match chunk(copier, (source, target), at, Holes::None).await? {
@@ -96,7 +95,7 @@ async fn to_the_end(copier: &Copier, source: &CopyFile, target: &CopyFile) -> Re
 /// One chunk. How many bytes.
 async fn chunk(
     copier: &Copier,
-    (source, target): (&CopyFile, &CopyFile),
+    (source, target): (&AnyFile, &AnyFile),
     offset: u64,
     holes: Holes,
 ) -> Result<u64> {
@@ -133,7 +132,7 @@ fn between_holes(data: &[u8]) -> Vec<Range<usize>> {
 
 /// Make a small file whole, of a size that may be unknown; false: there is one of that name, or it is not
 /// small.
-async fn small(copier: &Copier, source: &CopyFile, size: Option<u64>, to: &Spot, mode: u32) -> Result<bool> {
+async fn small(copier: &Copier, source: &AnyFile, size: Option<u64>, to: &Spot, mode: u32) -> Result<bool> {
     let data = match size {
         Some(0) => Bytes::new(),
         size => source.read(0, size.unwrap_or(SMALL_BYTES_MAX + 1) as usize).await?,
@@ -143,7 +142,7 @@ async fn small(copier: &Copier, source: &CopyFile, size: Option<u64>, to: &Spot,
         return Ok(false);
     }
     let (dir, name) = to.named().await?;
-    match in_each!(CopyTree, to.tree(), vfs => Vfs::create_write(vfs, dir, name, owner(mode), data).await) {
+    match to.tree().vfs().create_write(dir, name, owner(mode), data).await {
         Ok(_) => copier.moved(moved),
         Err(error) if error.status == Status::Exists => return Ok(false),
         Err(error) => return Err(error.into()),
@@ -152,17 +151,17 @@ async fn small(copier: &Copier, source: &CopyFile, size: Option<u64>, to: &Spot,
 }
 
 /// Open the target, empty, with its handle.
-async fn open(to: &Spot, there: Option<&Attr>, mode: u32) -> Result<(Handle, CopyFile)> {
-    let tree = to.tree();
+async fn open(to: &Spot, there: Option<&Attr>, mode: u32) -> Result<(Handle, AnyFile)> {
+    let vfs = to.tree().vfs();
     let (object, is_empty, file) = match there {
         Some(there) if there.kind == Kind::File => {
-            (there.handle, false, tree.open(there.handle, Rights::WRITE).await?)
+            (there.handle, false, vfs.open(there.handle, Rights::WRITE).await?)
         }
         Some(there) => bail!("it is a {}: `shoal cat` writes into such", there.kind.word()),
         None => {
             let (dir, name) = to.named().await?;
-            let made = tree.create(dir, name, owner(mode)).await;
-            let (attr, file) = match made {
+            let made = vfs.create(dir, name, owner(mode), false, Rights::WRITE).await;
+            let (attr, _, file) = match made {
                 Err(error) if error.status == Status::Loop => bail!("it is a symbolic link to nothing"),
                 made => made?,
             };
@@ -170,7 +169,7 @@ async fn open(to: &Spot, there: Option<&Attr>, mode: u32) -> Result<(Handle, Cop
         }
     };
     if !is_empty {
-        in_each!(CopyTree, tree, vfs => Vfs::truncate(vfs, object, 0, false).await)?;
+        vfs.truncate(object, 0, false).await?;
     }
     Ok((object, file))
 }

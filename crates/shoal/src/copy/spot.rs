@@ -1,6 +1,6 @@
 //! A *spot*: a name in a directory of a file system.
 
-use super::tree::{CopyTree, in_each};
+use super::tree::CopyTree;
 use super::xattrs::{self, Xattrs};
 use anyhow::{Context as _, Result, anyhow, bail};
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, SetAttr, Status};
@@ -48,14 +48,14 @@ pub struct Referred {
 
 impl Referred {
     fn new(tree: &Rc<CopyTree>, handle: Handle) -> Rc<Referred> {
-        in_each!(CopyTree, &**tree, vfs => Vfs::referred(vfs, handle));
+        tree.vfs().referred(handle);
         Rc::new(Referred { tree: tree.clone(), handle })
     }
 }
 
 impl Drop for Referred {
     fn drop(&mut self) {
-        in_each!(CopyTree, &*self.tree, vfs => Vfs::forgotten(vfs, self.handle, 1));
+        self.tree.vfs().forgotten(self.handle, 1);
     }
 }
 
@@ -103,7 +103,7 @@ impl Spot {
             at => {
                 let (above, last) = path.split_at(at.map_or(0, |at| at + 1));
                 let name = Name::new(last).map_err(|status| anyhow!(status))?;
-                let dir = in_each!(CopyTree, &**tree, vfs => Vfs::walk_path(vfs, above, true).await)?;
+                let dir = tree.vfs().walk_path(above, true).await?;
                 (dir.handle, Some(name))
             }
         };
@@ -160,17 +160,17 @@ impl Spot {
     pub async fn look(&self, follow: bool) -> Result<Option<Attr>> {
         let tree = self.tree();
         let found = match &self.0.name {
-            None => in_each!(CopyTree, tree, vfs => Vfs::getattr(vfs, Handle::ROOT).await),
+            None => tree.vfs().getattr(Handle::ROOT).await,
             Some(name) => {
                 let dir = self.dir().await?;
-                in_each!(CopyTree, tree, vfs => Vfs::lookup(vfs, dir, name).await)
+                tree.vfs().lookup(dir, name).await
             }
         };
         match looked(found)? {
             // Links below the base are relative to their own directories, which only a walk knows.
             Some(attr) if follow && attr.kind == Kind::Symlink => {
                 let path = self.path();
-                looked(in_each!(CopyTree, tree, vfs => Vfs::walk_path(vfs, &path, true).await))
+                looked(tree.vfs().walk_path(&path, true).await)
             }
             found => Ok(found),
         }
@@ -185,12 +185,10 @@ impl Spot {
     /// Names in the directory that is here.
     pub async fn list(&self, dir: Handle) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
-        in_each!(CopyTree, self.tree(), vfs => {
-            let mut listing = Vfs::opendir(vfs, dir, PATIENCE);
-            while let Some(listed) = Listing::next(&mut listing, false).await? {
-                names.push(listed.entry.name.as_bytes().to_vec());
-            }
-        });
+        let mut listing = self.tree().vfs().opendir(dir, PATIENCE);
+        while let Some(listed) = listing.next(false).await? {
+            names.push(listed.entry.name.as_bytes().to_vec());
+        }
         Ok(names)
     }
 
@@ -200,24 +198,24 @@ impl Spot {
         let tree = self.tree();
         if let Some(subfiles) = subfiles {
             let forked = ForkedFile { subfiles, ..ForkedFile::default() };
-            match in_each!(CopyTree, tree, vfs => Vfs::mkforked(vfs, dir, name, owner(mode), &forked).await) {
+            match tree.vfs().mkforked(dir, name, owner(mode), &forked).await {
                 Err(error) if error.status == Status::NotSupported => {}
                 made => return Ok(made?.handle),
             }
         }
-        Ok(in_each!(CopyTree, tree, vfs => Vfs::mkdir(vfs, dir, name, owner(mode)).await)?.handle)
+        Ok(tree.vfs().mkdir(dir, name, owner(mode)).await?.handle)
     }
 
     /// Target of the symbolic link that is here.
     pub async fn readlink(&self, link: Handle) -> Result<bytes::Bytes> {
-        Ok(in_each!(CopyTree, self.tree(), vfs => Vfs::readlink(vfs, link).await)?)
+        Ok(self.tree().vfs().readlink(link).await?)
     }
 
     /// Make a symbolic link; one that is there is replaced.
     pub async fn symlink(&self, target: &[u8]) -> Result<()> {
         self.clear_link().await?;
         let (dir, name) = self.named().await?;
-        in_each!(CopyTree, self.tree(), vfs => Vfs::symlink(vfs, dir, name, owner(0o777), target).await)?;
+        self.tree().vfs().symlink(dir, name, owner(0o777), target).await?;
         Ok(())
     }
 
@@ -225,7 +223,7 @@ impl Spot {
     pub async fn mknod(&self, kind: Kind, mode: u32) -> Result<()> {
         self.clear_link().await?;
         let (dir, name) = self.named().await?;
-        in_each!(CopyTree, self.tree(), vfs => Vfs::mknod(vfs, dir, name, owner(mode), kind, 0).await)?;
+        self.tree().vfs().mknod(dir, name, owner(mode), kind, 0).await?;
         Ok(())
     }
 
@@ -236,7 +234,7 @@ impl Spot {
             Some(Kind::File | Kind::Directory) => bail!("{self} is there already"),
             Some(_) => {
                 let (dir, name) = self.named().await?;
-                Ok(in_each!(CopyTree, self.tree(), vfs => Vfs::unlink(vfs, dir, name).await)?)
+                Ok(self.tree().vfs().unlink(dir, name).await?)
             }
         }
     }
@@ -251,7 +249,7 @@ impl Spot {
     pub async fn set(&self, from: &Attr, all: bool, xattrs: &Xattrs) -> Result<()> {
         let object = self.look(from.kind != Kind::Symlink).await?.context("it is gone")?.handle;
         let mode = (from.kind != Kind::Symlink).then_some(from.mode);
-        let is_users = self.tree().is_of_host() && !rustix::process::geteuid().is_root();
+        let is_users = self.tree().is_of_host && !rustix::process::geteuid().is_root();
         // Only a user that may write sets attributes of a user.
         let first = mode.map(|mode| if is_users && !xattrs.is_empty() { mode | 0o200 } else { mode });
         let mut set = SetAttr { mode: first, ..SetAttr::default() };
@@ -275,7 +273,7 @@ impl Spot {
     }
 
     async fn set_attributes(&self, object: Handle, set: SetAttr) -> shoal_vfs::Result<()> {
-        in_each!(CopyTree, self.tree(), vfs => Vfs::setattr(vfs, object, set).await).map(drop)
+        self.tree().vfs().setattr(object, set).await.map(drop)
     }
 
     /// Whether both are of one file system.

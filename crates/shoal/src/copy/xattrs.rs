@@ -5,7 +5,7 @@
 //! control lists, for example, are in `system.`, and a ShoalFS has no access control lists. If the other
 //! side does not accept an attribute, that is an error: no attribute is left out silently.
 
-use super::tree::{CopyTree, in_each};
+use super::tree::CopyTree;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use shoal_proto::op::XattrName;
@@ -23,14 +23,14 @@ fn is_kept(name: &[u8]) -> bool {
 /// The kept attributes of an object.
 pub async fn kept(tree: &CopyTree, object: Handle) -> Result<Xattrs> {
     let words = "cannot read its extended attributes";
-    let listed = match in_each!(CopyTree, tree, vfs => Vfs::listxattr(vfs, object).await) {
+    let listed = match tree.vfs().listxattr(object).await {
         // This file system has no such attributes.
         Err(error) if error.status == Status::NotSupported => return Ok(Vec::new()),
         listed => listed.context(words)?,
     };
     let mut found = Vec::new();
     for name in listed.into_iter().filter(|name| is_kept(name)) {
-        match in_each!(CopyTree, tree, vfs => Vfs::getxattr(vfs, object, &name).await) {
+        match tree.vfs().getxattr(object, &name).await {
             Ok(value) => found.push((name, value)),
             // Removed meanwhile.
             Err(error) if error.status == Status::NoAttribute => {}
@@ -43,8 +43,7 @@ pub async fn kept(tree: &CopyTree, object: Handle) -> Result<Xattrs> {
 /// Set them on an object; its other attributes stay.
 pub async fn set(tree: &CopyTree, object: Handle, xattrs: &Xattrs) -> Result<()> {
     for (name, value) in xattrs {
-        let set =
-            in_each!(CopyTree, tree, vfs => Vfs::setxattr(vfs, object, name, value, false, false).await);
+        let set = tree.vfs().setxattr(object, name, value, false, false).await;
         set.with_context(|| format!("cannot set its extended attribute {}", String::from_utf8_lossy(name)))?;
     }
     Ok(())

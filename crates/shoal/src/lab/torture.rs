@@ -1,9 +1,11 @@
-//! Torture: a file system of real processes in a throwaway folder, and checks whether it keeps its promises.
+//! Torture: runs a file system of real processes in a throwaway folder, and checks whether it keeps its
+//! promises.
 //!
-//! It has two parts. **Together**: several clients, on mounts and native, do concurrent operations
-//! ([`together`]). **Killed under load**: clients run a load and keep ledgers, while servers, mounts and
-//! clients are killed or stopped, and disks are filled. Then everything that was acknowledged must be
-//! there.
+//! The torture has three parts. **Together**: several clients, on mounts and native, do concurrent operations
+//! ([`together`]). **Single checks**: an idle client, a replaced file, a lost disk and a silent server, each
+//! with a file system of its own ([`idle`], [`replaced`], [`lost_disk`], [`silent`]); they need mounts.
+//! **Killed under load**: clients run a load and keep ledgers, while servers, mounts and clients are killed
+//! or stopped, and disks are filled. Then everything that was acknowledged must be there.
 //!
 //! All processes are this program: `shoal serve` with one server each, `shoal mount`, and a [`hand`] for
 //! each client, which does one act at a time. Only this process decides, remembers and judges, so any other

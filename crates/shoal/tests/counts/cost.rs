@@ -1,7 +1,8 @@
 //! The cost of an operation: differences of counts on a quiet file system, by operation.
 //!
-//! *Quiet* means that nothing was counted anywhere for some turns: the work of an operation after its answer
-//! (the ends of transactions, reaped datafiles, sizes that follow their data) is counted to it.
+//! *Quiet* means that no count of a server or client changed for three turns of 20 ms. An operation causes
+//! work after its answer: the ends of transactions, reaped datafiles, sizes that follow their data. A
+//! measurement ends when the file system is quiet, so this work belongs to the cost of the operation.
 
 use crate::cluster::Cluster;
 use shoal_client::{Client, ClientCounters};

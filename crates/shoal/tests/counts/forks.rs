@@ -1,4 +1,4 @@
-//! Forked files: what may be done in them, and what it costs.
+//! Forked files: the changes that they allow and refuse, and the messages that operations on them cost.
 
 use crate::cluster::Cluster;
 use crate::cost::Meter;

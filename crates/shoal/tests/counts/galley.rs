@@ -1,5 +1,5 @@
-//! Galley's calls: every shape moves the bytes that single reads and writes move, on forks and on a striped
-//! file.
+//! Galley's calls of one client. A call of any shape moves the same bytes as single reads and writes, on
+//! forks and on a striped file. Further tests make, open, delete and flush files.
 
 use crate::cluster::{Cluster, STRIP};
 use crate::cost::Meter;

@@ -1,5 +1,5 @@
-//! Galley's calls of several clients of one file: what one has written or cut is what another one reads, and
-//! the messages of opens and reads.
+//! Galley's calls of several clients on one file. A client reads the bytes that another client has written,
+//! and none that it has cut. Further tests count the messages of opens and reads.
 
 use crate::cluster::{Cluster, STRIP};
 use crate::cost::Meter;

@@ -1,4 +1,4 @@
-//! Each operation by itself.
+//! The cost of each hot operation, measured alone and compared with its row of the table.
 
 use crate::cluster::{Cluster, STRIP};
 use crate::cost::{Cost, Meter, Most};

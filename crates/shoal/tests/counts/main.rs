@@ -1,5 +1,6 @@
-//! Counts of the hot operations: messages, syncs, system calls, bytes on the wire and bytes copied, held
-//! against the table in `docs/lab/COUNTS.md` (run with `--nocapture`, the tests print its rows).
+//! Counts of the hot operations: messages, syncs, system calls for sockets, bytes on the wire and bytes
+//! copied. The tests compare them with the allowed costs in [`table`]. With `--nocapture` they print the rows
+//! of the table in `docs/lab/COUNTS.md`.
 //!
 //! Counts only, never times. Messages are exact. Counts that batching may change have upper limits.
 

@@ -5,8 +5,9 @@
 //!   fork `a` of subfile s: rows s·n/4 … of A      a panel: w columns of all rows, one strided request a subfile
 //!   fork `b` of subfile s: rows s·n/4 … of Aᵀ     the panel transposed: w whole rows, one write
 //! ```
-//! They hold that the bytes are right, and count requests and bytes. With `SHOAL_OUT_OF_CORE=1` they have 256
-//! MiB to 1 GiB on disk; `--nocapture` shows times, which no test judges.
+//! The tests check that the bytes are right, and count requests and bytes. A third test compares strided
+//! reads of four forks with those of a striped file. With `SHOAL_OUT_OF_CORE=1` the data is 256 MiB to 1 GiB
+//! on disk; otherwise it is small and in memory. `--nocapture` shows times, which no test judges.
 
 use crate::cluster::Cluster;
 use futures_util::future::join_all;

@@ -1,9 +1,9 @@
 //! The table of messages in `docs/lab/COUNTS.md`, exactly: for the baseline, the paper's set and ours, over
-//! 1, 4 and 8 data servers. In addition the costs of our set for a file that is not a small one on the server
-//! of its name.
+//! 1, 4 and 8 data servers. (Only a listing by the paper's set may cost less than its cell.) In addition the
+//! costs of our set for files that are not small, or whose metafile is on another server than their name.
 //!
 //! *n* is the number of data servers. A request and its reply are one message. Messages between servers are
-//! not the client's. The client knows the directory's handle, and the properties that new files take from it.
+//! not counted. The client knows the directory's handle, and the properties that new files take from it.
 
 use crate::cluster::Cluster;
 use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! Random programs of Galley's calls, and the model that they are held against: an array of bytes a fork.
+//! Random programs of Galley's calls, and the model that they are compared with: one array of bytes for each
+//! fork.
 //!
 //! ```text
 //!   alone    calls of any shape on forks and on a striped file ── each equal to its single reads and

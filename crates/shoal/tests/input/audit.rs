@@ -1,5 +1,5 @@
-//! Audit logs of real servers: the lines of the program's own commands, a file that cannot be, and a full
-//! disk.
+//! Audit logs of real servers: the lines of the program's own commands, a log file that cannot be made or
+//! written, and a full disk.
 
 use crate::program::*;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Wrong and contradictory configuration: named with its file, its line where it is no TOML of ours, and the
-//! remedy; and nothing is made or changed.
+//! Wrong and contradictory configuration. The error names the file and the remedy, and the line of text that
+//! is no valid TOML or no setting of ours. Nothing is made or changed.
 
 use crate::program::*;
 

@@ -1,10 +1,10 @@
 //! A coordinator that is killed between prepare and finish, and whose folder is lost: its transactions end
 //! alike on all servers.
 //!
-//! A file is renamed from a directory on server 2 to one on server 1, which coordinates that; the file itself
-//! is on server 3. Servers are stopped and continue, so that the rename comes to the state that is meant and
-//! no further; where it went past that (a server waits for another for some seconds only), the next file is
-//! renamed.
+//! A file is renamed from a directory on server 2 to a directory on server 1, which coordinates the rename;
+//! the file itself is on server 3. Signals stop and continue servers, so that the rename comes to the wanted
+//! state ([`Came`]) and no further. A server waits for another server for some seconds only, so a rename may
+//! go past the wanted state: then the test renames the next file.
 
 use crate::program::*;
 use rustix::process::Signal;

@@ -1,7 +1,8 @@
 //! The key commands on real servers: `key split`, `rotate`, `add` and `revoke`.
 //!
-//! No name changes its place by them. Commands that manage need the administrators' key. Servers refuse a
-//! revoked key within ten seconds, and hold a key to its limits (`read_only`, `squash_root`).
+//! After these commands all files have the names and contents that they had before. Commands that manage need
+//! the administrators' key. Servers refuse a revoked key within ten seconds, and hold a key to its limits
+//! (`read_only`, `squash_root`).
 
 use crate::program::*;
 use futures_util::future::join;

@@ -1,5 +1,5 @@
 //! Events that an operator meets within a month, apart from moves: keys that are wrong, folders that others
-//! can look into, logs that grow.
+//! can look into, logs that grow, mounts that a stop signal takes away.
 
 use crate::program::*;
 use rustix::process::Signal;

@@ -1,5 +1,5 @@
-//! Commands with a server that does not answer: the others' part is shown and done, and the silent one is
-//! named.
+//! Commands while one server does not answer: they show and do the part of the other servers, and name the
+//! silent server.
 
 use crate::program::*;
 use rustix::process::Signal;

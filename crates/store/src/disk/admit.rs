@@ -1,9 +1,9 @@
 //! Admission: before a change is executed, it requests space on the disk and room in the journal. So a full
 //! disk is a reply (`ENOSPC`), and never a failure in the middle of a change.
 //!
-//! Free space is sampled rarely; in between, granted bytes count as taken. The reserve is for removals and
-//! recovery. All changes, also removals, wait while the tables are full or no segment is ready; reads never
-//! wait.
+//! Free space is sampled rarely; in between, granted bytes count as taken. A reserve of the space is for
+//! removals and recovery. All changes, also removals, wait while the tables are full, while no segment is
+//! ready, or while too many bytes wait to be written to the journal; reads never wait.
 
 use super::CollectionState;
 use super::row_layers::FROZEN_MAX;

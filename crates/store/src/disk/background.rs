@@ -1,4 +1,5 @@
-//! Background work: checkpoints, preparing and freeing segments, and writes that no reply waits for.
+//! Background work: checkpoints, the preparation and the release of segments, and writes that no reply waits
+//! for.
 
 use super::CollectionState;
 use super::journal::segments;

@@ -3,9 +3,9 @@
 //!
 //! The filter has blocks of one word (Putze, Sanders, Singler: *Cache-, Hash- and Space-Efficient Bloom
 //! Filters*, 2007): one cache line a lookup. **Invariant: the keys of a table enter the filter before the
-//! table's checkpoint begins.** After a restart a background task reads the present keys; until it has
-//! finished, the filter excludes no key. Removed keys stay in the filter until the next start: a lookup of
-//! a removed key costs an unneeded load, and its result is correct.
+//! table's checkpoint begins** (asserted in `disk/row_layers.rs::checkpointed`). After a restart a background
+//! task reads the present keys; until it has finished, the filter excludes no key. Removed keys stay in the
+//! filter until the next start: a lookup of a removed key costs an unneeded load, and its result is correct.
 //!
 //! The tables in memory find their rows by the same hash, so that it is computed once for a lookup.
 

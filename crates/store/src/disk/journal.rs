@@ -6,8 +6,10 @@
 //! next group; one group is in flight.
 //!
 //! **Invariants.** LSNs and sequences have no gaps. Groups reach the disk in order. `durable` ≤ `written` ≤
-//! `applied`. A segment is taken with a generation greater than any before it, also over restarts, and only
-//! when nothing in it lives.
+//! `applied` (asserted in `journal/writer.rs::finish`). A segment is taken with a generation greater than
+//! any before it, also over restarts, and only when nothing in it lives (asserted in
+//! `journal/segments.rs::take`; test:
+//! `no_generation_comes_again_of_which_only_a_later_group_reached_the_disk`).
 
 pub(super) mod coalesce;
 pub(super) mod gathering;

@@ -2,8 +2,8 @@
 //! requests at a time.
 //!
 //! One closure reads in one transaction for all requests that come in one turn of the event loop. A few
-//! closures run at once, so that a page that must come from the disk delays only the requests of its own
-//! closure. A load that a checkpoint overtook is repeated.
+//! closures run at once, so that a page that must come from the disk delays only the requests of its
+//! closure. If a checkpoint ends during a load, the load is repeated.
 
 use super::CollectionState;
 use super::apply::NotLoaded;

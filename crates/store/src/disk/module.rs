@@ -1,4 +1,4 @@
-//! The `Module` interface: dispatches each operation.
+//! Module `disk` as a [`Module`]: passes each operation to the part that implements it.
 
 use super::streams::bulk::Bulk;
 use super::{CollectionState, Disk, identity};

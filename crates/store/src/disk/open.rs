@@ -1,8 +1,8 @@
 //! Opening a collection: the folder's identity, then recovery.
 //!
 //! 1. Read the checkpointed table's LSN, and the live bytes of each segment.
-//! 2. Replay the journal after that LSN; the rows become the first frozen table, and the counts of live
-//!    bytes follow.
+//! 2. Replay the journal after that LSN; the rows become the first frozen table, and change the counts of
+//!    live bytes.
 //! 3. Continue the journal in a fresh segment.
 //! 4. Complete the truncations of local files that the journal records and that were not carried out.
 //! 5. Local files: remove one whose stream is gone or lives elsewhere; if a file is longer than its

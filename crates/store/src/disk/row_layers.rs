@@ -5,8 +5,8 @@
 //! 1. the *active* table: changes since the last freeze;
 //! 2. the *frozen* tables, at most two, newest first, on their way into the checkpointed table;
 //! 3. the [Bloom filter](super::bloom) of checkpointed keys: for a new name the search ends here;
-//! 4. the *recent* tables: frozen once, checkpointed since, kept whole as a cache, all together no larger
-//!    than the cache of 6;
+//! 4. the *recent* tables: frozen once, checkpointed since, kept whole as a cache. The newest is kept
+//!    whatever its size; the older ones only while all together are within the limits of the cache (6);
 //! 5. the rows that the request loaded, if no checkpoint has ended since (the *epoch* of the load is the
 //!    present epoch);
 //! 6. the cache of rows loaded before.
@@ -15,7 +15,8 @@
 //!
 //! A checkpoint finishes in one step: the frozen table becomes a recent table, and the epoch is increased.
 //! **Invariant: a cached row is never older than the tables above it**: an apply drops the key from the
-//! cache, and a load enters only keys that no table knows.
+//! cache, and a load enters only keys that no active or frozen table has (test:
+//! `a_change_drops_its_row_from_the_cache_and_no_load_that_began_before_it_brings_it_back`).
 
 use super::bloom::{BloomFilter, KeyHash};
 use super::table::{Entry, TableRows};
@@ -380,6 +381,21 @@ mod tests {
         let found = |n: u32| rows.lookup(&n.to_be_bytes(), &Loaded::default());
         assert!((0..100).all(|n| matches!(found(n), Lookup::Found(_))));
         assert!((100..200).any(|n| found(n) == Lookup::Absent(Lsn(0))));
+    }
+
+    #[test]
+    fn a_change_drops_its_row_from_the_cache_and_no_load_that_began_before_it_brings_it_back() {
+        let mut rows = rows();
+        let (key, old) = (Bytes::from_static(b"key"), Bytes::from_static(b"old"));
+        rows.enter(&key, Some(&old));
+        assert_eq!(rows.cache.len(), 1);
+        rows.put(key.clone(), Some(Bytes::from_static(b"new")), Some(Lsn(1)));
+        assert_eq!(rows.cache.len(), 0);
+        rows.enter(&key, Some(&old));
+        assert_eq!(rows.cache.len(), 0, "the active table has a newer one");
+        rows.freeze(Lsn(1));
+        rows.enter(&key, Some(&old));
+        assert_eq!((rows.cache.len(), rows.cache_bytes), (0, 0), "a frozen table has a newer one");
     }
 
     #[test]

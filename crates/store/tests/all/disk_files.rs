@@ -1,4 +1,4 @@
-//! The files of large streams under power cuts: those that no sync has covered, and older ones.
+//! The files of large streams under power cuts: files that no sync has covered yet, and synced files.
 
 use crate::common;
 use crate::common::{bytes, change, handle, info, moment, whole, write};

@@ -1,5 +1,5 @@
-//! Folders of streams' files on further disks: where files go, folders that are added, moved, missing, or of
-//! others, and power cuts.
+//! Folders of streams' files on further disks: the choice of a folder, folders that are added, moved,
+//! missing, or owned by another store, and power cuts.
 
 use crate::common;
 use crate::common::{bytes, change, handle, whole, write};

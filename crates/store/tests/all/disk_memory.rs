@@ -1,4 +1,4 @@
-//! The configuration bounds a store's memory under any load: accounted bytes, not time.
+//! The configuration bounds a store's memory under any load. The tests compare counted bytes, not times.
 
 use crate::common;
 use crate::common::{bytes, handle, killed, moment};

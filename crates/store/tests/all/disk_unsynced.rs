@@ -1,4 +1,4 @@
-//! A file that was made and written, and never synced, after a crash, in each sync mode.
+//! The state after a crash, in each sync mode, of a file that was made and written, and never synced.
 //!
 //! The replies are those that a server's gate would send; the crash comes at many moments, before, between
 //! and after them.

@@ -1,4 +1,4 @@
-//! A sync of a whole collection: large streams too, also those that an earlier life wrote.
+//! A sync of a whole collection covers large streams too, also those that an earlier run of the server wrote.
 
 use crate::common;
 use crate::common::{bytes, change, handle, whole, write};

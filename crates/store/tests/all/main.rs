@@ -1,4 +1,5 @@
-//! The storage modules: conformance, restarts, power cuts. One program: a build of it is one link.
+//! The storage modules: conformance, restarts, power cuts. All tests are one program, so that a build links
+//! once.
 
 mod common;
 mod disk_coalescing;

@@ -1,16 +1,21 @@
 //! Reads blocks. Each block is read whole, and cached.
 //!
 //! A read of a small file fetches its whole block, with the neighbouring files in it: they were written
-//! together, and are often read together. A block is valid up to its first record that is not whole. Blocks
-//! are cached up to a bound. If a block no longer belongs to its writer (a compaction freed it), its bytes
-//! are not returned as zeros: the caller reads the index anew.
+//! together, and are often read together. The cache is bounded by bytes. A block is valid up to its first
+//! record that is not whole. A compaction erases the blocks that it frees, and other writers may fill
+//! them. Bytes are returned only if the block's header names the writer that the index names. Otherwise
+//! the caller reads the index anew. A cached block is returned until then: its bytes are those that the
+//! index names.
 
+use super::Shared;
 use super::format::{HEADER_BYTES, Header, Records, Refused, Settings};
-use super::lanes::split;
+use super::lanes::{Extent, split};
+use super::object::Stored;
+use crate::writer_id::WriterId;
 use bytes::Bytes;
 use lru::LruCache;
 use shoal_proto::Status;
-use shoal_vfs::{Error, Result, VfsFile};
+use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
 
@@ -18,9 +23,10 @@ use std::num::NonZeroUsize;
 const KEPT_BYTES: usize = 64 << 20;
 const KEPT_MIN: usize = 4;
 
-/// A block as it was read, and how far its records are whole.
+/// A block as it was read, its writer, and how far its records are whole.
 struct Kept {
     bytes: Bytes,
+    writer: WriterId,
     valid: usize,
 }
 
@@ -50,9 +56,9 @@ impl<F: VfsFile> Blocks<F> {
     }
 
     /// Keep a block that was just filled.
-    pub(super) fn keep(&self, place: u64, bytes: Bytes) {
+    fn keep(&self, place: u64, writer: WriterId, bytes: Bytes) {
         let valid = bytes.len();
-        self.kept.borrow_mut().put(place, Kept { bytes, valid });
+        self.kept.borrow_mut().put(place, Kept { bytes, writer, valid });
     }
 
     /// Keep none.
@@ -83,23 +89,55 @@ impl<F: VfsFile> Blocks<F> {
         }
     }
 
-    /// Bytes in records of a block; `None`: the block does not hold them any more, or not whole.
-    pub(super) async fn bytes(&self, place: u64, at: usize, len: usize) -> Result<Option<Bytes>> {
+    /// Bytes in records of a writer's block; `None`: the block does not hold them any more, or not whole.
+    /// After a compaction freed a block it may be another writer's.
+    pub(super) async fn bytes(
+        &self,
+        place: u64,
+        writer: WriterId,
+        at: usize,
+        len: usize,
+    ) -> Result<Option<Bytes>> {
         let end = at + len;
         if let Some(kept) = self.kept.borrow_mut().get(&place)
+            && kept.writer == writer
             && kept.valid >= end
         {
             return Ok(Some(kept.bytes.slice(at..end)));
         }
         let bytes = self.raw(place, 0, self.settings.block as usize).await?;
-        if self.header(place, &bytes)?.is_none() {
+        if self.header(place, &bytes)?.is_none_or(|header| header.writer != writer) {
             return Ok(None);
         }
         let mut records = Records::new(&bytes, HEADER_BYTES);
         records.by_ref().for_each(drop);
         let valid = records.position();
         let found = (valid >= end).then(|| bytes.slice(at..end));
-        self.kept.borrow_mut().put(place, Kept { bytes, valid });
+        self.kept.borrow_mut().put(place, Kept { bytes, writer, valid });
         Ok(found)
+    }
+}
+
+impl<B: Vfs> Shared<B> {
+    /// Keep a block of this writer's that was just filled.
+    pub(super) fn keep_full(&self, place: u64, bytes: Bytes) {
+        if let Some(writer) = self.log.own.borrow().get(&Extent::of_place(place).0) {
+            self.blocks.keep(place, *writer, bytes);
+        }
+    }
+
+    /// The bytes that the index names; `None`: their block is not their writer's any more.
+    pub(super) async fn bytes_of(&self, stored: Stored) -> Result<Option<Bytes>> {
+        let (at, len) = (stored.at as usize, stored.len as usize);
+        if let Some(found) = self.log.buffered(stored.place, at, len) {
+            return Ok(Some(found));
+        }
+        let extent = Extent::of_place(stored.place).0;
+        let own = self.log.own.borrow().get(&extent).copied();
+        let writer = own.or_else(|| self.known.borrow().get(&extent)?.writer);
+        match writer {
+            Some(writer) => self.blocks.bytes(stored.place, writer, at, len).await,
+            None => Ok(None),
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Within this process, one call at a time changes names. The call first reads the records that other
 //! processes have published, so the stamp of its change is newer than all records that the change is based
-//! on.
+//! on. With `names=own` it does so only if the last look is older than a second.
 
 use super::format::{Bind, Changed, Made, Op};
 use super::marks::{Claimed, Marker};

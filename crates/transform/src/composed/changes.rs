@@ -1,18 +1,19 @@
 //! Notification of changes between the processes of a machine: `changes`, a file of eight bytes.
 //!
-//! A process that has published records writes a random number to this file. Each process reads the number
-//! before it uses a known name. That is a read of eight bytes; a check of all claims would cost one call
-//! for each claim. So a process sees at once the changes that another process made before, as a shell sees
-//! a removal by its child. The first process that publishes each write (`shoal run`) makes the file.
-//! Without the file, a known name may be as old as a mount's cache time allows.
+//! A process that has published records writes a random number to this file. Each process that may write
+//! reads the number before it looks a name up. That is a read of eight bytes; a check of all claims would
+//! cost one call for each claim. So a process sees at once the changes that another process made before, as
+//! a shell sees a removal by its child. The first process that publishes each write (`shoal run`) makes the
+//! file. A process that began before the file existed, or that only reads, does not use the file: a name
+//! that it knows may be 100 ms old.
 //!
 //! ```text
 //!   process A   writes records into its block ─▶ changes := 0x7f31…
 //!   process B   reads a new number in `changes` ─▶ reads the new records ─▶ the name
 //! ```
-//! **The number is read before the records**: a change in between is found the next time. Over a file
-//! system that caches (NFS) the number of another machine arrives late. Then a known name may be as old as
-//! the cache time.
+//! **The number is read before the records**: a change in between is found the next time. Over a file system
+//! that caches (NFS) the number of another machine arrives late, so a known name may be as old as the cache
+//! time.
 //!
 //! The lock of this file serializes the appends of several processes: each append begins at the end of the
 //! append before it.

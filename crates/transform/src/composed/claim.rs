@@ -1,8 +1,9 @@
 //! Claims of extents, and the writer's lock.
 //!
 //! A claim is a symbolic link, made exclusively. Its name says which blocks it claims
-//! ([`lanes`](super::lanes)), and its target is its writer. Both are there at the moment at which the claim
-//! is.
+//! ([`lanes`](super::lanes)), and its target is the id of its writer. The name and the target appear
+//! together. A writer holds the lock of a file of its own from before its first claim, so other processes
+//! see whether it runs.
 
 use super::lanes::{Extent, LANES};
 use super::scan::names_in;
@@ -33,7 +34,7 @@ impl<B: Vfs> Shared<B> {
         let mut number = {
             let own = log.own.borrow();
             let known = self.known.borrow();
-            let used = known.keys().chain(own.iter()).filter(|used| used.file == file && used.lane == lane);
+            let used = known.keys().chain(own.keys()).filter(|used| used.file == file && used.lane == lane);
             used.map(|used| used.number + 1).max().unwrap_or(0)
         };
         for tries in 0..CLAIM_TRIES {
@@ -52,14 +53,14 @@ impl<B: Vfs> Shared<B> {
                         Ok(found) => self.over.readlink(found.handle).await.is_ok_and(|by| by == target),
                         Err(_) => false,
                     };
-                    if !is_own || log.own.borrow().contains(&extent) {
+                    if !is_own || log.own.borrow().contains_key(&extent) {
                         number += 1 + self.env.random_u64() % (tries + 1).min(64);
                         continue;
                     }
                 }
                 made => drop(made?),
             }
-            log.own.borrow_mut().insert(extent);
+            log.own.borrow_mut().insert(extent, id);
             log.lane.set((lane + 1).min(LANES - 1));
             log.claims_changed.set(true);
             let (begun, writes, claims) = log.counts.get();

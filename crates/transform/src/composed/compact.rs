@@ -60,7 +60,7 @@ impl<B: Vfs> Shared<B> {
         let claims = self.claims().await?;
         let known = self.known.borrow().clone();
         let mut taken = Vec::new();
-        for extent in claims.extents.iter().filter(|extent| !self.log.own.borrow().contains(extent)) {
+        for extent in claims.extents.iter().filter(|extent| !self.log.own.borrow().contains_key(extent)) {
             let by = match known.get(extent).and_then(|known| known.writer) {
                 Some(writer) => Some(writer),
                 None => self.claimant(*extent).await?,
@@ -227,8 +227,10 @@ impl<B: Vfs> Shared<B> {
                 let op = Op::Hole { offset: *at, len: stored.len };
                 self.replay(Record { stamp: stored.stamp, object: number, op }).await?;
             } else if is_taken {
-                let bytes = self.blocks.bytes(stored.place, stored.at as usize, stored.len as usize).await?;
-                let bytes = bytes.ok_or_else(|| super::name_space::lost_block(stored.place))?;
+                let bytes = self
+                    .bytes_of(*stored)
+                    .await?
+                    .ok_or_else(|| super::name_space::lost_block(stored.place))?;
                 self.replay_data(number, *at, stored.stamp, bytes).await?;
             }
         }

@@ -1,5 +1,5 @@
-//! The file of the merged directory (the whole index in one file): decides whether it is valid, and whether
-//! it is written anew.
+//! The file of the merged directory (the whole index in one file): reads it and checks that it is current,
+//! and writes it anew when enough records are new.
 
 use super::index::Names;
 use super::merged::{Extents, Merged};

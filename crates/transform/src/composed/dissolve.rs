@@ -1,24 +1,28 @@
-//! The removal of a composed directory that has no names: nothing but its own files are left in it.
+//! Removes a composed directory without names: it contains only the files that its format keeps for itself.
 //!
 //! ```text
 //!   claims/ 0.0.0 0.1.0    ── retired, blocks erased, claims removed ──>   claims/ r.N
 //!   claims/ r.N            ── moved away ──>  t.claims/ r.N     a writer's file or claim in it: moved back
 //!   t.claims/              ── removed ──>     blocks.0 merged names/ …  ── removed ──>  the settings, last
 //! ```
-//! **One process removes it**: the one that holds the lock of its settings. They are removed last, with
-//! nothing after them, so a directory that is made composed again is never touched.
+//! **Only the process that holds the lock of the settings file removes the directory.** Its last step is the
+//! removal of the settings. So it never touches a directory that another process makes composed again: those
+//! settings are a new file.
 //!
-//! **The extents are given back as a compaction does it** ([`compact`](super::compact)): a list says first
-//! that their records do not count, then blocks become holes, then claims go. So nothing comes back, and a
-//! process that has the directory open reads what the next writer of an extent writes.
+//! **The extents are freed as a compaction frees them** ([`compact`](super::compact)): first a list says
+//! that their records do not count any more, then their blocks become holes, then their claims are removed.
+//! So no removed record counts again. If another writer claims such an extent later, a process that still
+//! has the directory open reads the records of this writer.
 //!
-//! **Moving the folder of claims away decides.** A writer makes a file in the folder before all else, then it
-//! looks whether the folder has its name. The removal takes the name away and then looks into the folder. One
-//! of the two sees the other: the folder gets its name back and the directory is an empty one that goes on,
-//! or the writer is refused.
+//! **The rename of the folder of claims decides between the removal and a new writer.** A writer makes its
+//! file in the folder, and then checks that the folder still has its name. The removal takes the name away,
+//! and then looks into the folder. So at least one of them sees the other. If the removal finds the file of
+//! a writer, it gives the folder its name back, and the directory stays, without names. If the writer finds
+//! that the name is gone, it tries again for about half a second, and is then refused.
 //!
-//! **A removal that was killed** is undone by the next open as long as the list is in the folder, because
-//! until then nothing is lost. After that the directory cannot be opened, and the next removal finishes.
+//! **After a killed removal** the next open gives the folder of claims its name back, as long as the list is
+//! in the folder: until then nothing is lost. The list is removed last. After that the directory cannot be
+//! opened, and only another removal finishes it.
 
 use super::names_of::{self, BLOCKS};
 use super::scan::names_in;

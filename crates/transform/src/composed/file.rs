@@ -113,14 +113,7 @@ impl<B: Vfs> ComposedFile<B> {
         let mut bytes = BytesMut::new();
         let is_one = matches!(&pieces[..], [(at, stored)] if *at == offset && stored.len == len);
         for (at, stored) in pieces {
-            let (from, part) = (stored.at as usize, stored.len as usize);
-            let found = match shared.log.buffered(stored.place, from, part) {
-                Some(found) => found,
-                None => match shared.blocks.bytes(stored.place, from, part).await? {
-                    Some(found) => found,
-                    None => return Ok(Err(stored.place)),
-                },
-            };
+            let Some(found) = shared.bytes_of(stored).await? else { return Ok(Err(stored.place)) };
             if is_one {
                 return Ok(Ok(found));
             }

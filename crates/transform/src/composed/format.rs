@@ -12,10 +12,13 @@
 //!   next       place u64                  end
 //! ```
 //!
-//! All numbers are little endian. A check sum covers all after itself, up to the end of its header or record.
-//! A place is a block: its physical file in the upper bits, its number there in the lower 40.
+//! All numbers are little endian. A check sum covers all bytes after itself, up to the end of its header or
+//! record. A *place* is a block: its physical file in the upper bits, and its number in that file in the
+//! lower 40. `previous` is the place of the writer's previous block plus 1, or 0. A *stamp* orders all
+//! changes: the `clock`, and at equal clocks the `tie`, which is the first 8 bytes of the writer's id.
 //!
-//! **A record whose sum or form is wrong ends its block**; bytes of zero were not written yet.
+//! **A record whose check sum or form is wrong ends its block.** Bytes of zero are bytes that were not
+//! written yet.
 
 use crate::writer_id::WriterId;
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! The index of a composed directory: objects, and names keyed by directory and name.
 //!
-//! Each name is a register, and so is each fact of an object: the newest record wins, whatever the order in
-//! which records are found. A move of a directory is one record, because its entries are keyed by the
-//! directory's number.
+//! Each name is a register with a stamp, and so is each changeable fact of an object: the newest record
+//! wins, whatever the order in which records are found. A move of a directory is one record, because entries
+//! are keyed by the number of their directory, which does not change.
 //!
 //! **A name made in a removed directory restores the directory.** If one process removes a directory while
 //! another process makes a name in it, the directory gets its last name back, if that name is free.

@@ -9,9 +9,9 @@
 //!   extents  64 of 1  32 of 2   16 of 4        1 of 64     64 of 1
 //! ```
 //!
-//! So an extent is a lane and a number in it, and its blocks follow from these two. **Two claims that could
-//! overlap have the same name**: `FILE.LANE.NUMBER`. The exclusive creation of that name is all that prevents
-//! an overlap. Numbers continue for as long as the file may grow.
+//! So an extent is a physical file, a lane and a number in the lane, and its blocks follow from these. **Two
+//! claims that could overlap have the same name**: `FILE.LANE.NUMBER`. Only the exclusive creation of that
+//! name prevents an overlap. The numbers go on up to the largest size of a file.
 
 use super::format::{BLOCK_BITS, FILES_MAX};
 use shoal_proto::Name;

@@ -1,16 +1,18 @@
-//! The writing half: a log that is a chain of blocks.
+//! The log of one writer of a composed directory: a chain of blocks.
 //!
-//! One process (or mount) is one writer, and has one log for all its files: records are put into a buffer of
-//! one block, in the order of their stamps, and the block's new tail is written with one call at a close, at
-//! an fsync, or after each change of names; with `buffer=block` when the block is full, at an fsync and after
-//! a bounded time. A full block is followed by the next one of the extent, and that by a new claim.
+//! A process (or mount) is one writer, and has one log for all its files. Records are put into a buffer
+//! of one block. New bytes of the buffer are written to the block at a close, at an fsync, after each
+//! change of a name or of a closed file's attributes, when the block is full, and when the log ends.
+//! Under `shoal run` they are also written after each write. With `buffer=block` they are written only
+//! when the block is full, at an fsync, after 5 s, and when the log ends. After a full block the log
+//! continues in the next block of its extent, and after the last block in a new extent.
 //!
-//! **Only claimed blocks are written, and only once**: bytes that were written are never written anew, so a
-//! reader beside the writer finds whole records, or none. A write that fails (a full disk) leaves the tail in
-//! the buffer: the next one tries it again, and nothing that was acknowledged is lost.
+//! **Only claimed blocks are written, and each byte only once.** So a reader that reads while the writer
+//! writes finds whole records, or none. After a write that failed (a full disk) the bytes stay in the
+//! buffer, and the next write tries them again.
 //!
-//! **A writer holds a lock** on its file `w.ID` among the claims, from before its first claim until its end.
-//! A compaction takes no blocks of a writer that holds its lock.
+//! **A writer holds a lock** on its file `claims/w.ID`. It takes the lock before its first claim, and
+//! returns it when its log ends. A compaction takes no blocks of a writer that holds its lock.
 
 use super::change::Unpublished;
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, RESERVE, Record, Records, Stamp, stamp};
@@ -65,7 +67,7 @@ pub(crate) struct Log<B: Vfs> {
     sequence: Cell<u64>,
     previous: Cell<u64>,
     /// Its own extents.
-    pub(super) own: RefCell<BTreeSet<Extent>>,
+    pub(super) own: RefCell<BTreeMap<Extent, WriterId>>,
     pub(super) claims_changed: Cell<bool>,
     /// Names that were made exclusively, and are to be given free when they are published.
     marks: RefCell<Vec<Name>>,
@@ -326,7 +328,7 @@ impl<B: Vfs> Shared<B> {
         let full =
             log.current.replace(Some(Current { place, bytes, written: 0, open: None, is_full: false }));
         if let Some(full) = full {
-            self.blocks.keep(full.place, full.bytes.into());
+            self.keep_full(full.place, full.bytes.into());
         }
         let (begun, writes, claims) = log.counts.get();
         log.counts.set((begun + 1, writes, claims));
@@ -389,7 +391,7 @@ impl<B: Vfs> Shared<B> {
     /// Make all durable that was logged.
     pub(super) async fn sync(self: &Rc<Self>) -> Result<()> {
         self.publish().await?;
-        let files = self.log.own.borrow().iter().map(|extent| extent.file).collect::<BTreeSet<u16>>();
+        let files = self.log.own.borrow().keys().map(|extent| extent.file).collect::<BTreeSet<u16>>();
         for file in files {
             self.blocks.file(file)?.fsync().await?;
         }
@@ -457,9 +459,8 @@ impl<B: Vfs> Shared<B> {
 
     /// How far its own extents are known: all of them.
     pub(super) fn own_known(&self) -> BTreeMap<Extent, super::scan::Known> {
-        let id = self.log.id.get();
         let own = self.log.own.borrow();
-        own.iter().map(|extent| (*extent, super::scan::Known::ended_of(id))).collect()
+        own.iter().map(|(extent, id)| (*extent, super::scan::Known::ended_of(*id))).collect()
     }
 }
 

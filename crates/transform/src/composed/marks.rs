@@ -11,9 +11,9 @@
 //! 2 of the second process finds the name. A marker holds the number of the object that is being made: an
 //! open without `O_EXCL` that meets the marker uses the same object.
 //!
-//! **A call that is given up leaves no marker.** Its future is dropped at any of these steps; then a task
-//! looks for the marker, and removes it if its object is the one of that call. It takes its turn among the
-//! calls that change names: a retry of the call may have taken the same marker for its own.
+//! **A call that is given up leaves no marker.** Its future may be dropped at any of these steps. Then a
+//! task looks for the marker, and removes it if it names the object of that call. The task waits for its
+//! turn among the calls that change names, because a retry of the call may use the same marker.
 
 use super::{Shared, names_of};
 use shoal_env::mutant::{self, Mutant};

@@ -1,4 +1,4 @@
-//! The merged directory: the whole index in one file, so that an open reads it and no block.
+//! The merged directory: the whole index in one file, so that a start reads this file and few blocks.
 //!
 //! ```text
 //!   "shoalmrg" | crc32c u32 | version u16 | id 16 bytes | epoch u64 | applied u64 | newest u128
@@ -8,13 +8,15 @@
 //!   entries    count of directories, each: dir u64, count, each: name, stamp u128, object u64
 //! ```
 //!
-//! It is written when a writer ends, and at an open for processes that publish each write, unless another
-//! writer runs or little is new. First the blocks are made durable. Then the file is written under another
-//! name and renamed. For each extent it states the position up to which it covers the records. A reader
-//! scans the later records in the blocks.
+//! The file is written when a writer ends. Processes that publish each write (`shoal run`) do not end a log
+//! in an orderly way: they write the file at their start. It is not written while another writer runs, or if
+//! few records are new. First the blocks are made durable. Then the file is written under another name and
+//! renamed. For each extent it states the position up to which it covers the records. A reader scans the
+//! later records in the blocks.
 //!
-//! The file is ignored, and the blocks are scanned, if it is damaged, has another `epoch`, or names an extent
-//! that is not claimed. So a bad file costs time, and loses no byte.
+//! The file is ignored, and the blocks are scanned, if it is damaged, has another `id` or `epoch` (the
+//! number of the last compaction), or names an extent that is not claimed. So a bad file costs time, and
+//! loses no byte.
 
 use super::format::{Changed, Refused, Stamp, VERSION, kind_of};
 use super::index::{Entries, Leads, Names};

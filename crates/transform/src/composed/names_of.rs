@@ -1,15 +1,15 @@
-//! Names in the directory below.
+//! The names of the files that a composed directory keeps in the file system below it.
 //!
 //! ```text
 //!   .shoal-composed          the settings: its presence makes the directory a composed one
 //!   blocks.0 … blocks.M-1    the physical files
 //!   claims/ FILE.LANE.NUMBER a claim: a symbolic link to its writer's ID, made exclusively
 //!           w.ID             a writer that has not ended; it holds a lock on it
-//!           r.N              extents that compaction N took: their records do not count any more
+//!           r.N              extents that compaction N freed: their records do not count any more
 //!   names/  DIR.NAME         a name that is being made: a symbolic link to ID.OBJECT
-//!   t.claims                 the folder of claims while a removal of the directory decides ([`dissolve`])
+//!   t.claims                 the folder of claims while the directory is removed ([`dissolve`])
 //!   merged                   the merged directory
-//!   changes                  a number that each process under `shoal run` changes when it published
+//!   changes                  a number that a process changes when it has published; made by `shoal run`
 //! ```
 //!
 //! [`dissolve`]: super::dissolve

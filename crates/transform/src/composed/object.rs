@@ -1,10 +1,10 @@
-//! One object of a composed directory. Each of its facts is a register with a stamp, and the newest stamp
-//! wins.
+//! One object of a composed directory, made from the records of all writers.
 //!
-//! Records of several writers are found in any order. So each fact of an object is a register with the
-//! stamp of its newest change: a record that is applied twice or late changes nothing. Each range of bytes
-//! has a stamp as well; newer bytes replace older bytes. A change of size is a **cut**: it removes the
-//! older bytes after the new size; newer bytes stay.
+//! Records of several writers are found in any order. So each fact of an object is a register with the stamp
+//! of its newest change: a record that is applied twice or late changes nothing. The kind of an object and
+//! the target of a symbolic link never change: both come from the oldest record that made the object. Each
+//! range of bytes has a stamp as well; newer bytes replace older bytes. A change of size is a **cut**: it
+//! removes the older bytes after the new size; newer bytes stay.
 
 use super::format::{Changed, Made, Stamp, clock_of};
 use bytes::Bytes;

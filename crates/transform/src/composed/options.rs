@@ -1,10 +1,10 @@
-//! How a composed directory is reached, and the words of its options.
+//! How a composed directory is opened: the words of its options, and the choice of the block size.
 
 use super::Composed;
 use super::format::{BLOCK_MAX, BLOCK_MIN, FILES_MAX, Settings};
 use shoal_env::Env;
 use shoal_proto::{Dist, Handle, Status};
-use shoal_vfs::{Connect, Error, Result, Vfs};
+use shoal_vfs::{AnyVfs, Connect, Error, Result, Vfs};
 
 /// Bytes of a block, where the file system below does not say its stripe.
 const BLOCK_USUAL: u32 = 1 << 20;
@@ -129,16 +129,16 @@ pub struct ComposedOptions<C> {
 }
 
 impl<C: Connect> Connect for ComposedOptions<C> {
-    type Vfs = Composed<C::Vfs>;
+    type Vfs = Composed<AnyVfs>;
 
     fn under_a_kernel(&mut self, read_only: bool) {
         self.wishes.read_only |= read_only;
         self.over.under_a_kernel(read_only);
     }
 
-    async fn connect(self, env: Env) -> Result<Composed<C::Vfs>> {
+    async fn connect(self, env: Env) -> Result<Composed<AnyVfs>> {
         let over = self.over.connect(env.clone()).await?;
-        Composed::open(env, over, &self.wishes).await
+        Composed::open(env, AnyVfs::of(over), &self.wishes).await
     }
 }
 

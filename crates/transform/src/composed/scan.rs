@@ -1,13 +1,14 @@
-//! Finding all that writers published: claims, blocks, records.
+//! Finds the records that all writers have published: lists the claims, reads the blocks, applies the
+//! records.
 //!
-//! A **refresh** lists the claims once, and reads on in the extents of writers that have not ended: one small
-//! read for each extent without news. It runs before a name is reported as missing, before a name is changed,
-//! and at an open. A **reading anew** begins with the merged directory, if it is current, and scans the rest:
-//! at the start, and after another process's compaction.
+//! A **refresh** lists the claims once, and reads on in the extents of writers that have not ended: one
+//! small read for each extent without news. It runs before a name is reported as missing, before a name is
+//! changed, and at an open. A **complete read** begins with the merged directory, if that is current, and
+//! scans the records that it does not cover. It runs at the start, and after a compaction.
 //!
-//! A writer without a file `w.ID` has ended. At the start the lock of each such file is tried: if it is free,
-//! its writer is dead, and the file is removed. The records of a dead writer count up to the last whole one
-//! of each of its blocks.
+//! A writer without a file `w.ID` has ended. A complete read tries the lock of each such file: if the lock
+//! is free, the writer is dead, and the file is removed. The records of a dead writer count up to the last
+//! whole one of each of its blocks.
 
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, Records};
 use super::index::Names;
@@ -145,7 +146,7 @@ impl<B: Vfs> Shared<B> {
         own: bool,
     ) -> Result<()> {
         for extent in &claims.extents {
-            if !own && self.log.own.borrow().contains(extent) {
+            if !own && self.log.own.borrow().contains_key(extent) {
                 continue;
             }
             let mut known = extents.borrow().get(extent).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tools for composed directories: what they hold, and damage.
+//! Tools for composed directories: list the blocks, count the contents, compact, and find damage.
 
 use super::format::{HEADER_BYTES, Op, Records};
 use super::lanes::Extent;
@@ -171,9 +171,8 @@ pub async fn check<B: Vfs>(composed: &Composed<B>, mut each: impl FnMut(u64, u64
     for (object, path) in shared.paths() {
         let pieces = shared.names.borrow().objects.get(&object).map(|found| found.pieces(0, u64::MAX));
         for (at, stored) in pieces.unwrap_or_default() {
-            let (from, len) = (stored.at as usize, stored.len as usize);
-            let is_own = shared.log.buffered(stored.place, from, len).is_some();
-            if !is_own && shared.blocks.bytes(stored.place, from, len).await?.is_none() {
+            if shared.bytes_of(stored).await?.is_none() {
+                let len = stored.len;
                 found.push(format!("{path}: {len} bytes at {at} are lost with {}", words(stored.place)));
             }
         }

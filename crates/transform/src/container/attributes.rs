@@ -1,9 +1,10 @@
 //! Attributes of a container.
 //!
-//! Mode, owner and times come from the inode of the access record (a file in the container); its text is
-//! never read. Size and space come from the index if the file is in use in this process, otherwise from the
-//! *droppings*: empty files whose names state the size that a closed writer left. If a writer is open, or
-//! ended without a dropping, size and space come from the logs.
+//! Mode, owner and times come from the inode of the access record (a file in the container; its text is
+//! never read). If the directory changed later, its ctime counts. Size and space come from the index if the
+//! file is in use in this process, otherwise from the *droppings*: empty files whose names state the size
+//! that a closed writer left. If a writer is open, or ended without a dropping, size and space come from the
+//! logs.
 
 use super::{Shared, load, names};
 use shoal_proto::{Attr, Handle, Kind, Owner, SetAttr, Status};

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   step of the members                                    messages
-//!   all: close, and find the length of the own index log   all-gather of answers
-//!   each: read the own index log, if all logs are short    gather
+//!   all: close, and find the length of its index log       all-gather of answers
+//!   each: read its index log, if all logs are short        gather
 //!   one member: make the flattened index                   broadcast of the answer
 //! ```
 //!

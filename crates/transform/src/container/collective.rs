@@ -4,7 +4,7 @@
 //! ```text
 //!   step of the members                                                       messages
 //!   all: check the access                                                     all-gather of answers
-//!   one: list the container's names, and the logs in a flattened index        broadcast
+//!   member 0: list the container's names, and the logs in a flattened index   broadcast
 //!   each: read a share of the logs that the flattened index does not cover;   all-gathers, in rounds
 //!         member 0: read the flattened index too
 //!   all: build the index                                                      all-gather of answers

@@ -7,7 +7,7 @@
 //! over a power cut too.)
 //!
 //! ```text
-//!   shorter      the log is shorter than its records, its closed writer, a truncation or its name state
+//!   shorter      the log is shorter than its records, its dropping, a truncation or the text of `w.ID` state
 //!   broken       a whole record with a wrong check sum, or records after a wrong record
 //!   nameless     bytes of a data log before the first entry of its index log
 //! ```

@@ -1,7 +1,7 @@
 //! The flattened index: the index logs of many closed writers in one file.
 //!
-//! From PLFS (index flatten): N readers of N writers would open N² index logs. The last writer that closes
-//! gathers the logs in one file, and a reader opens that file.
+//! From PLFS (index flatten): N readers of N writers would open N² index logs. The last of many writers that
+//! closes gathers the index logs in one file, and a reader opens that file.
 //!
 //! ```text
 //!   f.ID     "shoalflt" | crc32c u32 of the rest | count, then each: id 16, data u64, index u64, the log's bytes

@@ -5,7 +5,7 @@
 //!   d.ID… -> e.ID…    each closed writer is sealed: no process continues its logs
 //!   x.NEW.PROCESS     names the old logs that the new log replaces; then the new log is written
 //!   m.NEW…            the mark of the new log: from here on it counts, and the old logs do not
-//!                     a pause, longer than a listing takes; then the old logs are deleted
+//!                     a pause (readers repeat a listing that took long); then the old logs are deleted
 //! ```
 //!
 //! **A fold that is killed at any moment leaves the file unchanged**: without `m.NEW` readers ignore the

@@ -1,9 +1,10 @@
 //! The process of a writer, and whether it runs.
 //!
-//! A writer's process is known by host, process id, the process's start time, boot and PID namespace. It
-//! counts as ended only if that is proven: its process id now belongs to a process with a different start
-//! time, or the machine has booted again. A process of another host or namespace counts as alive, and so
-//! does a writer that names no process. For these writers the operator gives the option `--ended`.
+//! A writer's process is known by host, process id, the process's start time, boot and PID namespace. The
+//! process counts as ended only if that is proven: no process has its id, that process has a different start
+//! time or is a zombie, or the machine has booted again. A process of another host or namespace counts as
+//! alive, and so does a writer that names no process. For these writers the operator gives the option
+//! `--ended`.
 //!
 //! ```text
 //!   words of a head      node1, process 17, start 91234, namespace 4026531836

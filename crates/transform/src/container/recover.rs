@@ -1,9 +1,11 @@
-//! Recovery: what killed writers and removals left is put in order.
+//! Recovery: closes the writers that were killed, and deletes the containers that killed processes left in
+//! the bin.
 //!
-//! **Nothing is given up without being asked.** A writer whose process may run is left alone, unless the
-//! operator says that it ended. Where closing a writer would give up bytes (its logs are damaged, or hold
-//! bytes that were not synced when its machine went down), recovery is refused in words that say which;
-//! `lossy` gives them up, and leaves a name in the container from which `check` says so ever after.
+//! **Recovery gives up bytes only with the option `--lossy`.** Bytes are at risk if the logs of a writer are
+//! damaged, or hold bytes that were not synced when its machine went down. Without the option recovery is
+//! then refused, with words that name the bytes. With it recovery gives the bytes up, and leaves a name in
+//! the container, from which `check` reports the loss for ever. A writer whose process may run is left
+//! alone, unless the operator says with `--ended` that it ended.
 
 use super::damage::{Assessed, assess};
 use super::living::{self, Life, Process};

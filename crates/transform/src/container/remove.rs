@@ -1,4 +1,5 @@
-//! Removal of a container: one rename moves it into the bin, and the bin is emptied in the background.
+//! Removal of a container: one rename moves it into the bin (`.shoal`), and a task deletes it there in the
+//! background.
 
 use super::{Shared, names};
 use shoal_proto::{Attr, Handle, Kind, Name, Status};

@@ -1,10 +1,11 @@
 //! Tools for the owners of containers: to inspect, check and repair a container.
 //!
 //! - [`facts`]: the size, the stored bytes and the writers.
-//! - [`map`]: the writer and the time of each byte.
+//! - [`map`]: the writer of each byte, and the place of the byte in the data log.
 //! - [`check`]: the damage, in words.
-//! - [`recover`]: closes the logs of killed writers, and empties the bin.
-//! - [`flatten`]: makes one index file of all index logs.
+//! - [`recover`]: closes the logs of killed writers. [`empty_bin`]: deletes what killed processes left in
+//!   the bin.
+//! - [`flatten`]: copies the index logs of all closed writers into one file.
 //! - [`compact`]: makes one log of all logs, without overwritten or truncated bytes.
 
 use super::load::CACHED_MAX;

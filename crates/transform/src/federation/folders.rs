@@ -5,10 +5,10 @@
 //! means that there are no entries, and an empty folder may be removed at any time.
 //!
 //! **A removal of the directory and a creation in it never miss each other.** The removal exclusively makes
-//! `.shoal-leaving` in the directory; then it removes the folders, and ends if one is not empty. A creation
-//! finds or makes its folder, and afterwards checks that there is no `.shoal-leaving` and that the folder's
-//! ID is still the directory's. So either the removal sees the folder, or the creation sees the removal and
-//! waits for its end.
+//! `.shoal-leaving` in the directory; then it removes the folders, and fails if one is not empty. A creation
+//! finds or makes its folder, and afterwards checks that there is no `.shoal-leaving` and that the directory
+//! still has the ID of the folder. So either the removal sees the folder, or the creation sees the removal
+//! and waits for its end.
 
 use super::Federated;
 use super::links::{self, absent};

@@ -1,4 +1,5 @@
-//! Metalinks: each is written whole before it gets its name; a look-up follows it to the object.
+//! Metalinks: small files that lead to an object on another backend. Each is written whole before it gets
+//! its name. A look-up follows it to the object.
 
 use super::handles::{Object, Shape};
 use super::text::{self, LinkId, METALINK_BYTES, Target};

@@ -12,16 +12,16 @@
 //!                                     3  exchange the second entry with Y: now both names are exchanged
 //! ```
 //!
-//! A metalink is durable before the entry that it leads to is moved. The first step of an exchange is durable
-//! before one of the two objects is removed. So a power cut of any of the backends leaves one of the two
-//! states.
+//! A metalink is durable before the entry that it leads to is moved. An exchange is durable on both backends
+//! before one of the two objects is removed. So a power cut of any of the backends leaves the state before
+//! the rename, or the state after it.
 //!
-//! A process that is killed between the steps leaves both names as they were, and small files that lead
-//! nowhere. After each step the moved object is checked, because another process may have put a different
-//! object at the name.
+//! If a process is killed between the steps, both names lead to the same objects as before. Metalinks that
+//! lead nowhere may stay. After each step the moved object is checked, because another process may have put
+//! a different object at the name.
 //!
-//! **Two renames are not one atomic step**: a directory that replaces an empty directory, and an exchange
-//! of a directory and a file.
+//! **Two kinds of rename are not atomic**: a directory that replaces an empty directory, and an exchange of
+//! a directory and a file.
 //!
 //! If a metalink itself is moved or exchanged, the new metalink first leads to the old metalink. Afterwards
 //! the new metalink is replaced by a metalink that leads to the object itself.

@@ -5,8 +5,10 @@
 //!   .shoal-folder    shoal folder 1␊ID SUM␊
 //!   .shoal-leaving   empty
 //!   backend          shoal backend 1␊ID SUM␊
-//!   list.N           shoal backends N␊ID PATH␊ … sum SUM␊     SUM: crc32c of all before its line, 8 digits
+//!   list.N           shoal backends N␊ID PATH␊ … sum SUM␊
 //! ```
+//! `SUM` is the crc32c of the text before it (in a list: of the lines before its line), as 8 hexadecimal
+//! digits.
 
 use crate::writer_id::WriterId;
 use shoal_env::Env;

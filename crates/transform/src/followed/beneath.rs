@@ -1,7 +1,7 @@
 //! A directory of a file system, as a file system of its own: its root is that directory.
 //!
-//! Handles are those of the file system, but for the root's. Listeners and the end are those of the file
-//! system too: nothing of them passes through here.
+//! Handles are those of the file system, except the handle of the root. `close` does nothing here: the file
+//! system stays open. Listeners (for interrupts, for removals) are registered at the file system itself.
 
 use bytes::Bytes;
 use shoal_env::Instant;

@@ -1,4 +1,4 @@
-//! Renames and links with an object in a domain: within one domain, or refused.
+//! Renames and links of objects in a domain: done within one domain, and refused over its border.
 
 use super::domain::in_layout;
 use super::{Followed, is_inside};

@@ -1,4 +1,5 @@
-//! A directory with a layout that is followed, opened: its file system, and its objects' handles outside.
+//! An open domain: the file system over a directory with a layout, and the handles by which its objects are
+//! known outside of it.
 
 use super::beneath::Beneath;
 use super::handles::Handles;
@@ -6,15 +7,17 @@ use super::{Followed, Shared};
 use crate::composed::Composed;
 use crate::container::Container;
 use shoal_proto::{Attr, Dist, Handle, Name};
-use shoal_vfs::{Error, Result, Vfs};
+use shoal_vfs::{AnyVfs, Error, Result, Vfs};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
 /// A directory with a layout, and all in it.
 pub struct Domain<B: Vfs> {
+    /// The file system below.
+    pub(super) over: B,
     pub(super) root: Handle,
-    pub(super) layout: Layout<B>,
+    pub(super) layout: Layout,
     /// The objects below on which the locks of files lie, by the file; as long as a file open here uses one.
     pub(super) locks: RefCell<HashMap<Handle, Weak<B::File>>>,
     /// The handles outside of the process's objects.
@@ -22,9 +25,9 @@ pub struct Domain<B: Vfs> {
 }
 
 /// The file system of a domain.
-pub(super) enum Layout<B: Vfs> {
-    Container(Container<Beneath<B>>),
-    Composed(Composed<Beneath<B>>),
+pub(super) enum Layout {
+    Container(Container<AnyVfs>),
+    Composed(Composed<AnyVfs>),
 }
 
 /// Do the same in each kind of [`Layout`].
@@ -75,7 +78,7 @@ impl Root {
 impl<B: Vfs> Domain<B> {
     /// Open a directory with a layout.
     pub(super) async fn open(shared: &Shared<B>, root: Handle, facts: &Root) -> Result<Rc<Domain<B>>> {
-        let (env, beneath) = (shared.env.clone(), Beneath::new(shared.over.clone(), root));
+        let (env, beneath) = (shared.env.clone(), AnyVfs::of(Beneath::new(shared.over.clone(), root)));
         let opened = match facts.dist {
             Dist::Composed { .. } => Composed::open(env, beneath, &shared.wishes).await.map(Layout::Composed),
             _ => Container::checked(env, beneath).await.map(Layout::Container),
@@ -92,7 +95,8 @@ impl<B: Vfs> Domain<B> {
         {
             vfs.has_lost();
         }
-        Ok(Rc::new(Domain { root, layout, locks: RefCell::default(), handles: shared.handles.clone() }))
+        let (over, handles) = (shared.over.clone(), shared.handles.clone());
+        Ok(Rc::new(Domain { over, root, layout, locks: RefCell::default(), handles }))
     }
 
     /// End it: what was written stays. With `goes_on` the process goes on, and an fsync through the next

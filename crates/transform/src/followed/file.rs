@@ -1,14 +1,16 @@
-//! An open file: of the file system below, or of a domain.
+//! An open file, either of the file system below or of a domain.
 //!
-//! **Locks of a file in a domain lie on an object below**, so they hold over all mounts: on the access record
-//! of a container; on the first physical file of a composed directory, where each file has a range of
-//! offsets beyond all that files hold. A pair of files has the same range by chance, once in 536 million
-//! pairs; their locks then exclude each other. Locks of bytes from 2 GiB on are refused there.
+//! **Locks of a file in a domain are locks of an object of the file system below**, so they hold over all
+//! mounts. For a file in a directory of containers this object is the access record of the container. For
+//! all files of a composed directory it is the first physical file: each file has a range of its offsets,
+//! beyond all offsets that hold bytes. By chance two files may have the same range, with a probability of 1
+//! in 536 million; then their locks exclude each other. In a composed directory a lock covers bytes below 2
+//! GiB, or reaches to the end of the file: others are refused.
 //!
-//! **With a lock a process sees all bytes that others wrote before they gave it back**: what others published
-//! is read anew, and what was written here is published before a lock is given back.
+//! **With a lock a process sees all bytes that other processes wrote before they released the lock.** When a
+//! lock is granted, this process reads what others published. Before it releases a lock, it publishes what
+//! it wrote.
 
-use super::beneath::Beneath;
 use super::domain::{Domain, Layout};
 use super::handles::Reference;
 use crate::composed::ComposedFile;
@@ -16,7 +18,7 @@ use crate::container::{ContainerFile, record_name};
 use bytes::Bytes;
 use shoal_pattern::Pattern;
 use shoal_proto::{Allocation, Handle, LockOwner, LockRange, Name, Rights, Status};
-use shoal_vfs::{Error, HeldLock, LockCall, Result, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Error, HeldLock, LockCall, Result, Vfs, VfsFile};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -30,9 +32,9 @@ pub enum FollowedFile<B: Vfs> {
     /// Of the file system below.
     Plain(B::File),
     /// In a directory of containers.
-    Container(Inside<B, ContainerFile<Beneath<B>>>),
+    Container(Inside<B, ContainerFile<AnyVfs>>),
     /// In a composed directory.
-    Composed(Inside<B, ComposedFile<Beneath<B>>>),
+    Composed(Inside<B, ComposedFile<AnyVfs>>),
 }
 
 /// A file of a domain, which stays open as long as the file.
@@ -77,7 +79,7 @@ impl<B: Vfs, F> Inside<B, F> {
             self.locks_on.replace(Some(known.clone()));
             return Ok(known);
         }
-        let over = self.domain.over();
+        let over = &self.domain.over;
         let opened = match over.open_name(dir, name, Rights::READ | Rights::WRITE).await {
             // A reader may take locks that others have too.
             Err(error) if matches!(error.status, Status::AccessDenied | Status::ReadOnly) => {
@@ -91,15 +93,6 @@ impl<B: Vfs, F> Inside<B, F> {
         locks.insert(inner, Rc::downgrade(&opened));
         self.locks_on.replace(Some(opened.clone()));
         Ok(opened)
-    }
-}
-
-impl<B: Vfs> Domain<B> {
-    fn over(&self) -> &B {
-        match &self.layout {
-            Layout::Container(vfs) => &vfs.over().over,
-            Layout::Composed(vfs) => &vfs.over().over,
-        }
     }
 }
 
@@ -122,7 +115,7 @@ fn moved_back(range: LockRange) -> LockRange {
     LockRange { first: within(range.first), last: if last == RANGES.2 - 1 { u64::MAX } else { last } }
 }
 
-impl<B: Vfs> Inside<B, ContainerFile<Beneath<B>>> {
+impl<B: Vfs> Inside<B, ContainerFile<AnyVfs>> {
     async fn locks(&self) -> Result<Rc<B::File>> {
         let inner = self.file.handle();
         self.lock_on(inner, inner, &record_name()).await
@@ -137,7 +130,7 @@ impl<B: Vfs> Inside<B, ContainerFile<Beneath<B>>> {
     }
 }
 
-impl<B: Vfs> Inside<B, ComposedFile<Beneath<B>>> {
+impl<B: Vfs> Inside<B, ComposedFile<AnyVfs>> {
     async fn locks(&self) -> Result<Rc<B::File>> {
         let name = Name::new(b"blocks.0").map_err(|status| Error::new(status, "lock"))?;
         self.lock_on(Handle::ROOT, self.domain.root, &name).await

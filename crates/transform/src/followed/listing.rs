@@ -1,12 +1,12 @@
-//! A listing: of the file system below, or of a directory in a domain, which is opened at the first entry.
+//! A listing of a directory, either of the file system below or in a domain. The domain is opened at the
+//! first entry.
 
 use super::Followed;
-use super::beneath::Beneath;
 use super::domain::{Domain, Layout};
 use crate::composed::ComposedListing;
 use crate::container::ContainerListing;
 use shoal_proto::{Handle, Status};
-use shoal_vfs::{Listed, Listing, Result, Vfs};
+use shoal_vfs::{AnyVfs, Listed, Listing, Result, Vfs};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ pub struct FollowedListing<B: Vfs> {
 }
 
 /// A listing of a directory in a domain.
-type Inner<B> = (Rc<Domain<B>>, InnerListing<B>);
+type Inner<B> = (Rc<Domain<B>>, InnerListing);
 
-enum InnerListing<B: Vfs> {
-    Container(Box<ContainerListing<Beneath<B>>>),
-    Composed(Box<ComposedListing<Beneath<B>>>),
+enum InnerListing {
+    Container(Box<ContainerListing<AnyVfs>>),
+    Composed(Box<ComposedListing<AnyVfs>>),
 }
 
 enum At<B: Vfs> {
@@ -99,7 +99,7 @@ impl<B: Vfs> FollowedListing<B> {
     }
 }
 
-impl<B: Vfs> InnerListing<B> {
+impl InnerListing {
     fn seek(&mut self, place: u64) {
         match self {
             InnerListing::Container(listing) => listing.seek(place),

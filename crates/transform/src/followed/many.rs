@@ -1,4 +1,5 @@
-//! Calls for many names or files at once: in one where all of them are outside, else one by one.
+//! Calls for many names or files: one call of the file system below if all of them lie outside of domains,
+//! else one call for each.
 
 use super::{Followed, FollowedFile};
 use bytes::Bytes;

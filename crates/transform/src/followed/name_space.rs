@@ -1,7 +1,8 @@
 //! Names and objects: [`Vfs`] of a file system whose layouts are followed.
 //!
-//! Each call looks at its handles. Outside, it is the call of the file system below; of a domain, it is the
-//! same call of the domain's file system, boxed, so that calls outside stay as small as they were.
+//! Each call looks at the handles that it is given. If they lie outside of domains, it makes the same call
+//! of the file system below. If they lie in a domain, it makes the same call of the file system of the
+//! domain. This second future is boxed, so that the futures of calls outside stay small.
 
 use super::domain::{Layout, in_layout};
 use super::file::Inside;

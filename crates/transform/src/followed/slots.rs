@@ -1,10 +1,11 @@
 //! The domains that are open, and how they are closed.
 //!
-//! Each has a slot, and one task at a time opens or closes what is in it. **A domain stays in its slot until
-//! its close is done**: what was written is in the directory below then, and durable. Calls that come
-//! meanwhile wait, and open it anew, so an fsync through a new instance covers what the former one wrote. If
-//! the close fails (a full disk), the domain stays in use with its unwritten bytes, and the close is tried
-//! again later. A failed sync that no file has reported is kept with the root for the next instance.
+//! Each domain has a slot, and one task at a time opens or closes the domain in it. **A domain stays in its
+//! slot until its close is done**: then all bytes that were written are in the directory below, and durable.
+//! Calls that come during the close wait, and then open the domain anew. So an fsync through the new
+//! instance covers what the former one wrote. If the close fails (a full disk), the domain stays in use with
+//! its unwritten bytes, and the close is tried again later. A failed sync that no file has reported is kept
+//! with the root for the next instance.
 
 use super::domain::{Domain, Layout};
 use super::{Followed, Shared};

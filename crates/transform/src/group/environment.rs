@@ -7,13 +7,14 @@
 //!   SHOAL_GROUP_JOB      name of the job                  the launcher's job, or `job`
 //!   SHOAL_GROUP_LISTEN   address at which member 0        tcp:127.0.0.1:0, or a port of its host
 //!                        listens
-//!   SHOAL_GROUP_SECONDS  limit of each wait               10
+//!   SHOAL_GROUP_SECONDS  limit of each wait, in seconds   10
 //! ```
 //!
 //! Without `SHOAL_GROUP_RANK` and `SHOAL_GROUP_SIZE` the launcher's variables are used: `PMI_RANK`,
 //! `PMI_SIZE` (MPICH, Intel MPI), `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` (Open MPI), `SLURM_PROCID`,
-//! `SLURM_NTASKS` (srun). If the launcher says that all members are on one machine, member 0 listens at the
-//! loopback address; else at a port of its host.
+//! `SLURM_NTASKS` (srun). Without `SHOAL_GROUP_LISTEN` member 0 listens at the loopback address if a user
+//! named the group, or if the launcher says that all members are on one machine. Otherwise it listens at a
+//! port of its host.
 
 use super::Meeting;
 use shoal_env::Address;

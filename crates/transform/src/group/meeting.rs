@@ -13,9 +13,9 @@
 //! ```
 //!
 //! Only the user of the job may read `g.JOB`: members trust each other's index records, and a foreign
-//! program in the group could send false records. The secret itself is not sent: each side proves it by a
-//! keyed hash, and the other compares that in constant time. Later messages are neither encrypted nor
-//! signed: they are not protected against a network that forges packets.
+//! program in the group could send false records. The secret itself is not sent: each side proves by a keyed
+//! hash that it knows the secret, and the other side compares the hash in constant time. Later messages are
+//! neither encrypted nor signed: they are not protected against a network that forges packets.
 //!
 //! Member 0 replaces a file that a killed job left; members that cannot connect read the file again. If a
 //! member connects twice, its last connection counts, because the first may be dead. If a connection is dead

@@ -1,8 +1,9 @@
 //! The members of a group, after they have met. Each call goes through member 0.
 //!
-//! **Each wait has a deadline**, and member 0 reports each failure to all others. Member 0 waits for one
-//! deadline. The other members wait for two deadlines, because member 0 may wait for a silent member before
-//! it reports that member. So all members know within two deadlines that a call has failed, and why.
+//! **Each wait has a deadline**, and member 0 reports each failure to all others. Member 0 waits for the
+//! time limit of the group. The other members wait for twice that time and a second, because member 0 may
+//! wait for a silent member before it reports that member. Within this time all members know that a call has
+//! failed, and why.
 
 use super::Group;
 use super::frames::{MESSAGE_BYTES_MAX, MemberLink, Said, check_len};

@@ -1,4 +1,4 @@
-//! The calls of a group, and what becomes of them where a member fails: one suite for threads and processes.
+//! The calls of a group, also when a member fails: one suite for threads and processes.
 
 use super::*;
 use shoal_transform::group::{Group, Members};

@@ -1,7 +1,7 @@
 //! Groups: threads and processes that meet in a container, and open it together.
 //!
-//! A *member* is one function, [`member`], of a role. A thread runs it with streams of this process; a
-//! process (this program anew, for the test [`a_member_of_a_group_of_processes`]) runs it with sockets. Both
+//! Each member runs one function, [`member`], in a role. As a thread it uses streams within this process. As
+//! a process (this program anew, for the test [`a_member_of_a_group_of_processes`]) it uses sockets. Both
 //! pass one suite.
 
 mod calls;
@@ -14,7 +14,7 @@ use shoal_env::{Address, Env, real};
 use shoal_proto::{Handle, Name, Owner, Rights};
 use shoal_transform::group::Meeting;
 use shoal_transform::{Container, ContainerOptions, IndexDesign};
-use shoal_vfs::{Connect, Local, LocalOptions, Result, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, LocalOptions, Result, Vfs, VfsFile};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn options(dir: &Path) -> ContainerOptions<LocalOptions> {
     ContainerOptions::new(LocalOptions { inline: true, descriptors: Some(16), ..LocalOptions::new(dir) })
 }
 
-async fn mount(env: &Env, dir: &Path) -> Container<Local> {
+async fn mount(env: &Env, dir: &Path) -> Container<AnyVfs> {
     options(dir).connect(env.clone()).await.unwrap()
 }
 

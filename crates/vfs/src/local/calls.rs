@@ -1,5 +1,5 @@
-//! Calls of the host. They are made on another thread than the event loop's, with a deadline, and their
-//! errors name the object.
+//! Calls of the host. A thread of a pool makes them, with a deadline (with the option `inline` the thread of
+//! the event loop, without one). Their errors name the object.
 
 use super::way::Way;
 use super::{Local, LocalOptions};

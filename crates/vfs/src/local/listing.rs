@@ -1,7 +1,7 @@
 //! Listings of a [`Local`]: entries come from the host in batches, with their attributes.
 //!
-//! **A place is the host's own**, so it stays valid after other changes if the host's place does. It is
-//! raised by two, because a mount uses the first places itself. The host's places may be in any order.
+//! **A place is the place of the host, raised by two**, because a mount uses the first places itself. So a
+//! place stays valid after other changes if the host's place does. The host's places may be in any order.
 
 use super::Local;
 use super::attributes::{attr_of, kind_of};

@@ -1,10 +1,10 @@
 //! The known objects (*nodes*): their handles, and the data by which each is found again.
 //!
 //! A node has its identity, its newest known place (the handle of its directory, and its name there), and
-//! perhaps a descriptor. It is **in use** while a kernel refers to it, while it is open, and while the
-//! place of a known node is in it; so every known place leads up to the root. Nodes that are not in use are
-//! dropped in the order of their last use. Descriptors of nodes that can be found by their place are closed
-//! in the same order.
+//! perhaps a descriptor. It is **in use** while a kernel refers to it, while it is open, and while the place
+//! of a known node is in it; so every known place leads up to the root. If there are too many nodes that are
+//! not in use, those that were not used for the longest time are dropped. If there are too many descriptors,
+//! those of nodes that can be found by their place are closed in the same order.
 //!
 //! **While a node is known, no other object gets its handle.** If the host uses an inode number again while
 //! the former object's node is in use, that node keeps the handle (requests for it find that the object is

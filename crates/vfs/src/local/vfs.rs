@@ -1,4 +1,4 @@
-//! [`Vfs`] for [`Local`]: each method is one call of the host, in the module of its kind.
+//! [`Vfs`] for [`Local`]: its methods call those of the modules for names, attributes, files and listings.
 
 use super::nodes::Nodes;
 use super::{Local, LocalFile, LocalListing};

@@ -1,4 +1,5 @@
-//! Refusals: of directories that cannot be used, and of changes where none are wanted.
+//! Refusals: of directories that cannot be used, of changes of a file system for reading only, and of calls
+//! after its close.
 
 use super::{BOTH, DIR_OWNER, OWNER, name, run};
 use shoal_env::real;

@@ -1,9 +1,10 @@
 //! The requirements of a mount, relative to a pass-through mount with the same cache times in the same run.
 //!
-//! With metadata durable at reply, create and remove must reach a share of P ÷ (the pass-through's time +
-//! round trips + syncs), with P processes that each wait for their call. With metadata durable at fsync, as
-//! ext4 promises, create and remove must reach a share of the pass-through's own rate. Stats must always
-//! reach a share of the pass-through's rate.
+//! With metadata durable at reply, create and remove must reach a share of the rate P ÷ (the pass-through's
+//! time + round trips + syncs): the rate of P processes that each wait for their call. With metadata durable
+//! at fsync, as ext4 promises, create and remove must reach a share of the pass-through's own rate. Stats
+//! must always reach a share of the pass-through's rate. With files that are read twice, the second epoch
+//! must reach a share of the rate of a pass-through that leaves the kernel its pages.
 
 use super::{Verdict, share};
 use crate::bounds::{Bound, Limit};

@@ -3,8 +3,8 @@
 //! An inode lives in the table as long as the kernel remembers it: every answer that names it adds one to its
 //! count, and `forget` subtracts. Its number is the source's own, so that programs see the numbers of the
 //! source. There are two exceptions. FUSE's root is always 1, so the root's number and 1 are exchanged.
-//! Objects of other file systems mounted below the source get numbers from the upper half, because their own
-//! may collide.
+//! Objects of other file systems mounted below the source get numbers from the upper half, because two file
+//! systems may use the same number.
 //!
 //! While an inode is in the table its descriptor keeps the object, so its number in the source cannot be used
 //! again.

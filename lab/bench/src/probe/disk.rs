@@ -1,5 +1,5 @@
-//! Measures a disk: large writes and reads in order, and single reads in order and at random. The same
-//! accesses measure the operating system's cache.
+//! Measures a disk: large writes and reads in order, and single reads in order and at random. The large
+//! accesses also measure the operating system's cache.
 //!
 //! One file is written once by large writes and then synced. The writes alone give the cache's rate, the
 //! writes with the sync give the disk's rate. The file is read through the cache, and without the cache if

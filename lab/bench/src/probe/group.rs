@@ -1,6 +1,6 @@
-//! Measures durable writes of the size of one journal write (a *group*: the records of operations that
-//! share a sync). As many writers as there are servers write at once to the servers' disk. The probe also
-//! measures the disk's total rate of large durable writes.
+//! Measures durable writes of the size of one journal write (a *group*: the records of operations that share
+//! a sync). One writer for each server, but no more than there are clients, writes to the servers' disk; all
+//! write at once. The probe also measures the disk's total rate of large durable writes.
 
 use std::path::Path;
 use std::time::Duration;

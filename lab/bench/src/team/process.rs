@@ -8,7 +8,7 @@
 //!                      {"run": 0}       all workers are here: take t1, run, take t2    ──► {"ran": {…}}
 //!                      "leave"          all workers are here: take the time again      ──► {"left": ns}
 //!                      "clean"          another worker failed                          ──► "cleaned"
-//!                      (end of file)    go
+//!                      (end of file): the worker ends
 //! ```
 //!
 //! A failed worker answers `{"failed": "…"}`. Workers and the first process share standard error.

@@ -1,5 +1,5 @@
-//! The kinds of checks. A check that holds is a reproduced finding of the paper only if it has the right
-//! kind.
+//! The kinds of checks. A check that holds is a reproduced finding of the paper only if its kind is
+//! [`Kind::Predicted`].
 
 use super::{Check, Shape};
 use crate::file::Experiment;

@@ -1,6 +1,6 @@
-//! Look-ups of existing and missing names, in order and at random: a benchmark that the thesis proposes in
-//! chapter 9 ("a benchmark looking up existing and non-existing file system objects, randomly or
-//! subsequent").
+//! Look-ups of existing and missing names, in order and at random: a benchmark that the thesis on the
+//! persistency layer of PVFS2 proposes in chapter 9 ("a benchmark looking up existing and non-existing
+//! file system objects, randomly or subsequent").
 //!
 //! Each process makes its files in a directory of its own, in batches where the switches allow that, and
 //! looks names up in it. The random order is fixed by the process's number.

@@ -5,7 +5,8 @@
 //!   a fault:  its time ──▶ report possible losses to the checks ──▶ begin the fault ── wait
 //!             ──▶ end the fault (start the server, repair the connection, free the disk)
 //! ```
-//! **Invariant: a fault reports possible losses to the checks before they can happen** ([`Told`]). Without a
+//! **Invariant: a fault reports possible losses to the checks before they can happen** ([`Told`]; tests:
+//! `a_failing_sync_is_told_when_it_fails_and_again_with_the_servers_end`, `some_seeds_are_stood`). Without a
 //! report the checks would take a permitted loss for a broken promise. A report of more losses than are
 //! possible would hide broken promises.
 

@@ -1,5 +1,5 @@
-//! Operations on attributes of own objects, and on extended attributes of shared objects, which all clients
-//! change.
+//! Operations on attributes. A client changes attributes and extended attributes of its own objects. All
+//! clients change one extended attribute (`user.hot`) of shared files.
 
 use super::{End, Worker};
 use crate::contents::{ATTRIBUTES, Act};

@@ -1,9 +1,10 @@
 //! Idle clients: in some seeds every third client does nothing for several leases in the middle of its work,
 //! while it holds files open, one of them without a name. No caller waits for an answer meanwhile, so only
 //! the client's background work keeps its sessions alive, over the crashes that fall into that time. **Each
-//! file that it holds can be used afterwards.**
+//! file that such a client holds can be used afterwards**, unless a fault of the run may end sessions.
 //!
-//! In the same seeds files in use get further names and lose them, too ([`in_use`](super::in_use)).
+//! In the seeds with idle clients, files in use get further names and lose them, too
+//! ([`in_use`](super::in_use)).
 
 use super::{End, Worker};
 use crate::faults::{Fault, Faults};

@@ -1,5 +1,5 @@
-//! A ShoalFS as a file system under every interface: the suite that all file systems pass, and containers
-//! over it.
+//! Runs the conformance suite of all file systems over a simulated ShoalFS, and over containers and composed
+//! directories on it.
 
 use shoal_client::Client;
 use shoal_sim::{Cluster, ClusterConfig};

@@ -1,4 +1,5 @@
-//! Clients that end, and restarts of the servers after that: locks and composed directories of the others.
+//! Clients end, and then the servers restart. Other clients must not wait for the ended clients: neither for
+//! locks, nor when they make files in composed directories.
 
 use super::followed::{BOTH, COMPOSED, DIR, FILE, laid, name, names, read, with_clients, write};
 use super::followed_ends::polled;

@@ -1,5 +1,5 @@
-//! Directories of a ShoalFS with a layout that its clients follow: they pass the suite of all file systems,
-//! and ordinary files beside them cost what they cost without.
+//! Directories of a ShoalFS with a layout that its clients follow. They pass the conformance suite of all
+//! file systems, and they cause no additional message for ordinary files beside them.
 
 use bytes::Bytes;
 use shoal_client::Client;

@@ -1,5 +1,5 @@
-//! Directories of a ShoalFS with a layout that its clients follow: how they end. Removals that are killed, or
-//! meet others; closes of directories that are not used; mounts that may only read.
+//! The end of directories with a layout that clients follow: removals that are killed or run beside other
+//! clients, and closes of idle directories. Further tests use mounts that may only read.
 
 use super::followed::{
     BOTH, COMPOSED, CONTAINER, DIR, FILE, fails, laid, name, names, read, with_clients, with_clients_of,

@@ -1,4 +1,5 @@
-//! Random programs of Galley's calls on simulated clusters of 1 to 16 servers, held against a model.
+//! Random programs of Galley's calls on simulated clusters of 1 to 16 servers, held against a model. A
+//! further test reads a file while another client writes it.
 //!
 //! 100,000 programs:
 //! `SHOAL_GALLEY_PROGRAMS=100000 cargo test --profile quick -p shoal-sim --test all galley`.

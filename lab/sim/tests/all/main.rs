@@ -1,4 +1,4 @@
-//! Simulated clusters. One program: a build of it is one link.
+//! Tests on simulated clusters. All of them are one program, so that a build links only once.
 
 mod clocks;
 mod conformance;

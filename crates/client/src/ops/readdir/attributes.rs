@@ -1,5 +1,5 @@
-//! Attributes of many objects, with one request to each server. An error of one server fails only the
-//! objects of that server.
+//! Attributes of many objects, with one request to each server for up to 128 objects. An error of one server
+//! fails only the objects of that server.
 
 use crate::Error;
 use crate::core::{Core, Operation};

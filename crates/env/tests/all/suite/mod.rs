@@ -427,6 +427,8 @@ pub async fn space_and_counters_tell_what_happened(env: Env, place: Place) {
     let before = env.counters().snapshot();
     let file = env.open(place.root.join("counted"), create()).await.unwrap();
     file.write_at(0, vec![vec![1; 1000].into()]).await.unwrap();
+    let inline = env.counters().snapshot().since(&before);
+    file.write_at(1000, vec![vec![2; 1 << 20].into()]).await.unwrap();
     file.read_at(0, 600).await.unwrap();
     file.sync().await.unwrap();
     env.offload(|| ()).await.unwrap();
@@ -434,7 +436,13 @@ pub async fn space_and_counters_tell_what_happened(env: Env, place: Place) {
     send(&mut near, &[1; 64]).await.unwrap();
     far.reader.read(&mut [0; 100]).await.unwrap();
     let seen = env.counters().snapshot().since(&before);
-    assert_eq!((seen.file_writes, seen.file_write_bytes), (1, 1000));
+    assert_eq!((inline.file_writes, inline.file_write_bytes), (1, 1000));
+    assert_eq!((seen.file_writes, seen.file_write_bytes), (2, 1000 + (1 << 20)));
+    assert_eq!(
+        (inline.file_writes_inline, seen.file_writes_inline),
+        (1, 1),
+        "a long one is another thread's"
+    );
     assert_eq!((seen.file_reads, seen.file_read_bytes), (1, 600));
     assert_eq!((seen.syncs, seen.file_calls, seen.offloads), (1, 1, 1));
     assert_eq!((seen.socket_writes, seen.socket_write_bytes), (1, 64));

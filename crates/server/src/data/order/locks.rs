@@ -7,8 +7,8 @@
 //!             Read       held with other readers
 //!   claimed   the extent of a writer that waits: a request that comes later does not lock it
 //! ```
-//! **Invariant: while an extent is locked to be written, no other lock overlaps it.** The key of a claim
-//! shows its age: of two claims that overlap, the older claim goes first.
+//! **Invariant: while an extent is locked to be written, no other lock overlaps it** (asserted in `enter`).
+//! The key of a claim shows its age: of two claims that overlap, the older claim goes first.
 
 use super::super::extent::Extent;
 use shoal_env::local::{Notify, NotifyWait};

@@ -1,9 +1,10 @@
-//! Young blocks: blocks of which the writers so far do not cover all bytes. They wait for the parts of other
-//! writers, for a bounded time that is learnt by trial.
+//! Young blocks: blocks to which several pieces are to be written, with gaps between or beside them. They
+//! wait for the parts of other writers, for a bounded time that is learnt by trial.
 //!
 //! ```text
 //!   other writers came to a block         the next block waits up to 16 ms from the last arrival
-//!   no other writer came to a block       the next block waits half as long; below 250 µs no block waits
+//!   no other writer came to a block       the next waits half as long; below 250 µs no block waits any more,
+//!                                         but one of 1,024, which waits 500 µs: writers may have come
 //!   as many came as to the last block     the block waits no longer (one block of 64 still does)
 //! ```
 //! No block waits longer than 200 ms. In this way the parts of 16 writers of one stride make one write of a
@@ -24,6 +25,8 @@ pub const PATIENCE_MAX: Duration = Duration::from_millis(16);
 const PATIENCE_FIRST: Duration = Duration::from_millis(4);
 /// Shorter moments are none.
 const PATIENCE_MIN: Duration = Duration::from_micros(250);
+/// Where no block waits, one of so many does, and so long.
+const TRY: (u64, Duration) = (1024, Duration::from_micros(500));
 /// No block waits longer.
 const YOUNG_MAX: Duration = Duration::from_millis(200);
 
@@ -38,6 +41,8 @@ pub struct Young {
     /// How many writers came to the block that waited in vain last.
     company: Cell<usize>,
     probe: Cell<u64>,
+    /// Blocks that did not wait since one last did.
+    hurried: Cell<u64>,
     halved_at: Cell<Option<Instant>>,
 }
 
@@ -50,6 +55,7 @@ impl Default for Young {
             patience: Cell::new(PATIENCE_FIRST),
             company: Cell::default(),
             probe: Cell::default(),
+            hurried: Cell::default(),
             halved_at: Cell::default(),
         }
     }
@@ -105,9 +111,16 @@ impl Young {
 
     /// Whether more writers may come than these.
     fn hopes(&self, writers: usize) -> bool {
+        if self.patience.get().is_zero() {
+            self.hurried.set((self.hurried.get() + 1) % TRY.0);
+            if self.hurried.get() != 0 {
+                return false;
+            }
+            self.patience.set(TRY.1);
+        }
         let is_all = self.company.get() > 1 && writers >= self.company.get();
         self.probe.set(self.probe.get() + u64::from(is_all));
-        !self.patience.get().is_zero() && (!is_all || self.probe.get().is_multiple_of(PROBE_EVERY))
+        !is_all || self.probe.get().is_multiple_of(PROBE_EVERY)
     }
 
     /// No other request came: the next moment is half as long.
@@ -118,5 +131,51 @@ impl Young {
         }
         self.halved_at.set(Some(now));
         self.patience.set(if patience / 2 < PATIENCE_MIN { Duration::ZERO } else { patience / 2 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::extent::BLOCK_BYTES;
+    use shoal_proto::Handle;
+
+    fn block(number: u64) -> Extent {
+        Extent { disk: 0, stream: Handle(1), from: number * BLOCK_BYTES, len: BLOCK_BYTES, generation: 0 }
+    }
+
+    fn piece(request: u64) -> Wish {
+        Wish { request, is_write: true, bytes: 1000, pieces: 2 }
+    }
+
+    /// So many requests write to each block, one each 100 µs: the number of writes, and the end.
+    fn writes(young: &Young, from: Instant, blocks: std::ops::Range<u64>, requests: u64) -> (usize, Instant) {
+        let (mut writes, mut now) = (0, from);
+        for number in blocks {
+            for request in 0..requests {
+                writes += usize::from(young.wait(block(number), piece(request), now).is_some());
+                now = now + Duration::from_micros(100);
+                while young.ripe(now).is_ok() {
+                    writes += 1;
+                }
+            }
+            now = now + YOUNG_MAX;
+            while young.ripe(now).is_ok() {
+                writes += 1;
+            }
+        }
+        (writes, now)
+    }
+
+    #[test]
+    fn writers_that_come_after_a_lone_one_are_waited_for_again() {
+        let young = Young::default();
+        let (alone, now) = writes(&young, Instant(0), 0..1000, 1);
+        assert_eq!(alone, 1000);
+        assert!(young.patience.get().is_zero());
+        // The first of them find no patience, and a block that tries finds them.
+        let (_, now) = writes(&young, now, 1000..3000, 4);
+        let (together, _) = writes(&young, now, 3000..4000, 4);
+        assert!(together < 1100, "{together} writes of 1000 blocks that four requests share");
     }
 }

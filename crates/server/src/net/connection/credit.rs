@@ -1,9 +1,10 @@
-//! The bytes that a connection may hold for its long reads.
+//! The bytes that a connection may hold for its long reads and long writes.
 //!
-//! A piece is read only when its connection holds less than its credit: bytes that wait to be written, and
-//! pieces that are being read. **So a client that reads nothing costs a bounded amount, and delays no other
-//! client.** All connections share one budget. Each connection may use a part of the remaining budget, and
-//! always one piece, so the present connections cannot stop a further connection.
+//! A connection *holds* the bytes that wait to be sent, the pieces that are being read, and the pieces that
+//! are granted and not written yet. A piece is read or granted only if the connection then holds no more than
+//! its credit. **So a client that reads or sends nothing costs a bounded amount, and delays no other
+//! client.** All connections share one budget of 192 MiB. Each connection may use an eighth of the remaining
+//! budget, and always one piece, so the present connections cannot stop a further connection.
 
 use super::Line;
 use shoal_env::local::{Permit, Semaphore};
@@ -33,7 +34,7 @@ impl Default for Credits {
 }
 
 impl Credits {
-    /// A long read begins on a connection.
+    /// A long read or a long write begins on a connection.
     pub fn enter(&self, line: &Rc<Line>) {
         let mut lines = self.lines.borrow_mut();
         lines.retain(|other| other.upgrade().is_some_and(|other| holds_something(&other)));

@@ -1,6 +1,9 @@
-//! From bytes to frames, without waste: small frames come through one buffer that all connections share, so
-//! an idle connection holds none; the rest of a large frame is read straight into its place. On a sealed
-//! connection no frame leaves here before its seal was checked (decision 0029).
+//! Cuts the received bytes of a connection into frames. Small frames are read into one buffer that all
+//! connections share, so an idle connection holds no buffer. The rest of a large frame is read directly into
+//! the frame's memory.
+//!
+//! On a sealed connection the seal of each frame is checked here (decision 0029). A frame without a seal
+//! leaves here only during the handshake: if it is a refusal, marked as unproven.
 
 use super::Ended;
 use bytes::BytesMut;

@@ -1,8 +1,9 @@
 //! The grants of one long write, and the bytes that its client sent for them.
 //!
 //! A grant names packed bytes of the write's pattern. The client answers the grants of a write in their
-//! order, each with exactly the bytes that the grant names; anything else ends the connection. **Room for a
-//! grant's bytes is reserved before the grant is sent**, so the bytes are accepted as soon as they arrive.
+//! order. To each grant it sends exactly those of the named bytes that belong to the stream; anything else
+//! ends the connection. **Room for a grant's bytes is reserved before the grant is sent**, so the bytes are
+//! accepted as soon as they arrive.
 
 use bytes::Bytes;
 use shoal_env::local::Notify;

@@ -13,9 +13,10 @@
 //! server by the servers' key ([`super::proof`]). Until it has attached, a connection may send small frames
 //! only, for a bounded time. A refusal gives the error and the remedy.
 //!
-//! **A refusal after the proof is sealed, if the connection is** ([`shoal_proto::seal`]): a side that has
-//! proved its server believes no other, but that its own key is wrong. The keys: decisions 0025, 0028 and
-//! 0029 (`docs/decisions`).
+//! **On a sealed connection, a refusal after the proof is sealed, too** ([`shoal_proto::seal`]). A server
+//! that connects to a peer, and has checked the peer's proof, believes one refusal without a seal: that its
+//! own key is wrong (`BadKey`), because a peer that does not find the key cannot seal. It takes any other
+//! refusal without a seal for a lost connection. The keys: decisions 0025, 0028 and 0029 (`docs/decisions`).
 
 use super::proof::{Proof, client_of_key, is_let_in};
 use super::{Frames, Line, Standing, flush};

@@ -1,5 +1,5 @@
-//! The state shared between a connection's loop and the requests that came over it: the output queue, and its
-//! life.
+//! The state that a connection's loop shares with the requests that came over the connection: the output
+//! queue, the bytes that the connection holds, its long reads and writes, and whether it has ended.
 
 use super::grants::Grants;
 use super::proof::Admitted;

@@ -1,4 +1,4 @@
-//! Which key a connection proved, and its rights by that.
+//! Finds the key that a connection has proved, and the rights that this key gives.
 //!
 //! The admin key gives the right to manage; if the file system has no admin key, its first mount key gives
 //! it. A client that proves a key which is unknown here or revoked is refused with words that say so; a

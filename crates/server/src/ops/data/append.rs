@@ -1,4 +1,4 @@
-//! append: write at the present end of the file. [`crate::data`] has the append to files over several
+//! append: write at the present end of the file. `data/append.rs` carries out appends to files over several
 //! servers.
 
 use crate::data::{self, Bulk, Work};

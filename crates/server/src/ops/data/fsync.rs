@@ -1,12 +1,13 @@
-//! fsync: make a stream, its size and all metadata before it durable.
+//! fsync: make a stream, its size and all earlier changes of metadata durable.
 //!
 //! The client syncs each datafile that it knows. With the fsync of a metafile it sends the generation that it
-//! knows. If another client has laid the file out since, the reply is `StaleLayout`, and the client fetches
-//! the layout, which names the other datafiles.
+//! knows. If the file has a newer generation, the reply is `StaleLayout`: for example, another client has
+//! unstuffed the file, or set its mtime explicitly. The client then fetches the layout, and syncs all its
+//! datafiles.
 //!
-//! **The fsync of a removed metafile fails** (`Stale`): the bytes that were written to it are gone with it. A
-//! datafile of an existing file is gone only if its server lost it; the loss id in the reply shows that, and
-//! each open file reports it once.
+//! **The fsync of a removed metafile fails** (`Stale`): the bytes that were written to it are gone with it.
+//! The fsync of a missing datafile succeeds. A datafile of an existing file is missing only if its server
+//! lost it. The loss id in the reply shows the loss to the client, and each open file reports it once.
 
 use crate::data::{Bulk, Work};
 use crate::ops::{OpFacts, handler};

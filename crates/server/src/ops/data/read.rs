@@ -24,8 +24,8 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Stopped> {
         if let Some(upto) = done.sent_upto {
             return Ok(Answer::Sent { upto, facts: done.facts() });
         }
-        let (len, facts) = (done.data.len() as u32, done.facts());
-        ctx.bulk_out.push(done.data);
+        let (len, facts) = (done.data.iter().map(bytes::Bytes::len).sum::<usize>() as u32, done.facts());
+        ctx.bulk_out.extend(done.data);
         return Ok(Answer::Data { len, facts });
     }
     let long = if ctx.may_send_pieces { LongPart::of(transfer)? } else { None };

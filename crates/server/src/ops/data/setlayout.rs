@@ -1,4 +1,4 @@
-//! setlayout: how a directory's new files, or a file that is still empty, are to be laid out.
+//! setlayout: set how the new files of a directory, or a file that is still empty, will be laid out.
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;

@@ -1,9 +1,9 @@
 //! truncate: set a file's size.
 //!
-//! The truncation of a stuffed file is one change. The truncation of a laid-out file is a transaction over
-//! the datafiles. The generation advances on all datafiles before the reply. So no later acknowledged write
-//! is truncated, and no write of an older generation restores truncated bytes. Truncations and appends of a
-//! file take turns.
+//! The truncation of a stuffed file is one change on one server, and keeps the generation. The truncation of
+//! a laid-out file is a transaction over the datafiles, which advances the generation on all of them before
+//! the reply. So no later acknowledged write is truncated, and no write of an older generation restores
+//! truncated bytes. Truncations and appends of a laid-out file take turns.
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;

@@ -1,4 +1,4 @@
-//! lock: take a range of a file, or wait for it.
+//! lock: lock a range of a file, or wait for it.
 //!
 //! The server delays the reply to a request that waits, until the lock is granted or the time in the
 //! request is over. If the time is over, the client sends the request again, and keeps its place in the

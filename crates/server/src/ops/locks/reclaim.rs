@@ -1,8 +1,8 @@
 //! reclaim: claim locks again. A client that has a new connection states the locks that it has.
 //!
 //! If the server was not restarted, it still has these locks. After a restart the server gives the locks
-//! again to clients for which a durable row says that they had locks. Until all of these clients have
-//! claimed their locks, and at most for a lease, the other clients wait ([`crate::file_locks`]).
+//! again to clients for which a durable row says that they had locks. Until all of these clients have claimed
+//! their locks, and at most for a lease, no new lock is granted ([`crate::file_locks`]).
 
 use crate::file_locks::{self, client_of};
 use crate::ops::{OpFacts, direct};

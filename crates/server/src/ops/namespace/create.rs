@@ -2,8 +2,9 @@
 //!
 //! As `open(O_CREAT)`: without `exclusive` an existing name is opened. For a symbolic link the reply has the
 //! link itself, and the client follows it. If the object is on another server, the reply names it and the
-//! client opens it there: only its own server can know that it is open. Every create here is the paper's
-//! augmented create (metafile, stuffed first strip and entry at once).
+//! client opens it there: only its own server can know that it is open. With the switch `stuffing` the
+//! operation makes the metafile, its first strip and the entry at once. This is the augmented create of PVFS
+//! small files, together with the entry.
 
 use super::open;
 use crate::meta::inode::made_in;

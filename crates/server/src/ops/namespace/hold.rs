@@ -2,8 +2,8 @@
 //!
 //! Clients report every file that is open for more than a moment, several times a lease. So a file that
 //! another client removes meanwhile is kept for the clients that have it open ([`crate::meta::lingering`]).
-//! In this case the reply says that the file's last name is gone. From then on the file is kept until the
-//! client releases it or its lease ends, as if the client had removed the file itself.
+//! The reply names the reported files whose last name is gone. From then on each of them is kept until the
+//! client releases it or the client's lease ends, as if the client had removed the file itself.
 
 use crate::meta::keys;
 use crate::meta::rows::Orphan;

@@ -1,9 +1,9 @@
-//! mkforked: a forked file, with all its subfiles, in one transaction.
+//! mkforked: make a forked file with all its subfiles, in one transaction.
 //!
-//! The directory takes its turn among the metadata servers, as every directory does. Each subfile is made on
-//! its own server, which keeps its entries, its forks and their bytes. The servers of the subfiles are the
-//! application's choice (Galley's list of I/O processors), or all in turn, from one that the file's handle
-//! chooses.
+//! The forked file is a directory, on the metadata server that the rotation selects, as every directory is.
+//! Each subfile is made on its own server, which keeps its entries, its forks and their bytes. The servers of
+//! the subfiles are the application's choice (Galley's list of I/O processors), or all able servers in turn,
+//! beginning with the server that the file's handle chooses.
 
 use crate::meta::inode::{attr_of, made_in};
 use crate::meta::rows::Inode;

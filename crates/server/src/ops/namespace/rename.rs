@@ -12,8 +12,10 @@
 //!
 //! **Invariant: the namespace is a tree.** A directory that gets another parent must not be an ancestor of
 //! it. The plan holds the collection's one rename lock while the handler walks the stored parents up to the
-//! root, and until all others have prepared; a directory with an entry is not removed.
-//! [`crate::txn::rename_lock`] has the proof.
+//! root, and until all other servers have prepared. A directory with an entry is not removed.
+//! [`crate::txn::rename_lock`] has the proof (tests:
+//! `overlapping_transactions_leave_a_tree_with_right_counts`,
+//! `crossing_moves_form_no_loop_while_the_coordinator_of_one_is_cut_off_or_dead_and_others_go_on`).
 
 use super::rmdir;
 use super::unlink::lose_name;

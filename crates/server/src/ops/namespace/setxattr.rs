@@ -1,5 +1,6 @@
-//! setxattr: set an extended attribute. The mount checks namespaces of names; the server keeps names as they
-//! come.
+//! setxattr: set an extended attribute. The mount checks the namespace of the name (`user.`, `trusted.`). The
+//! server does not check it. Only a key whose root is squashed may not set names in `trusted.` and
+//! `security.`.
 
 use crate::meta::keys;
 use crate::ops::{Alters, OpFacts, handler, when};

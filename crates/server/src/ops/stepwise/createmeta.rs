@@ -1,8 +1,10 @@
-//! createmeta: a metafile that has no name yet, for a client that creates files step by step as PVFS does.
+//! createmeta: make a metafile that has no name yet, for a client that creates files step by step as PVFS
+//! does.
 //!
-//! With `stuffing` it has its first strip at once, with `precreate` datafiles from the pools (the paper's
-//! augmented create); else the client makes its datafiles. Its one link counts from the start; the row
-//! [`New`] says where it is to be entered ([`crate::stepwise`]).
+//! With the switch `stuffing` the metafile has its first strip at once. Without it, the switch `precreate`
+//! gives the metafile datafiles from the pools. Both are the augmented create of PVFS small files. With
+//! neither, the client makes the datafiles. The metafile's one link counts from the start; the row [`New`]
+//! says into which directory it will be entered ([`crate::stepwise`]).
 
 use crate::meta::inode::{made_in, root};
 use crate::meta::rows::New;

@@ -1,4 +1,4 @@
-//! laydata: a metafile that has no name yet lists its datafiles.
+//! laydata: store the list of its datafiles in a metafile that has no name yet.
 
 use crate::meta::keys;
 use crate::meta::rows::New;

@@ -1,7 +1,7 @@
-//! Tests of transactions that overlap. They begin in any order, their parts are carried out in any order,
-//! and other operations run in between. An operation that meets a lock gives up. At the end the namespace
-//! must be a tree, every count must be right, and no lock may be left. If all runs end so, the locks cover
-//! every fact that a plan depends on.
+//! Tests of transactions that overlap. They begin in any order, their parts are carried out in any order, and
+//! other operations run in between. An operation that meets a lock gives up. At the end the namespace must be
+//! a tree, every count must be right, and no lock may be left. A run that ends in another way would show a
+//! fact of a plan that no lock covers.
 
 use super::cluster::{ALL, Begun, Cluster, OWNER, name};
 use crate::meta::keys::{self, Table};

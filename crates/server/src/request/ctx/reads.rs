@@ -1,5 +1,5 @@
-//! The rows and streams that a run reads of this server, with its own changes. A read stops at another
-//! transaction's lock.
+//! Reads of this server's rows and streams by a run. They show the changes that the run's group has made so
+//! far, except in scans. The read of a row stops at another transaction's exclusive lock.
 
 use super::{Ctx, Stopped};
 use crate::meta::keys;

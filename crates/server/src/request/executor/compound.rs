@@ -10,7 +10,7 @@
 //!                └─────────────┴──────────┴── Wait: load, lock, fact, draw, bulk, admission: then from `handlers` again
 //! ```
 //! **Invariant: between the run of the handlers and the batch (or the transaction's local locks) nothing else
-//! runs.**
+//! runs** (held by the compiler: `go`, which cannot await).
 
 mod audited;
 mod notice;

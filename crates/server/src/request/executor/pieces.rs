@@ -41,7 +41,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// A piece that was read, the room that it has on its connection, and its place.
-type Read = (PieceRoom, Window, Result<Bytes, Status>);
+type Read = (PieceRoom, Window, Result<Vec<Bytes>, Status>);
 
 /// Whether a piece was begun.
 enum Begun {
@@ -105,7 +105,7 @@ pub(super) async fn send(
     compound.deadline = compound.deadline.max(flow.until());
     let done = sent.map(|upto| Done {
         info,
-        data: Bytes::new(),
+        data: Vec::new(),
         offset: 0,
         count,
         moves: Vec::new(),
@@ -246,7 +246,7 @@ impl Flow {
         let (data, now) = (read?, self.shard.env.now());
         self.must_not_be_cut()?;
         let piece = Piece { from: window.from, len: window.len, facts: self.facts };
-        self.line().send(FrameKind::Piece, self.waiter.tag, &piece, &[data]);
+        self.line().send(FrameKind::Piece, self.waiter.tag, &piece, &data);
         drop(room);
         self.shard.env.work(Cost::Message, 1);
         self.shard.env.work(Cost::Operation, 1);

@@ -11,9 +11,10 @@
 //! at once, and a client that gives nothing occupies no more than its credit, until its time limit. The time
 //! limit counts from the last piece written.
 //!
-//! **If its connection is lost, no piece is written after the client's next connection is accepted**: before
-//! that, each piece that came is written completely or dropped. The write counts as not begun, so its retry
-//! starts from the beginning. A client that lets the time limit pass with a grant open loses its connection.
+//! **If the connection of a long write is lost, no piece is written after the client's next connection is
+//! accepted**: before that, each piece that came is written completely or dropped. The write counts as not
+//! begun, so its retry starts from the beginning. A client that lets the time limit pass with a grant open
+//! loses its connection.
 //!
 //! An error ends the write; some of its bytes may be written. The reply leaves when all granted data has
 //! come, so that no data of the write comes after the reply. When the server ends, it closes the connection
@@ -29,7 +30,6 @@ use crate::net::connection::{Grants, PieceRoom};
 use crate::net::session::Waiter;
 use crate::request::ctx::Resume;
 use crate::shard::Shard;
-use bytes::Bytes;
 use futures_util::future::{Either, LocalBoxFuture, pending, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use shoal_env::mutant::{self, Mutant};
@@ -151,7 +151,7 @@ pub(super) async fn receive(
         compound.collected.is_compared |= !is_synced;
     }
     let (info, count) = (pull.info, moves[1].to);
-    let done = Done { info, data: Bytes::new(), offset: 0, count, moves: moves.into(), sent_upto: None };
+    let done = Done { info, data: Vec::new(), offset: 0, count, moves: moves.into(), sent_upto: None };
     let mut done = result.map(|()| done);
     if makes_durable && done.is_ok() {
         let synced = shard.collection.fsync(stream).await;

@@ -1,9 +1,10 @@
 //! Copies a tree from one file system to another. Both may be of any kind.
 //!
-//! Kinds, bytes, modes, times, targets of links and extended attributes are kept, and owners where that is
-//! allowed. An object that cannot be copied is named, and the rest continues. Hard links become files of
-//! their own. Times of directories are set at the end, because each copy into a directory changes its
-//! times.
+//! Kinds, bytes, modes, times, targets of links and extended attributes of `user.` are kept, and owners where
+//! that is allowed. A destination without extended attributes gets none. An object that cannot be copied is
+//! named, and the copy of the others continues. A directory that cannot be listed ends the copy. Hard links
+//! become files of their own. Times of directories are set at the end, because each copy into a directory
+//! changes its times.
 
 use anyhow::Result;
 use indicatif::ProgressBar;

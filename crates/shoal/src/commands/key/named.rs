@@ -1,11 +1,12 @@
 //! `shoal key add`, `export` and `revoke`: mount keys with names, while the file system runs.
 //!
-//! The secret of a mount key is derived from the servers' key. So the command writes the key's file beside
-//! `key.server`, and sends no secret. The servers receive only the name, the id and the limits of the key.
+//! The secret of a mount key is derived from the servers' key. So `add` and `export` compute it where the
+//! cluster's folder has `key.server`, write it to a file (`key.NAME` beside `key`), and send no secret. The
+//! servers receive only the name, the id and the limits of the key.
 //!
 //! Each server that answers receives the change, and passes it on to the others. A server that does not
-//! answer accepts a revoked key until it has met a server that knows of the change: the command names that
-//! server, and fails.
+//! answer accepts a revoked key until it has met a server that knows of the change. So `revoke` names the
+//! servers that did not answer, and fails. `add` only names them.
 
 use crate::address::{Place, ShoalAddress};
 use crate::cli::{AddKey, ExportKey, RevokeKey};

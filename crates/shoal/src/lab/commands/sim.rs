@@ -1,4 +1,4 @@
-//! `shoal sim`: runs of the whole cluster in one process under virtual time, each repeated by its seed.
+//! `shoal sim`: runs of the whole cluster in one process under virtual time. The same seed repeats a run.
 
 #[cfg(feature = "mutants")]
 mod mutants;

@@ -1,5 +1,6 @@
-//! The check after the faults of a round. Every acknowledged object must be there, whole, through every way
-//! to the file system.
+//! The check after the faults of a round. Every acknowledged name must be there through every way to the file
+//! system. The files of each client are read through one of the ways, which changes from round to round: they
+//! must be whole. `shoal fsck` must find nothing.
 
 use super::crew::Hand;
 use super::gang::Gang;

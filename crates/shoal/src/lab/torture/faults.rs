@@ -1,9 +1,10 @@
 //! Rounds: a load, faults at random moments, then the [check](super::check).
 //!
 //! In every round servers are killed with SIGKILL: one server, one server twice (the second time while it
-//! recovers), or all servers. A second fault may be under way at the kill: a stopped server, a full disk,
-//! the death of a mount or a client, or a server that is asked to stop. It begins before the kill, and ends
-//! after the killed servers were started and before they are ready.
+//! recovers), or all servers. A second fault may be under way at the kill: a stopped server, a full disk, the
+//! death of a mount or a client, or a server that is asked to stop. The second fault begins before the kill.
+//! It ends after the killed servers were started and before they are ready. There is one exception: a mount
+//! that died while all servers were killed is mounted again when they are ready.
 
 use super::check::Check;
 use super::crew::Hand;

@@ -1,7 +1,7 @@
 //! The clients that make the load. Each is a thread of this process that drives a [hand](super::hand) (a
-//! client process) and keeps the ledger of its changes. They continue through every fault. A failure that a
-//! fault excuses (the death of a client's own mount or process, a full disk) is recorded as in doubt or
-//! refused; any other failure is a violation.
+//! client process) and keeps the ledger of its changes. The clients continue through every fault. A failure
+//! that a fault excuses (the death of a client's own mount or process, a full disk) is recorded as in doubt
+//! or refused; any other failure is a violation.
 
 use super::crew::{Hand, Trouble};
 use super::errno::ENOSPC;

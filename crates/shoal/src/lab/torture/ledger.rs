@@ -7,14 +7,15 @@
 //!   17 ? {"rename":{"from":"work/w3/f5","to":"work/shared-1/w3-f9"}}
 //!   17 !                       acknowledged (with the inode number of what was made)
 //!   18 ? {"write":{…}}
-//!   18 - no space              refused: nothing was changed
-//!   19 ~ the client was killed in doubt: done, or not
+//!   18 - no space              refused: no name was changed; a part of a write may be there
+//!   19 ~ killed                in doubt: done, or not
 //! ```
 //! The ledger has the same rules as the simulator's ledger (`shoal_sim::ledger`), for a client that alone
-//! uses its names, and for servers that lose no power. Acknowledged changes are there, byte for byte, as
-//! the same object, by each of its names; removed names are not there. **If a change of names is in doubt,
-//! it was done wholly or not at all. If a write is in doubt, any part of its bytes may be there, and
-//! nothing else may have changed.** Names in doubt are never touched again, so they stay judged to the end.
+//! uses its names, and for servers that lose no power. Acknowledged changes are there, byte for byte, as the
+//! same object, by each of its names; removed names are not there. **If a change of names is in doubt, it was
+//! done wholly or not at all. If a write is in doubt, any part of its bytes may be there, and nothing else
+//! may have changed.** The client never changes names in doubt again. So each later check judges them by the
+//! same two possible states.
 
 use super::hand::{Act, Seen, content};
 use anyhow::{Context as _, Result};

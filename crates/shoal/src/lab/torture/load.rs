@@ -1,8 +1,9 @@
 //! The load: the next act of a client, drawn from its ledger.
 //!
-//! Each client has names that only it uses. Some are in a directory of its own, the others in directories
-//! that all clients share, so that changes of several clients meet on the same servers and rows. Most files
-//! are small; some lie over all servers. Names are never used twice.
+//! Each client has names that only it uses. They are in its own directory, in directories that it made, and
+//! in directories that all clients share. In shared directories changes of several clients meet on the same
+//! servers and rows. Most files are small; some lie over all servers. A new object gets a name that was never
+//! used. Only a rename may take an existing name: it then replaces a file of the same client.
 
 use super::hand::Act;
 use super::ledger::Ledger;

@@ -1,9 +1,10 @@
 //! The check of a file that is replaced again and again while other programs read it. Configuration tools
 //! replace files in this way: they write a temporary file, and rename it to the file's name.
 //!
-//! 1. Mount 1 writes "new" and renames it to "settings", again and again. Mounts 0 and 1 open "settings",
-//!    call `fstat` and read the whole file, again and again. Each reader must get one of the contents whole
-//!    and no error, and never a content that is older than the content at the beginning of its open.
+//! 1. Mount 1 writes "settings.new" and renames it to "settings", again and again. Mounts 0 and 1 open
+//!    "settings", call `fstat` and read the whole file, again and again. Each reader must get one of the
+//!    contents whole and no error, and never a content that is older than the content at the beginning of its
+//!    open.
 //! 2. Then mount 0 opens the file and mount 1 replaces it. The file's server is killed and starts again,
 //!    and all clients are idle for some leases. After that mount 0 must be able to read, write and sync the
 //!    file.

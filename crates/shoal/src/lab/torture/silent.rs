@@ -1,14 +1,13 @@
 //! The check of a server that is stopped (SIGSTOP) for several time limits of the mount, while the other
 //! servers run.
 //!
-//! 1. There are a directory and a file on each server, and one directory with a file on each server.
+//! 1. Each server has a directory with a file. One further directory has a file on each server.
 //! 2. SIGSTOP of the last server. 64 clients at once list, look up, request space, create and read on the
 //!    other servers. Every call must end within the limit, and calls for objects of the other servers must
 //!    succeed. After the limit no call may wait.
-//! 3. SIGCONT. No call may be left. All files must be there and whole, and no others. fsck must find
-//!    nothing.
+//! 3. SIGCONT. All files must be there and whole, and no file that a failed call requested.
 //! 4. SIGSTOP of the root's server: every call must end within the limit. After SIGCONT all calls succeed
-//!    again.
+//!    again, and fsck must find nothing.
 //!
 //! The check has a file system of its own, in the folder of the torture: four servers, and one mount with a
 //! short time limit.

@@ -1,7 +1,7 @@
 //! Concurrent operations of clients of all kinds on the same names and bytes, checked against
-//! docs/reference/SEMANTICS.md. Each check is a function; its name states the property that must hold. It
-//! works in a directory of its own with [hands](super::hand) (client processes) on every way to the file
-//! system.
+//! docs/reference/SEMANTICS.md. Each check is a function; its name states the property that must hold. Each
+//! check works in a directory of its own with [hands](super::hand) (client processes) on every way to the
+//! file system.
 
 mod bytes;
 mod names;

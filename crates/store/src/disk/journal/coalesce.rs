@@ -2,31 +2,36 @@
 //! OrangeFS `dbpf-sync.c`).
 //!
 //! Here an *operation* is a strong batch: the changes of one group of a request (operations that succeed or
-//! fail together), with one place in the journal. Such a group is one operation, however many operations of
-//! the protocol are in it, because no sync can make a part of it durable. Each group of a compound counts,
-//! because each has its own record, status and retry.
+//! fail together), with one place in the journal. A group counts as one operation, even if it holds several
+//! operations of the protocol: a sync makes all of a group durable or nothing. Each group of a compound
+//! counts, because each has its own record, status and retry.
 //!
 //! ```text
-//!   applied ─▶ scheduling queue ─▶ written ─┬─ fewer than `low` scheduled, or ──────▶ sync: completes it and
-//!                                           │  `high` in the coalescing queue         the coalescing queue
-//!                                           └─ otherwise ──▶ coalescing queue
+//!   applied ─▶ scheduling queue ─▶ written
+//!     fewer than `low` operations scheduled  ─▶ sync: completes this operation and the coalescing queue
+//!     `high` in the coalescing queue         ─▶ the same sync
+//!     otherwise                              ─▶ coalescing queue
 //! ```
-//! An operation is tested before it enters the coalescing queue: with `high` 8 one sync completes up to
-//! nine operations. With `low` 1 no timer is needed, because the last operation of the scheduling queue
-//! always syncs. A failed operation changes nothing and has no record, but follows the same path: it counts
-//! in the queue and completes with the operations before it. In the modes in which metadata is not durable
-//! at reply, an operation completes at once, and the same two marks decide when it is synced after the
-//! reply.
+//! The number in the coalescing queue is compared with `high` before an operation enters the queue. With
+//! `high` 8 the ninth operation finds eight in the queue and syncs: one sync completes up to nine operations.
+//! With `low` 1 no timer is needed, because the last operation of the scheduling queue always syncs.
+//!
+//! A failed operation changes nothing and has no record. If the policy is *pipelined*, or all earlier strong
+//! records are durable, it completes at once. Otherwise it counts in the queue and completes with the
+//! operations before it.
+//!
+//! In the modes in which metadata is not durable at reply, an operation completes before its sync. The marks
+//! `low` and `high` then decide when the sync after the reply happens.
 //!
 //! With *per-op* each operation has a sync of its own, one after the other, as in PVFS without coalescing.
 //! *Pipelined* is the journal's natural behaviour: the next sync covers all operations that arrived during
 //! the last sync. A group of the journal also waits for further operations if that pays
 //! ([`AdaptiveDelay`]).
 //!
-//! A record gets its place in a group of the journal when it is applied, so a group holds no more than the
-//! operations of one sync: `high` + 1. With `low` above 1 it is not known at that time whether an operation
-//! will sync. So in this case each operation has a group of its own; groups that wait are in the page cache
-//! until one sync covers them all.
+//! A record gets its place in a group of the journal (the records of one write) when it is applied, so such a
+//! group holds no more than the operations of one sync: `high` + 1. With `low` above 1 it is not known at
+//! that time whether an operation will sync. So with `low` above 1 each operation has a journal group of its
+//! own. A group without a sync is written to the page cache. One later sync makes all these groups durable.
 
 use shoal_proto::Coalescing;
 use std::time::Duration;

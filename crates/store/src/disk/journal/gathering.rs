@@ -2,9 +2,9 @@
 //! of the operations that are made durable together.
 //!
 //! Usually one group is filled while another group is written. Both have a buffer of full size, which is
-//! reused. In the modes in which each sync completes only one operation, each waiting operation has a group
-//! of its own. Such a group has a small buffer, only for its record. The record is copied into a buffer of
-//! full size just before the write.
+//! reused. Some coalescing policies allow only one or a few operations in a group, so many groups may wait.
+//! Such a group has a small buffer, only for its records. The records are copied into a buffer of full size
+//! just before the write.
 
 use super::group::HEADER;
 use shoal_env::AlignedBuf;

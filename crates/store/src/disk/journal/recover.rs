@@ -4,12 +4,14 @@
 //! with a greater generation whose first group continues the LSNs. Where the walk ends, later groups
 //! decide:
 //!
-//! * a later group (after it in the segment, or in a segment of a greater generation) whose header states a
-//!   durable LSN at or above the first missing one: then **that record was durable and is missing**: this
-//!   is damage, which is reported and never skipped;
-//! * otherwise the end is a torn tail, which is cut off. No reply has promised any record after it.
+//! * If a later group (after this end in the segment, or in a segment of a greater generation) states a
+//!   durable LSN at or above the first missing LSN, **a durable record is missing**. This is damage, which is
+//!   reported and never skipped.
+//! * If the walk ended before the checkpoint's LSN, any later group of the same segment shows such damage.
+//! * Otherwise the end is a torn tail, which is cut off. No reply has promised any record after the cut.
 //!   **Invariant: in that segment nothing is ever written after the cut**: the journal continues in another
-//!   segment with a greater generation, and the next replay finds it by the LSNs.
+//!   segment with a greater generation, and the next replay finds that segment by the LSNs (test:
+//!   `nothing_is_written_behind_a_cut_and_the_next_restart_finds_its_way`).
 
 use super::super::table::live::{Live, Place};
 use super::group::{BLOCK, Found, HEADER, Header, next_record};

@@ -2,15 +2,15 @@
 //! the records of operations that are made durable together. Only these two tasks use the segments that are
 //! being written.
 //!
-//! A *push* is a request to make records durable now. A group that a push covers, or that has a strong change
-//! in mode *at reply*, is written with `O_DIRECT|O_DSYNC` and is durable when the write returns. Other groups
-//! (data writes alone, and all groups in the weaker modes) go to the page cache, and the next push syncs the
-//! segments written since. If unsynced groups are in the page cache, a group that must be durable goes there
-//! too, so that one sync covers all of them.
+//! A *push* is a request to make records durable now. A group must be durable if a push covers it, or if it
+//! has a strong change in mode *at reply* and the [policy](super::coalesce) does not postpone its sync. It is
+//! then written with `O_DIRECT|O_DSYNC`, and is durable when the write returns. Other groups (data writes
+//! alone, postponed groups, and all groups in the weaker modes) go to the page cache, and the next push syncs
+//! the segments written since. If unsynced groups are in the page cache, a group that must be durable goes
+//! there too, so that one sync covers all of them.
 //!
 //! While a sync runs, groups still go to the page cache. In mode *at reply* groups that must be durable wait
-//! for the end of that sync, and are written at once after it. The [policy](super::coalesce) decides which
-//! operations share a sync.
+//! for the end of that sync, and are written at once after it.
 
 use super::super::CollectionState;
 use super::group::{BLOCK, HEADER, Header};
@@ -200,7 +200,8 @@ fn finish(collection: &CollectionState, group: Group) -> AlignedBuf {
         journal.written.0 + 1,
         "LSNs have no gaps, and groups are written in order"
     );
-    debug_assert!(group.first <= group.last);
+    debug_assert!(group.first <= group.last && group.last <= journal.applied);
+    debug_assert!(journal.durable <= journal.written);
     let header = Header {
         body_len: (group.len - HEADER) as u32,
         segment: group.segment,

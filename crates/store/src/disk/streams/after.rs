@@ -1,9 +1,9 @@
 //! The work outside the journal that follows a batch of changes: the removal or the truncation of a local
 //! file.
 //!
-//! The work gets its place at the stream's gate (its queue of operations) when the batch is applied, so
-//! later data operations wait until it is done. **Invariant: nothing is done before the batch is durable**:
-//! until then the old file may still be needed.
+//! The work gets its place at the stream's gate (its queue of operations) when the batch is applied, so later
+//! data operations wait until it is done. **Invariant: nothing is done before the batch is durable**: until
+//! then the old file may still be needed (asserted in `do_afterwards`).
 
 use super::super::CollectionState;
 use super::super::apply::{Manner, intent_key};
@@ -93,6 +93,7 @@ impl CollectionState {
         what: Afterwards,
     ) -> Result<(), StoreError> {
         self.wait_durable(lsn).await?;
+        debug_assert!(self.journal.borrow().durable >= lsn, "the old file may still be needed");
         match what {
             Afterwards::Unlink(folder) => {
                 self.env.crash_point(crash_point::UNLINK_BEGINS, handle.0);

@@ -1,12 +1,13 @@
-//! The local files of large streams: `streams/xx/hhhhhhhhhhhhhhhh`, named by the handle, in the folder that
-//! is named by the handle's last byte. If the stream's row names a [folder](super::folders) on another
-//! disk, the file is there, under the same name.
+//! The local files of large streams: `streams/xx/hhhhhhhhhhhhhhhh`, named by the handle, in the folder
+//! that is named by the handle's last byte. If the stream's row names a [folder](super::folders) on
+//! another disk, the file is there, under the same name.
 //!
-//! A bounded number of these files is kept open. **Invariant: a changed file is synced before it is
-//! closed.** The kernel reports a failed write to the descriptors that are open. A descriptor that is
-//! opened later reports it only while the kernel still has the inode in memory. A file closed with
-//! unwritten bytes could lose them without an error; an `fsync` through a new descriptor would then
-//! succeed. While the file is open, its inode stays in memory.
+//! A bounded number of these files is kept open. **Invariant: a changed file is synced before it is closed**
+//! (test: `a_file_that_is_closed_to_make_room_is_synced_and_a_failure_of_that_is_not_lost`). If the writeback
+//! of a page fails, the kernel reports the error at the next `fsync` of each descriptor that is open at that
+//! time. A descriptor that is opened later reports it only while the kernel still has the inode in memory. A
+//! file closed with unwritten bytes could lose them without an error; an `fsync` through a new descriptor
+//! would then succeed. While the file is open, its inode stays in memory.
 
 use super::super::CollectionState;
 use super::folders::FolderNumber;

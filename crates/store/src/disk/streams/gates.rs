@@ -1,6 +1,6 @@
 //! Gates: a queue for each stream, which admits operations to the stream's bytes in the order of their
-//! requests. Reads and writes are admitted together. A truncation is admitted alone, and so is a change of
-//! the stream's *home* (the journal, a row, or a local file).
+//! requests. Reads and writes are admitted together. An append and a truncation are admitted alone, and so is
+//! a change of the stream's *home* (the journal, a row, or a local file).
 //!
 //! An operation takes its place in the queue when [`Gates::request`] is called, and not when its future is
 //! first polled. So a truncation that a handler requested comes before every later data operation. A gate

@@ -1,8 +1,8 @@
 //! Large streams: the bytes of each are in a local file.
 //!
 //! After a write the row with the new size goes to the journal later. If the row is lost, the length of the
-//! file counts: recovery takes the larger size. **Invariant: the file holds no bytes after the end of the
-//! stream**: after a failed write it is truncated to that end.
+//! file counts: recovery takes the larger size. **Invariant: while no change is under way, the file holds no
+//! bytes after the end of the stream**: after a failed write the file is truncated to that end.
 
 use super::super::CollectionState;
 use super::bulk::{Bulk, Done};
@@ -52,7 +52,8 @@ impl CollectionState {
                 return Ok(bytes);
             }
         }
-        let mut out = BytesMut::zeroed(len);
+        // Runs come in packed order. Bytes that none of them has (a hole, or after the end) are zeros.
+        let mut out = BytesMut::with_capacity(len);
         // Which bytes are read together is decided by those that know all requests.
         for some in wanted.chunks(CALLS_MAX) {
             let reads = some.iter().map(|run| file.read_at(run.physical, run.len as usize));
@@ -60,11 +61,11 @@ impl CollectionState {
                 let bytes = bytes.map_err(error)?;
                 // The file may end before the stream does.
                 let have = bytes.len().min(run.len as usize);
-                let to = run.packed as usize;
-                out[to..to + have].copy_from_slice(&bytes[..have]);
+                put(&mut out, run.packed as usize, &bytes[..have]);
                 self.copied(have);
             }
         }
+        out.resize(len, 0);
         Ok(out.freeze())
     }
 
@@ -239,6 +240,17 @@ impl CollectionState {
     }
 }
 
+/// Put bytes at a place of a buffer that grows: at its end they are set once, and bytes that they leave out
+/// before them are zeros.
+fn put(out: &mut BytesMut, at: usize, bytes: &[u8]) {
+    if out.len() < at {
+        out.resize(at, 0);
+    }
+    let over = bytes.len().min(out.len() - at);
+    out[at..at + over].copy_from_slice(&bytes[..over]);
+    out.extend_from_slice(&bytes[over..]);
+}
+
 /// Write runs, those that touch by one call, a few calls at a time.
 async fn write_pieces(file: &File, runs: &[ViewRun], data: &Bytes) -> io::Result<()> {
     let mut pieces: Vec<(u64, Vec<Bytes>)> = Vec::new();
@@ -268,4 +280,18 @@ fn overlaps(pieces: &[(u64, Vec<Bytes>)]) -> bool {
     let mut spans: Vec<(u64, u64)> = pieces.iter().map(|(at, pieces)| (*at, at + len(pieces))).collect();
     spans.sort_unstable();
     spans.windows(2).any(|pair| pair[0].1 > pair[1].0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_that_grows_has_the_later_bytes_and_zeros_where_there_are_none() {
+        let mut out = BytesMut::new();
+        for (at, bytes) in [(2, &b"abc"[..]), (5, b"de"), (9, b"f"), (3, b"xyzw"), (9, b"gh"), (0, b"")] {
+            put(&mut out, at, bytes);
+        }
+        assert_eq!(&out[..], b"\0\0axyzw\0\0gh".split_at(0).1);
+    }
 }

@@ -2,8 +2,8 @@
 //! written to the journal as a whole.
 //!
 //! The bytes are in the journal, as with a `Put`. The reply waits until their journal group (the records of
-//! one write) is written. So a killed server keeps the bytes. A power cut may lose them until the next
-//! sync, as with any data in mode *at fsync*.
+//! one write) is written to the kernel. So the bytes survive a kill of the server. A power cut may lose them
+//! until the next sync, as with any data in mode *at fsync*.
 
 use super::super::CollectionState;
 use super::super::apply::Manner;

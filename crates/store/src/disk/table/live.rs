@@ -1,4 +1,4 @@
-//! Bytes of contents that live in each segment of the journal.
+//! The number of live bytes in each segment of the journal: bytes of contents that belong to a stream.
 //!
 //! The counts are kept beside the rows. A checkpoint sees the old and the new row of each stream, and changes
 //! the counts by the difference; replay does the same for the rows after the checkpoint. A segment is

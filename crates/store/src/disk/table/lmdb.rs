@@ -4,17 +4,18 @@
 //! `WRITEMAP`): it is on the disk when the commit returns. Everything runs off the shard's thread, because
 //! any access may wait for a page.
 //!
-//! LMDB's memory map is address space only. When a checkpoint finds the map full, it is doubled: readers hold
-//! a lock shared for their transaction, the resize holds it alone (LMDB forbids a resize under any
-//! transaction of the process).
+//! LMDB's memory map is address space only. When a checkpoint finds the map full, the map is doubled. LMDB
+//! forbids this under any transaction of the process, so each transaction holds a lock shared, and the resize
+//! holds it alone.
 //!
 //! **A full disk is a normal error, although LMDB returns `EIO`** if the kernel wrote only a part of the
-//! data (`mdb_page_flush`: "short write, filesystem full?"). The pages of a failed commit are unused, and
-//! the next try writes all of them again: a commit ends with LMDB's meta page, and if that write fails,
-//! LMDB accepts no further transaction. So such a commit is retried once, or waits for space. If it fails
-//! with `EIO` on a disk that has room, it fails for good. *Room* is the free space that the file system
-//! reports. It does not take a quota of the server's user into account: a checkpoint that exceeds the quota
-//! fails for good.
+//! data (`mdb_page_flush`: "short write, filesystem full?"). A commit can be repeated after this error: it
+//! ends with the write of LMDB's meta page, so the pages of a failed commit are unused, and the next try
+//! writes all of them again. (If the write of the meta page itself fails, LMDB accepts no further
+//! transaction.) If the disk has less than 4 MiB free, the checkpoint waits for space. Otherwise
+//! the commit is retried once, and a second `EIO` is a failure of the disk. The free space is the number that
+//! the file system reports. A quota of the server's user is not in this number: a checkpoint that exceeds
+//! the quota fails for good.
 
 use super::live::{Live, LiveKey};
 use super::{Applied, Entry, Fetched, LSN_KEY, Part, RangeRows, Table};

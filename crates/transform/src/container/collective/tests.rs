@@ -5,7 +5,7 @@ use crate::ContainerOptions;
 use proptest::prelude::*;
 use shoal_env::{Address, Env, real};
 use shoal_proto::{Name, Owner};
-use shoal_vfs::{Connect, Local, LocalOptions, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, LocalOptions, VfsFile};
 use std::path::Path;
 
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
@@ -48,7 +48,7 @@ fn name() -> Name {
     Name::new(b"file").unwrap()
 }
 
-async fn mount(env: &Env, dir: &Path) -> Container<Local> {
+async fn mount(env: &Env, dir: &Path) -> Container<AnyVfs> {
     let over = LocalOptions { inline: true, descriptors: Some(16), ..LocalOptions::new(dir) };
     ContainerOptions::new(over).connect(env.clone()).await.unwrap()
 }
@@ -62,7 +62,7 @@ async fn write(env: &Env, dir: &Path, writers: usize, steps: &[(usize, Step)]) {
         mounts.push(mount(env, dir).await);
     }
     mounts[0].create(Handle::ROOT, &name(), owner, true, BOTH).await.unwrap();
-    let mut files: Vec<Option<ContainerFile<Local>>> = (0..writers).map(|_| None).collect();
+    let mut files: Vec<Option<ContainerFile<AnyVfs>>> = (0..writers).map(|_| None).collect();
     for (number, (writer, step)) in steps.iter().enumerate() {
         let writer = writer % writers;
         if files[writer].is_none() {
@@ -87,7 +87,7 @@ async fn write(env: &Env, dir: &Path, writers: usize, steps: &[(usize, Step)]) {
 }
 
 /// The index of an open file in words, and its bytes.
-async fn seen(file: ContainerFile<Local>) -> (String, Bytes) {
+async fn seen(file: ContainerFile<AnyVfs>) -> (String, Bytes) {
     let seen = (file.index_in_words(), file.read(0, 1 << 16).await.unwrap());
     file.close().await.unwrap();
     seen

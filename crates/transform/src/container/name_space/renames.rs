@@ -1,4 +1,5 @@
-//! Renames. If the file system below can exchange two names, each rename is one step there.
+//! Renames. A rename over a container is one exchange of names if the file system below can exchange names,
+//! and then the removal of the replaced object. Otherwise it takes two renames.
 
 use crate::container::Container;
 use shoal_proto::{Attr, Handle, Kind, Name, Status};

@@ -2,8 +2,8 @@
 //! has a line. A group that is refused because the connection's key gives no right to its operations has
 //! one line.
 //!
-//! Management operations on a server's connection have lines too. Servers send no such operations, but
-//! another program that has the servers' key could send them.
+//! Management operations on a server's connection have lines too, unless they only read. Another program that
+//! has the servers' key could send them.
 
 use super::{Asker, Compound};
 use crate::ops;

@@ -2,18 +2,20 @@
 //! benchmark in turns.
 //!
 //! ```text
-//!   A: up   B: up   round 1   A: bench   B: bench
-//!                   round 2   B: bench   A: bench   …   both restart: every round, or every `--turns` rounds
+//!   `--turns 1`     round 1   A: up, bench, stop   B: up, bench, stop
+//!                   round 2   B: up, bench, stop   A: up, bench, stop   …
+//!   `--turns 250`   round 1   A: up, bench         B: up, bench
+//!                   round 2   B: bench             A: bench             …   round 250: stop both
 //! ```
-//! Two short turns, one right after the other, see the same machine: a shared machine becomes faster and
-//! slower by a third from one tenth of a second to the next. So if file systems stay up for several rounds,
-//! their clients stay up too ([`client`]), and a turn may take only some milliseconds. A first turn warms
-//! both sides up and does not count. File systems are made anew now and then, so that they lie elsewhere in
-//! memory each time.
+//! A shared machine becomes faster and slower by a third from one tenth of a second to the next. Only two
+//! short turns, one right after the other, find it at the same speed. So if file systems stay up for several
+//! rounds, their clients stay up too ([`client`]): a turn then starts no program, and may take only some
+//! milliseconds. A first turn on each such file system warms it up and does not count. After `--turns` rounds
+//! both file systems are made anew, so that they lie elsewhere in memory.
 //!
-//! Each side runs its own servers and its own client, as one program: the comparison covers all of it.
-//! Revisions are built in worktrees of their own, one after the other into one target folder, so that common
-//! parts are built once.
+//! The servers and the client of a side are of the same program, so the comparison covers both. Revisions are
+//! built in worktrees of their own, one after the other into one target folder, so that common parts are
+//! built once.
 
 mod client;
 mod proof;

@@ -1,9 +1,10 @@
 //! `shoal bench directory`: several clients fill, list and empty one directory with very many files.
 //!
-//! The benchmark makes a file system of its own. Each client is a thread with a connection of its own and
-//! one create under way; a bare probe of the disk runs concurrently. Each listing is made by a process of
-//! its own, so that its memory is measured alone. The listing by the native client also reports how many
-//! entries each shard has.
+//! The benchmark makes a file system of its own. Each client is a thread with a connection of its own and one
+//! create under way; a bare probe of the disk runs concurrently. Each timed listing is made by a process of
+//! its own, so that its memory is measured alone. The timed listing by the native client also reports how
+//! many entries each shard has. A further listing, while other clients create and remove files, is only
+//! checked.
 
 use super::cluster::Cluster;
 use super::held::{self, Figure, Kept, Run};

@@ -1,10 +1,10 @@
-//! Compares figures with the upper bounds of this machine. `shoal bounds` has measured the machine, and
-//! computes the bounds.
+//! Compares figures with upper bounds, which the crate `model` computes from this machine's file. `shoal
+//! bounds` measures the machine and writes the file.
 //!
 //! Most benchmarks measure echo and syncs beside every repetition ([`shoal_bench::beside`]), and do not use
-//! this module. Benchmarks that make a file system for every figure, or that have no repetitions, are
-//! compared with the machine's file. The arithmetic is the same in both cases ([`shoal_model`]). If the
-//! machine was never measured, there are no bounds, and a line says how to measure it.
+//! this module. The benchmarks `directory`, `sweep`, `tail` and `techniques` use it, because they make no
+//! such measurements. The arithmetic is the same in both cases ([`shoal_model`]). If the machine was never
+//! measured, there are no bounds, and a line says how to measure it.
 
 use crate::lab::commands::bounds::shelf;
 use crate::{out, words};

@@ -1,11 +1,11 @@
 //! `shoal bench mount`: create, stat and remove through a mount, next to a pass-through mount with the same
 //! cache times.
 //!
-//! For each sync mode it makes and mounts two file systems: the first has its servers in the mount's
-//! process, the second is reached over TCP. These two and the pass-through mount take turns, with one
-//! process and with several. Beside each mount two bounds are measured: plain echo between the same
-//! processes, and syncs of the sizes that the servers write. The end of the output states the requirements
-//! of a mount and whether they were met.
+//! For each sync mode it makes and mounts two file systems: the first has its servers in the mount's process,
+//! the second is reached over TCP. These two and the pass-through mount take turns, with one process and with
+//! several. Beside each mount two bounds are measured: plain echo between the same processes and, if changes
+//! are durable when they are answered, syncs of the sizes that the servers write. The end of the output
+//! states the requirements of a mount and whether they were met.
 
 use super::cluster::Cluster;
 use super::running::this_program;

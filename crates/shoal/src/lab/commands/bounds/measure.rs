@@ -2,8 +2,9 @@
 //! and clients ([`costs`]).
 //!
 //! The measurement is done in rounds, each of which measures everything once. Other measurements may run
-//! between two rounds. Then the medians over the rounds describe the usual speed of the machine in the time
-//! of these measurements ([`super::validate`], [`super::hold`]).
+//! between two rounds ([`super::validate`], [`super::hold`]). Then the medians over the rounds describe the
+//! usual speed of the machine in the time of these measurements. Bounds need the least processor time
+//! instead; the machine's file has both.
 
 mod call;
 mod costs;

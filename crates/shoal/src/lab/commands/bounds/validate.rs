@@ -1,11 +1,11 @@
 //! `shoal bounds --validate`: compares the simulated machine with the real machine, cell by cell. A *cell*
 //! is one phase at one number of servers and clients.
 //!
-//! This is a part of `shoal bounds`, and no experiment: before anything is predicted, it checks whether the
-//! simulation represents this machine. Each phase runs twice, with the same numbers of servers and clients,
-//! and with the store modules `memory` and `disk`. The real run uses servers as `shoal up` starts them, and
-//! one thread for each client. The simulated run uses the machine's file: the measured costs of this
-//! machine.
+//! This check is a part of `shoal bounds`, and no experiment: it shows whether the simulation represents this
+//! machine, before the simulation predicts anything. Each cell is measured twice: in a real run and in a
+//! simulated run, with the same numbers of servers and clients, and the same store module (`memory` or
+//! `disk`). The real run uses servers as `shoal up` starts them, and one thread for each client. The
+//! simulated run uses the machine's file: the measured costs of this machine.
 //!
 //! ```text
 //!   probes │ clusters with 1, 4, 16 clients │ probes │ … │ probes ─▶ machine's file ─▶ simulated cells

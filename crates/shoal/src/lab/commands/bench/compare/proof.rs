@@ -7,7 +7,7 @@
 //!
 //! A turn is fifty files, some ten milliseconds; its creates, reads and removes are judged together. On a
 //! shared machine, two adjacent turns may differ by a fifth, and the middle of a thousand pairs by about a
-//! percent. So a comparison takes a thousand pairs, on file systems that are made anew every 250.
+//! percent. So a comparison takes a thousand pairs, on file systems that are made anew after every 250 pairs.
 
 use super::{Extent, found, rounds};
 use crate::lab::cli::BenchCompare;
