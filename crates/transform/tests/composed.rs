@@ -277,6 +277,74 @@ fn compaction_gives_space_back_and_leaves_running_writers_and_contents_alone() {
     });
 }
 
+/// Bytes that this thread has read by system calls.
+fn read_by_this_thread() -> u64 {
+    let counts = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    counts.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn of_a_short_processs_block_a_new_process_reads_the_first_bytes_only() {
+    const WRITERS: u64 = 40;
+    run(async |env, dir| {
+        let mut writers = Vec::new();
+        for n in 0..WRITERS {
+            let one = mount(&env, dir, "block=1M,files=1").await.unwrap();
+            put(&one, &format!("{n}"), &[n as u8; 1000]).await;
+            writers.push(one);
+        }
+        let over = LocalOptions { inline: true, ..LocalOptions::new(dir) };
+        let before = read_by_this_thread();
+        let reader = ComposedOptions { over, wishes: Wishes::default() }.connect(env.clone()).await.unwrap();
+        let read = read_by_this_thread() - before;
+        assert_eq!(listed(&reader).await.len() as u64, WRITERS);
+        let most = WRITERS * (65_536 + 4096);
+        assert!((WRITERS * 1000..most).contains(&read), "{read} bytes of {WRITERS} blocks, at most {most}");
+    });
+}
+
+/// The second record begins, or the first one ends, at each byte around the end of what is read first.
+#[test]
+fn records_that_reach_beyond_what_is_read_first_of_a_block_are_found() {
+    run(async |env, dir| {
+        for pad in 0..140 {
+            let below = dir.join(format!("{pad}"));
+            std::fs::create_dir(&below).unwrap();
+            let one = mount(&env, &below, "block=1M,files=1").await.unwrap();
+            put(&one, "first", &vec![1; 65_536 - pad]).await;
+            put(&one, "second", &vec![2; 100 + pad]).await;
+            put(&one, "third", &[3; 70_000]).await;
+            // As after a kill: nothing says that it ended.
+            let two = mount(&env, &below, "").await.unwrap();
+            assert_eq!(listed(&two).await.len(), 3, "{pad}");
+            assert!(get(&two, "first").await.unwrap() == vec![1; 65_536 - pad], "{pad}");
+            assert!(get(&two, "second").await.unwrap() == vec![2; 100 + pad], "{pad}");
+            assert!(get(&two, "third").await.unwrap() == vec![3; 70_000], "{pad}");
+            put(&one, "fourth", &[4; 10]).await;
+            assert!(get(&two, "fourth").await.unwrap() == vec![4; 10], "{pad}");
+        }
+    });
+}
+
+#[test]
+fn parts_of_records_that_reach_beyond_what_is_read_first_of_their_blocks_are_read() {
+    run(async |env, dir| {
+        let one = mount(&env, dir, "block=1M,files=1").await.unwrap();
+        put(&one, "file", &vec![1; 800_000]).await;
+        let file = one.open_name(ROOT, &name("file"), BOTH).await.unwrap();
+        file.write(700_000, Bytes::from(vec![2; 800_000])).await.unwrap();
+        file.close().await.unwrap();
+        // Each of the two parts ends before its record does.
+        let two = mount(&env, dir, "").await.unwrap();
+        let file = two.open_name(ROOT, &name("file"), Rights::READ).await.unwrap();
+        let read = file.read(0, 1_000_000).await.unwrap();
+        assert!(
+            read[..700_000].iter().all(|byte| *byte == 1) && read[700_000..].iter().all(|byte| *byte == 2)
+        );
+        assert_eq!(read.len(), 1_000_000);
+    });
+}
+
 /// A compaction is between its list of the extents that it takes and the removal of their claims.
 #[test]
 fn one_that_reads_on_while_a_compaction_gives_an_extent_back_reads_its_next_writer() {

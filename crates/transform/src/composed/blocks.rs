@@ -1,11 +1,13 @@
-//! Reads blocks. Each block is read whole, and cached.
+//! Reads blocks, and caches them.
 //!
-//! A read of a small file fetches its whole block, with the neighbouring files in it: they were written
-//! together, and are often read together. The cache is bounded by bytes. A block is valid up to its first
-//! record that is not whole. A compaction erases the blocks that it frees, and other writers may fill
-//! them. Bytes are returned only if the block's header names the writer that the index names. Otherwise
-//! the caller reads the index anew. A cached block is returned until then: its bytes are those that the
-//! index names.
+//! The first read of a block fetches it as far as the caller's bytes reach, at least a window: a short
+//! process reads one small file. It fetches the whole block if the last record that holds such bytes reaches
+//! further. So does the second read, with the neighbouring files: they were written together, and are often
+//! read together. The cache is bounded by bytes. A block is valid up to its first record that is not whole.
+//!
+//! A compaction erases the blocks that it frees, and other writers may fill them. Bytes are returned only if
+//! the block's header names the writer that the index names. Otherwise the caller reads the index anew. A
+//! cached block is returned until then: its bytes are those that the index names.
 
 use super::Shared;
 use super::format::{HEADER_BYTES, Header, Records, Refused, Settings};
@@ -22,6 +24,9 @@ use std::num::NonZeroUsize;
 /// Bytes of blocks that are kept, at most; and at least so many blocks.
 const KEPT_BYTES: usize = 64 << 20;
 const KEPT_MIN: usize = 4;
+
+/// Bytes of a block that are read first, at least.
+pub(super) const WINDOW_BYTES: usize = 64 << 10;
 
 /// A block as it was read, its writer, and how far its records are whole.
 struct Kept {
@@ -98,23 +103,30 @@ impl<F: VfsFile> Blocks<F> {
         at: usize,
         len: usize,
     ) -> Result<Option<Bytes>> {
-        let end = at + len;
-        if let Some(kept) = self.kept.borrow_mut().get(&place)
-            && kept.writer == writer
-            && kept.valid >= end
-        {
-            return Ok(Some(kept.bytes.slice(at..end)));
+        let (end, block) = (at + len, self.settings.block as usize);
+        let mut first = end.max(WINDOW_BYTES);
+        if let Some(kept) = self.kept.borrow_mut().get(&place) {
+            if kept.writer == writer && kept.valid >= end {
+                return Ok(Some(kept.bytes.slice(at..end)));
+            }
+            first = block;
         }
-        let bytes = self.raw(place, 0, self.settings.block as usize).await?;
-        if self.header(place, &bytes)?.is_none_or(|header| header.writer != writer) {
-            return Ok(None);
+        // The last record that is wanted may reach beyond the bytes that are wanted of it.
+        for len in [first.min(block), block] {
+            let bytes = self.raw(place, 0, len).await?;
+            if self.header(place, &bytes)?.is_none_or(|header| header.writer != writer) {
+                return Ok(None);
+            }
+            let mut records = Records::new(&bytes, HEADER_BYTES);
+            records.by_ref().for_each(drop);
+            let valid = records.position();
+            let found = (valid >= end).then(|| bytes.slice(at..end));
+            self.kept.borrow_mut().put(place, Kept { bytes, writer, valid });
+            if found.is_some() || len == block {
+                return Ok(found);
+            }
         }
-        let mut records = Records::new(&bytes, HEADER_BYTES);
-        records.by_ref().for_each(drop);
-        let valid = records.position();
-        let found = (valid >= end).then(|| bytes.slice(at..end));
-        self.kept.borrow_mut().put(place, Kept { bytes, writer, valid });
-        Ok(found)
+        Ok(None)
     }
 }
 

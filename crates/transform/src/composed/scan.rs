@@ -10,6 +10,7 @@
 //! is free, the writer is dead, and the file is removed. The records of a dead writer count up to the last
 //! whole one of each of its blocks.
 
+use super::blocks::WINDOW_BYTES;
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, Records};
 use super::index::Names;
 use super::lanes::Extent;
@@ -25,6 +26,8 @@ use std::time::Duration;
 
 /// Bytes that are read to see whether anything follows.
 const PROBE_BYTES: usize = 4096;
+/// Bytes that every record begins with. They are not all zero.
+const RECORD_MIN: usize = 9;
 /// A listing below waits so long for attributes, which it does not need.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -211,7 +214,7 @@ impl<B: Vfs> Shared<B> {
                 true => None,
                 false => Some(self.blocks.raw(place, from, PROBE_BYTES).await?),
             };
-            let is_quiet = bytes.is_some_and(|bytes| bytes.iter().take(9).all(|byte| *byte == 0));
+            let is_quiet = bytes.is_some_and(|bytes| bytes.iter().take(RECORD_MIN).all(|byte| *byte == 0));
             let ends = if is_quiet { false } else { self.read_records(place, known, names).await? };
             if known.ended {
                 return Ok(());
@@ -230,24 +233,34 @@ impl<B: Vfs> Shared<B> {
         Ok(())
     }
 
-    /// The records of a block from where it was read to; whether its last was found.
+    /// The records of a block from where it was read to; whether its last was found. A window of the block is
+    /// read first, and the rest of the block only if the records reach beyond the window: most writers are
+    /// short processes with a few small records.
     async fn read_records(&self, place: u64, known: &mut Known, names: &RefCell<Names>) -> Result<bool> {
-        let from = known.at as usize;
-        let bytes = self.blocks.raw(place, from, self.settings.block as usize - from).await?;
-        let mut records = Records::new(&bytes, 0);
-        let mut names = names.borrow_mut();
-        let mut ends = false;
-        for (record, begins) in records.by_ref() {
-            names.apply(&record, (place, (from + begins + DATA_HEAD) as u32));
-            match record.op {
-                Op::Next(_) => ends = true,
-                Op::End => known.ended = true,
-                _ => continue,
+        let block = self.settings.block as usize;
+        for len in [WINDOW_BYTES, block] {
+            let from = known.at as usize;
+            let bytes = self.blocks.raw(place, from, len.min(block - from)).await?;
+            let mut records = Records::new(&bytes, 0);
+            let mut names = names.borrow_mut();
+            let mut ends = false;
+            for (record, begins) in records.by_ref() {
+                names.apply(&record, (place, (from + begins + DATA_HEAD) as u32));
+                match record.op {
+                    Op::Next(_) => ends = true,
+                    Op::End => known.ended = true,
+                    _ => continue,
+                }
+                break;
             }
-            break;
+            known.at = (from + records.position()) as u32;
+            let rest = &bytes[records.position()..];
+            let is_over = rest.len() >= RECORD_MIN && rest.iter().take(RECORD_MIN).all(|byte| *byte == 0);
+            if ends || known.ended || is_over {
+                return Ok(ends);
+            }
         }
-        known.at = (from + records.position()) as u32;
-        Ok(ends)
+        Ok(false)
     }
 
     async fn header_at(&self, place: u64) -> Result<Option<Header>> {
