@@ -18,7 +18,8 @@
 //! of own moves without a gap contains no change by another client. A write may send several messages at
 //! once, and the answers come in any order. So a move that does not continue the chain yet is kept until
 //! the last write has ended. If it does not continue the chain then either, another client has changed the
-//! stream.
+//! stream. While a move is kept, no open keeps pages: another client may have written between it and the
+//! chain.
 //!
 //! **The kernel drops spoiled pages at the next open.** The client knows that they are dropped when the
 //! kernel uses or closes the file that was opened. Until then every other open drops the pages too. If the
@@ -200,7 +201,7 @@ impl Pages {
         let file = self.file(object);
         let is_same = |stream: &Stream| {
             count_of(stream.handle) == Some(stream.count)
-                && stream.own.as_ref().is_none_or(|own| own.strange.is_empty())
+                && stream.own.as_ref().is_none_or(|own| own.strange.is_empty() && own.moves.is_empty())
         };
         let stay = !file.is_spoiled
             && file.forgetting == 0

@@ -113,6 +113,20 @@ fn an_own_write_under_way_is_no_change_by_another() {
 }
 
 #[test]
+fn a_move_that_does_not_continue_the_chain_lets_no_open_keep_pages_also_while_another_write_is_under_way() {
+    let mut pages = Pages::default();
+    pages.made(FILE);
+    pages.write_begins(FILE);
+    pages.write_begins(FILE);
+    // A read of another page, answered between the two moves of the first write.
+    pages.filled(FILE, FILE, count(5));
+    // From 2 to 5 another client wrote the page that the first write wrote.
+    pages.moved(FILE, FILE, &[moved(0, 2), moved(5, 6)]);
+    assert!(!pages.write_ended(FILE, true), "the second write is under way");
+    assert!(!open(&mut pages, 6));
+}
+
+#[test]
 fn until_the_kernel_has_forgotten_pages_no_other_open_keeps_any() {
     let mut pages = filled(1);
     assert!(!pages.opened(FILE, |_| Some(count(2))));
