@@ -59,6 +59,8 @@ struct Stream {
 struct Own {
     /// Moves that do not fit yet.
     moves: Vec<Move>,
+    /// Where the chain of own moves begins, once there is one.
+    begins: Option<ChangeCount>,
     /// Former counts of the pages, from which own moves alone lead to the present one.
     passed: Vec<ChangeCount>,
     /// Counts of answers that may belong to moves which are not known yet.
@@ -70,16 +72,21 @@ impl Stream {
         self.count == count || self.own.as_ref().is_some_and(|own| own.passed.contains(&count))
     }
 
-    /// Follow own moves as far as they lead.
+    /// Follow own moves as far as they lead, forwards and backwards.
     fn advance(&mut self) {
         let Some(own) = &mut self.own else { return };
-        while let Some(at) = own.moves.iter().position(|moved| moved.from == self.count) {
-            own.passed.push(self.count);
-            self.count = own.moves.swap_remove(at).to;
+        let Own { moves, begins, passed, strange } = &mut **own;
+        let mut first = begins.unwrap_or(self.count);
+        // Those that led to where the first page was filled: a later message was answered first.
+        while let Some(at) = moves.iter().position(|moved| moved.to == first) {
+            first = moves.swap_remove(at).from;
+            passed.push(first);
         }
-        let Own { moves, passed, strange } = &mut **own;
-        // Those that led to where the first page was filled.
-        moves.retain(|moved| moved.to != self.count && !passed.contains(&moved.to));
+        while let Some(at) = moves.iter().position(|moved| moved.from == self.count) {
+            passed.push(self.count);
+            self.count = moves.swap_remove(at).to;
+        }
+        *begins = Some(first);
         strange.retain(|count| *count != self.count && !passed.contains(count));
         passed.drain(..passed.len().saturating_sub(PASSED_MAX));
     }

@@ -63,6 +63,22 @@ fn own_writes_keep_the_pages_in_whatever_order_their_messages_are_answered() {
 }
 
 #[test]
+fn the_messages_of_a_new_files_first_write_may_be_answered_last_one_first() {
+    for later in 0..3 {
+        let mut pages = Pages::default();
+        pages.made(FILE);
+        let mut answers =
+            [[moved(1, 2), moved(2, 3)], [moved(3, 4), moved(4, 5)], [moved(5, 6), moved(6, 7)]];
+        answers.rotate_left(later);
+        answers.reverse();
+        assert!(!write(&mut pages, &answers));
+        assert!(open(&mut pages, 7), "{answers:?}");
+        assert!(!pages.filled(FILE, FILE, count(2)), "a read that was answered between them");
+        assert!(open(&mut pages, 7));
+    }
+}
+
+#[test]
 fn a_write_of_another_between_own_ones_is_told_and_its_pages_do_not_stay() {
     let mut pages = filled(1);
     // 2 to 4 is another's.
