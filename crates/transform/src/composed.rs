@@ -155,7 +155,7 @@ async fn recorded<B: Vfs>(over: &B) -> Result<Option<Settings>> {
 
 /// Make a directory composed. Several processes may do so at the same time: one's settings are in force.
 async fn compose<B: Vfs>(env: &Env, over: &B, owner: Owner, wishes: &Wishes) -> Result<Settings> {
-    for name in scan::names_in(over, Handle::ROOT).await? {
+    for name in over.names(Handle::ROOT).await? {
         let bytes = name.as_bytes();
         let is_own = bytes == names_of::CLAIMS.as_bytes()
             || bytes == names_of::MARKS.as_bytes()

@@ -163,6 +163,7 @@ as_object! {
     async fn setattr(object: Handle, set: SetAttr) -> Result<Attr>;
     async fn truncate(object: Handle, size: u64, kill_privileges: bool) -> Result<Attr>;
     async fn readlink(object: Handle) -> Result<Bytes>;
+    async fn names(dir: Handle) -> Result<Vec<Name>>;
     async fn create_write(dir: Handle, name: @& Name, owner: Owner, data: Bytes) -> Result<Attr>;
     async fn mknod(dir: Handle, name: @& Name, owner: Owner, kind: Kind, device: u64) -> Result<Attr>;
     async fn mkdir(dir: Handle, name: @& Name, owner: Owner) -> Result<Attr>;

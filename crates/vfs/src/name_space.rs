@@ -285,6 +285,19 @@ pub trait Vfs: Clone + 'static {
     /// List a directory from its start. Attributes that do not come within `patience` are left out.
     fn opendir(&self, dir: Handle, patience: Duration) -> Self::Listing;
 
+    /// The names in a directory, in any order, without their attributes: one that has very many takes as much
+    /// memory.
+    ///
+    /// # Errors
+    /// As [`Listing::next`].
+    async fn names(&self, dir: Handle) -> Result<Vec<Name>> {
+        let (mut listing, mut names) = (self.opendir(dir, Duration::ZERO), Vec::new());
+        while let Some(listed) = listing.next(false).await? {
+            names.push(listed.entry.name);
+        }
+        Ok(names)
+    }
+
     /// The value of an extended attribute.
     ///
     /// # Errors

@@ -6,7 +6,6 @@
 //! see whether it runs.
 
 use super::lanes::{Extent, LANES};
-use super::scan::names_in;
 use super::{Shared, names_of};
 use crate::writer_id::WriterId;
 use bytes::Bytes;
@@ -117,7 +116,7 @@ impl<B: Vfs> Shared<B> {
             };
             // A removal of the directory moves the folder away and then looks for files of writers: one of
             // the two sees the other.
-            if !names_in(&self.over, self.root).await?.contains(&claims) {
+            if !self.over.names(self.root).await?.contains(&claims) {
                 drop(self.over.unlink(self.claims, &name).await);
                 file.close().await?;
                 pauses -= 1;

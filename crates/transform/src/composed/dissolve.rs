@@ -25,7 +25,6 @@
 //! opened, and only another removal finishes it.
 
 use super::names_of::{self, BLOCKS};
-use super::scan::names_in;
 use super::tools::Compacted;
 use super::{Composed, Wishes, recorded};
 use shoal_env::Env;
@@ -122,7 +121,7 @@ impl<B: Vfs> Composed<B> {
         shared.retire(&taken, claims.epoch + 1).await?;
         shared.give_back_extents(&taken, &mut Compacted::default()).await?;
         let list = names_of::retired(claims.epoch + 1)?;
-        for name in names_in(&shared.over, shared.claims).await? {
+        for name in shared.over.names(shared.claims).await? {
             let bytes = name.as_bytes();
             let is_old = bytes.starts_with(names_of::RETIRED.as_bytes()) && name != list;
             if is_old || bytes.starts_with(b"t.") {
@@ -224,7 +223,7 @@ async fn put_back_alone<B: Vfs>(over: &B) -> Result<()> {
         return Ok(());
     };
     let has_list = |name: &Name| name.as_bytes().starts_with(names_of::RETIRED.as_bytes());
-    match names_in(over, leaving).await?.iter().any(has_list) {
+    match over.names(leaving).await?.iter().any(has_list) {
         true => move_claims(over, names_of::LEAVING, names_of::CLAIMS).await,
         false => Ok(()),
     }
@@ -239,7 +238,7 @@ async fn move_claims<B: Vfs>(over: &B, from: &str, to: &str) -> Result<()> {
 /// Move the folder of claims away, and back if a writer began meanwhile.
 async fn decide<B: Vfs>(over: &B, claims: Handle, list: &Name) -> Result<()> {
     move_claims(over, names_of::CLAIMS, names_of::LEAVING).await?;
-    let left = names_in(over, claims).await;
+    let left = over.names(claims).await;
     if left.as_ref().is_ok_and(|left| left.iter().all(|name| name == list)) {
         return Ok(());
     }
@@ -252,7 +251,7 @@ async fn decide<B: Vfs>(over: &B, claims: Handle, list: &Name) -> Result<()> {
 async fn remove_claims<B: Vfs>(env: &Env, over: &B, folder: Handle) -> Result<()> {
     let until = env.now() + OTHERS_MAX;
     loop {
-        let mut names = names_in(over, folder).await?;
+        let mut names = over.names(folder).await?;
         names.sort_by_key(|name| name.as_bytes().starts_with(names_of::RETIRED.as_bytes()));
         for name in names {
             gone_is_fine(over.unlink(folder, &name).await)?;
@@ -275,7 +274,7 @@ async fn remove_rest<B: Vfs>(over: &B) -> Result<()> {
             gone_is_fine(over.unlink(Handle::ROOT, &entry.name).await)?;
             continue;
         }
-        for mark in names_in(over, entry.handle).await? {
+        for mark in over.names(entry.handle).await? {
             gone_is_fine(over.unlink(entry.handle, &mark).await)?;
         }
         gone_is_fine(over.rmdir(Handle::ROOT, &entry.name).await)?;

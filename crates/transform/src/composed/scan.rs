@@ -28,8 +28,6 @@ use std::time::Duration;
 const PROBE_BYTES: usize = 4096;
 /// Bytes that every record begins with. They are not all zero.
 const RECORD_MIN: usize = 9;
-/// A listing below waits so long for attributes, which it does not need.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How far an extent was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,19 +60,10 @@ pub(crate) struct Claims {
     pub(super) foreign: Vec<Name>,
 }
 
-/// The names of a directory below.
-pub(super) async fn names_in<B: Vfs>(over: &B, dir: Handle) -> Result<Vec<Name>> {
-    let (mut listing, mut names) = (over.opendir(dir, PATIENCE), Vec::new());
-    while let Some(listed) = listing.next(false).await? {
-        names.push(listed.entry.name);
-    }
-    Ok(names)
-}
-
 impl<B: Vfs> Shared<B> {
     pub(super) async fn claims(&self) -> Result<Claims> {
         let mut claims = Claims::default();
-        for name in names_in(&self.over, self.claims).await? {
+        for name in self.over.names(self.claims).await? {
             let bytes = name.as_bytes();
             let text = std::str::from_utf8(bytes).unwrap_or_default();
             let writer = text.strip_prefix("w.").and_then(WriterId::parse);
@@ -324,7 +313,7 @@ impl<B: Vfs> Shared<B> {
             return;
         }
         let cleared = async {
-            let names = names_in(&self.over, self.marks).await?;
+            let names = self.over.names(self.marks).await?;
             if names.is_empty() {
                 return Ok(());
             }

@@ -3,7 +3,6 @@
 use super::format::{HEADER_BYTES, Op, Records};
 use super::lanes::Extent;
 use super::object::NOWHERE;
-use super::scan::names_in;
 use super::{Composed, Shared, names_of};
 use crate::writer_id::WriterId;
 use shoal_proto::Handle;
@@ -134,7 +133,7 @@ pub async fn check<B: Vfs>(composed: &Composed<B>, mut each: impl FnMut(u64, u64
             "claims/{name} is not of this program, or claims more than a file can be: move it away"
         ));
     }
-    for name in names_in(&shared.over, shared.marks).await? {
+    for name in shared.over.names(shared.marks).await? {
         let at = shared.over.lookup(shared.marks, &name).await?;
         let target = shared.over.readlink(at.handle).await.unwrap_or_default();
         if names_of::marked(&target).is_none() {

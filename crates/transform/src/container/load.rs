@@ -31,11 +31,8 @@ pub(super) async fn names_of<B: Vfs>(shared: &Shared<B>, container: Handle) -> R
     let mut last: Option<BTreeSet<Vec<u8>>> = None;
     for _ in 0..LISTINGS_MAX {
         let begun = shared.env.now();
-        let mut listing = shared.over.opendir(container, Duration::from_secs(1));
-        let mut found = BTreeSet::new();
-        while let Some(listed) = listing.next(false).await? {
-            found.insert(listed.entry.name.as_bytes().to_vec());
-        }
+        let names = shared.over.names(container).await?;
+        let found: BTreeSet<_> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
         let is_whole = shared.env.now() - begun < fold::PAUSE / 2 || last.as_ref() == Some(&found);
         last = Some(found);
         if is_whole {

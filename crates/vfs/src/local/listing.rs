@@ -80,6 +80,27 @@ fn open(host: &dyn HostFiles, dir: &HostNode) -> io::Result<HostListing> {
     host.list(dir)
 }
 
+/// All names of a directory.
+fn names(host: &dyn HostFiles, dir: &HostNode) -> io::Result<Vec<Name>> {
+    let (mut listing, mut names) = (open(host, dir)?, Vec::new());
+    loop {
+        let raw = in_directory(host, dir, host.entries(&mut listing))?;
+        if raw.is_empty() {
+            return Ok(names);
+        }
+        let entries = raw.iter().filter(|entry| !matches!(&entry.name[..], b"." | b".."));
+        // A name that is too long for the house cannot be looked up either.
+        names.extend(entries.filter_map(|entry| Name::new(&entry.name).ok()));
+    }
+}
+
+impl Local {
+    /// The names of a directory, without a call for each.
+    pub(super) async fn names_of(&self, dir: Handle) -> Result<Vec<Name>> {
+        self.at("readdir", dir, names).await
+    }
+}
+
 impl LocalListing {
     pub(super) fn new(local: &Local, dir: Handle) -> LocalListing {
         LocalListing {

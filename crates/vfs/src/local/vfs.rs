@@ -110,6 +110,10 @@ impl Vfs for Local {
         LocalListing::new(self, dir)
     }
 
+    async fn names(&self, dir: Handle) -> Result<Vec<Name>> {
+        self.names_of(dir).await
+    }
+
     async fn getxattr(&self, object: Handle, name: &[u8]) -> Result<Bytes> {
         self.attribute(object, name).await
     }
