@@ -55,6 +55,10 @@ pub(super) async fn every_entry_comes_once_with_its_attributes<V: Vfs>(ground: &
             }
         }
         assert!(plus || entries.iter().all(|entry| entry.attr.is_none()), "only if they are asked for");
+        let names = ground.ok(ground.vfs.names(ground.dir).await);
+        let listed: BTreeSet<_> = entries.iter().map(|entry| entry.name.as_bytes()).collect();
+        assert_eq!(names.len(), listed.len());
+        assert_eq!(names.iter().map(|name| name.as_bytes()).collect::<BTreeSet<_>>(), listed);
     }
 }
 
@@ -110,8 +114,10 @@ pub(super) async fn only_directories_are_listed<V: Vfs>(ground: &Ground<'_, V>) 
     let (file, _open) = ground.file("file").await;
     let listed = ground.vfs.opendir(file.handle, PATIENCE).next(true).await;
     ground.fails(listed.map(|listed| listed.map(|listed| listed.entry)), Status::NotDirectory);
+    ground.fails(ground.vfs.names(file.handle).await, Status::NotDirectory);
     let gone = ground.ok(ground.vfs.mkdir(ground.dir, &name("gone"), DIR_OWNER).await).handle;
     ground.ok(ground.vfs.rmdir(ground.dir, &name("gone")).await);
     let listed = ground.vfs.opendir(gone, PATIENCE).next(true).await;
     ground.fails(listed.map(|listed| listed.map(|listed| listed.entry)), Status::Stale);
+    ground.fails(ground.vfs.names(gone).await, Status::Stale);
 }
