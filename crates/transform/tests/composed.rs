@@ -413,6 +413,57 @@ fn a_file_that_was_open_before_a_compaction_is_not_read_from_the_next_writer_of_
     });
 }
 
+/// The read has found its two pieces and waits for the first one, meanwhile the index is read anew.
+#[test]
+fn a_read_under_way_does_not_take_the_next_writer_of_a_block_for_the_one_that_its_index_named() {
+    use shoal_env::sim::{Config, World};
+    // Reads of a simulated disk take time.
+    let world = World::new(1, Config::default());
+    let process = world.process("process", world.machine("machine"));
+    world.complete(process, |env| async move {
+        let dir = Path::new("/a/directory");
+        let claims = async |vfs: &Mounted| {
+            let claims = vfs.over().lookup(ROOT, &name("claims")).await.unwrap().handle;
+            vfs.over().names(claims).await.unwrap().into_iter().collect::<BTreeSet<_>>()
+        };
+        let one = mount(&env, dir, "block=16K,files=1").await.unwrap();
+        for n in 0..40 {
+            put(&one, &format!("{n}"), &[n; 5000]).await;
+        }
+        for n in 0..39 {
+            one.unlink(ROOT, &name(&format!("{n}"))).await.unwrap();
+        }
+        one.close().await;
+        // Its part is in a block of a writer that goes on.
+        let live = mount(&env, dir, "").await.unwrap();
+        let taken = claims(&live).await;
+        let file = live.open_name(ROOT, &name("39"), BOTH).await.unwrap();
+        file.write(0, Bytes::from(vec![77; 2000])).await.unwrap();
+        file.fsync().await.unwrap();
+        let reader = mount(&env, dir, "").await.unwrap();
+        let file = reader.open_name(ROOT, &name("39"), Rights::READ).await.unwrap();
+        let mut read = std::pin::pin!(file.read(0, 5000));
+        let waits = std::future::poll_fn(|cx| std::task::Poll::Ready(read.as_mut().poll(cx).is_pending()));
+        assert!(waits.await);
+        let tool = mount(&env, dir, "").await.unwrap();
+        tools::compact(&tool, |_, _| {}).await.unwrap();
+        tool.close().await;
+        assert!(claims(&reader).await.is_disjoint(&taken));
+        let two = mount(&env, dir, "").await.unwrap();
+        for n in 0..40 {
+            put(&two, &format!("next {n}"), &[100; 5000]).await;
+        }
+        assert!(!claims(&reader).await.is_disjoint(&taken), "it has some of the extents");
+        assert_eq!(get(&reader, "next 3").await.unwrap(), vec![100; 5000]);
+        let bytes = read.await.unwrap();
+        assert!(
+            bytes[..2000] == vec![77; 2000] && bytes[2000..] == vec![39; 3000],
+            "{:?}",
+            &bytes[1998..2010]
+        );
+    });
+}
+
 #[test]
 fn a_merged_directory_is_one_read_and_a_stale_or_damaged_one_is_not_believed() {
     run(async |env, dir| {

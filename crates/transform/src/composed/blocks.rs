@@ -138,18 +138,28 @@ impl<B: Vfs> Shared<B> {
         }
     }
 
-    /// The bytes that the index names; `None`: their block is not their writer's any more.
-    pub(super) async fn bytes_of(&self, stored: Stored) -> Result<Option<Bytes>> {
+    /// The writer of the block that the index names now. It belongs to the piece: a later index may name
+    /// another writer of the same block.
+    pub(super) fn writer_of(&self, stored: Stored) -> Option<WriterId> {
+        let extent = Extent::of_place(stored.place).0;
+        let known = self.known.borrow().get(&extent).and_then(|known| known.writer);
+        known.or_else(|| self.log.own.borrow().get(&extent).copied())
+    }
+
+    /// The bytes that the index names; `None`: their block is not that writer's any more.
+    pub(super) async fn bytes_by(&self, writer: Option<WriterId>, stored: Stored) -> Result<Option<Bytes>> {
         let (at, len) = (stored.at as usize, stored.len as usize);
         if let Some(found) = self.log.buffered(stored.place, at, len) {
             return Ok(Some(found));
         }
-        let extent = Extent::of_place(stored.place).0;
-        let own = self.log.own.borrow().get(&extent).copied();
-        let writer = own.or_else(|| self.known.borrow().get(&extent)?.writer);
         match writer {
             Some(writer) => self.blocks.bytes(stored.place, writer, at, len).await,
             None => Ok(None),
         }
+    }
+
+    /// The same, by the present index.
+    pub(super) async fn bytes_of(&self, stored: Stored) -> Result<Option<Bytes>> {
+        self.bytes_by(self.writer_of(stored), stored).await
     }
 }

@@ -108,12 +108,15 @@ impl<B: Vfs> ComposedFile<B> {
         let (pieces, len) = {
             let names = shared.names.borrow();
             let found = names.object(object.0).ok_or_else(|| fails(Status::Stale, "read", object))?;
-            (found.pieces(offset, len), len.min(found.size().saturating_sub(offset)))
+            let pieces = found.pieces(offset, len).into_iter();
+            let pieces =
+                pieces.map(|(at, stored)| (at, stored, shared.writer_of(stored))).collect::<Vec<_>>();
+            (pieces, len.min(found.size().saturating_sub(offset)))
         };
         let mut bytes = BytesMut::new();
-        let is_one = matches!(&pieces[..], [(at, stored)] if *at == offset && stored.len == len);
-        for (at, stored) in pieces {
-            let Some(found) = shared.bytes_of(stored).await? else { return Ok(Err(stored.place)) };
+        let is_one = matches!(&pieces[..], [(at, stored, _)] if *at == offset && stored.len == len);
+        for (at, stored, writer) in pieces {
+            let Some(found) = shared.bytes_by(writer, stored).await? else { return Ok(Err(stored.place)) };
             if is_one {
                 return Ok(Ok(found));
             }

@@ -40,6 +40,8 @@ pub struct LocalListing {
     /// Entries to return.
     ready: VecDeque<Listed>,
     has_ended: bool,
+    /// Only the names are wanted.
+    bare: bool,
 }
 
 /// Some entries, and their facts, unless those cannot be had.
@@ -49,8 +51,13 @@ struct Batch {
     has_ended: bool,
 }
 
-/// Read on until there is an entry.
-fn read_on(host: &dyn HostFiles, mut listing: HostListing, from: Option<u64>) -> io::Result<Batch> {
+/// Read on until there is an entry; `bare`: without facts.
+fn read_on(
+    host: &dyn HostFiles,
+    mut listing: HostListing,
+    from: Option<u64>,
+    bare: bool,
+) -> io::Result<Batch> {
     if let Some(from) = from {
         host.seek(&mut listing, lowered(from))?;
     }
@@ -60,6 +67,10 @@ fn read_on(host: &dyn HostFiles, mut listing: HostListing, from: Option<u64>) ->
         let has_ended = raw.is_empty();
         let mut entries = Vec::with_capacity(raw.len());
         for entry in raw.into_iter().filter(|entry| !matches!(&entry.name[..], b"." | b"..")) {
+            if bare {
+                entries.push((entry, None));
+                continue;
+            }
             match host.look(&dir, &entry.name) {
                 Ok(facts) => entries.push((entry, Some(facts))),
                 Err(error) if error.raw_os_error() == Some(Status::NotFound.errno()) => {}
@@ -80,24 +91,15 @@ fn open(host: &dyn HostFiles, dir: &HostNode) -> io::Result<HostListing> {
     host.list(dir)
 }
 
-/// All names of a directory.
-fn names(host: &dyn HostFiles, dir: &HostNode) -> io::Result<Vec<Name>> {
-    let (mut listing, mut names) = (open(host, dir)?, Vec::new());
-    loop {
-        let raw = in_directory(host, dir, host.entries(&mut listing))?;
-        if raw.is_empty() {
-            return Ok(names);
-        }
-        let entries = raw.iter().filter(|entry| !matches!(&entry.name[..], b"." | b".."));
-        // A name that is too long for the house cannot be looked up either.
-        names.extend(entries.filter_map(|entry| Name::new(&entry.name).ok()));
-    }
-}
-
 impl Local {
     /// The names of a directory, without a call for each.
     pub(super) async fn names_of(&self, dir: Handle) -> Result<Vec<Name>> {
-        self.at("readdir", dir, names).await
+        let (mut listing, mut names) = (LocalListing::new(self, dir), Vec::new());
+        listing.bare = true;
+        while let Some(listed) = listing.next(false).await? {
+            names.push(listed.entry.name);
+        }
+        Ok(names)
     }
 }
 
@@ -111,20 +113,22 @@ impl LocalListing {
             is_moved: false,
             ready: VecDeque::new(),
             has_ended: false,
+            bare: false,
         }
     }
 
     async fn fetch(&mut self) -> Result<()> {
         let asked_at = self.local.0.env.now();
-        let at = self.at;
+        let (at, bare) = (self.at, self.bare);
         let batch = match self.listing.take() {
             Some(listing) => {
                 let from = self.is_moved.then_some(at);
-                self.local.run("readdir", self.dir, move |host| read_on(host, listing, from)).await?
+                self.local.run("readdir", self.dir, move |host| read_on(host, listing, from, bare)).await?
             }
             None => {
                 let from = (at != 0).then_some(at);
-                let work = move |host: &dyn HostFiles, dir: &HostNode| read_on(host, open(host, dir)?, from);
+                let work =
+                    move |host: &dyn HostFiles, dir: &HostNode| read_on(host, open(host, dir)?, from, bare);
                 self.local.at("readdir", self.dir, work).await?
             }
         };
