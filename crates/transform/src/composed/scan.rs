@@ -17,12 +17,11 @@ use super::lanes::Extent;
 use super::merged::Extents;
 use super::{Shared, names_of};
 use crate::writer_id::WriterId;
-use shoal_proto::{Handle, Name, Rights, Status};
-use shoal_vfs::{Error, Listing, Result, Vfs, VfsFile};
+use shoal_proto::{Name, Rights, Status};
+use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// Bytes that are read to see whether anything follows.
 const PROBE_BYTES: usize = 4096;

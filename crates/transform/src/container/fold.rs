@@ -32,7 +32,7 @@ use crate::writer_id::WriterId;
 use bytes::{Bytes, BytesMut};
 use shoal_pattern::codec::{DecodeError, Reader, Writer};
 use shoal_proto::{Handle, Name, Owner, Rights, Status};
-use shoal_vfs::{Error, Listing, RenameFlags, Result, Vfs, VfsFile};
+use shoal_vfs::{Error, RenameFlags, Result, Vfs, VfsFile};
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 

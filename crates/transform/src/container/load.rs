@@ -10,7 +10,7 @@ use crate::record::{Entry, RECORD_BYTES_MAX, Record, Records};
 use crate::writer_id::WriterId;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use shoal_proto::{Handle, Rights, Status};
-use shoal_vfs::{Error, Listing, Result, Vfs, VfsFile};
+use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
