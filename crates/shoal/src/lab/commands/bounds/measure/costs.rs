@@ -91,6 +91,11 @@ impl Phases {
     }
 }
 
+/// The phases that move bytes. The removal of a large file is no usual change.
+fn of_bytes(phases: Vec<PhaseResult>) -> impl Iterator<Item = PhaseResult> {
+    phases.into_iter().filter(|phase| [WRITE, READ].contains(&&*phase.phase))
+}
+
 /// Which of the rounds counts.
 #[derive(Clone, Copy)]
 pub enum Pick {
@@ -233,10 +238,10 @@ impl Rounds {
         self.sleeps.push((slept_many, slept_few));
         let phases = vec![IoPhase::Write, IoPhase::Read];
         let large = IoOptions { bytes: LARGE_BYTES, phases, ..IoOptions::default() };
-        self.disk.0.extend(disk.run(1, Workload::Io(large.clone()))?);
-        self.unsynced.0.extend(disk.run(FEW, Workload::Io(large.clone()))?);
-        self.memory.0.extend(memory.run(1, Workload::Io(large.clone()))?);
-        self.few.0.extend(memory.run(FEW, Workload::Io(large))?);
+        self.disk.0.extend(of_bytes(disk.run(1, Workload::Io(large.clone()))?));
+        self.unsynced.0.extend(of_bytes(disk.run(FEW, Workload::Io(large.clone()))?));
+        self.memory.0.extend(of_bytes(memory.run(1, Workload::Io(large.clone()))?));
+        self.few.0.extend(of_bytes(memory.run(FEW, Workload::Io(large))?));
         self.alone.0.extend(memory.run(1, whole(self.files * CLIENTS as u64 / 8))?);
         self.calls.push(FileCall::measure(folder, span)?);
         disk.cluster.rest();
@@ -328,6 +333,13 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_removal_of_a_large_file_counts_as_no_change() {
+        let phase = |name: &str| PhaseResult { phase: name.to_owned(), ..PhaseResult::default() };
+        let of_io = [WRITE, READ, names::REMOVE].map(phase).to_vec();
+        assert!(of_bytes(of_io).map(|phase| phase.phase).eq([WRITE, READ]));
+    }
 
     #[test]
     fn two_costs_of_which_one_is_a_part_of_the_other_are_of_one_round() {
