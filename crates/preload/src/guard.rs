@@ -11,7 +11,7 @@
 //!   call of a thread that is in our world ([`is_inside`]) is passed on to the C library.
 
 use crate::session::Session;
-use libc::c_int;
+use libc::{c_int, c_uint};
 use shoal_world::World;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -40,6 +40,16 @@ const CANCEL_DISABLE: c_int = 1;
 /// Whether this thread is in our world.
 pub fn is_inside() -> bool {
     INSIDE.with(Cell::get)
+}
+
+/// The beginning of a thread of our own: all its calls go to the C library, and its descriptors are in a
+/// table that the program does not share. So a program that closes or replaces any numbers does not meet its
+/// connections, and no number of it is taken for a virtual descriptor.
+pub fn own_thread() {
+    INSIDE.with(|inside| inside.set(true));
+    // SAFETY: the table becomes this thread's own, and its copies of the program's descriptors are closed. A
+    // kernel that lacks the call leaves the table shared.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) };
 }
 
 /// The thread's error number.

@@ -187,6 +187,7 @@ as_object! {
     async fn close() -> ();
     async fn walk_path(path: @& [u8], follow_last: bool) -> Result<Attr>;
     async fn walk_inside(path: @& [u8], follow_last: bool) -> Result<Attr>;
+    fn outlives_its_process() -> bool;
     fn subfile_servers() -> usize;
     fn has_open(object: Handle) -> bool;
     fn deadline() -> Instant;
@@ -355,12 +356,17 @@ as_object! {
 /// [`Listing`] as a trait object.
 trait ListingObject {
     fn next(&mut self, plus: bool) -> Boxed<'_, Result<Option<Listed>>>;
+    fn next_name(&mut self) -> Boxed<'_, Result<Option<Name>>>;
     fn seek(&mut self, place: u64);
 }
 
 impl<L: Listing> ListingObject for L {
     fn next(&mut self, plus: bool) -> Boxed<'_, Result<Option<Listed>>> {
         Box::pin(Listing::next(self, plus))
+    }
+
+    fn next_name(&mut self) -> Boxed<'_, Result<Option<Name>>> {
+        Box::pin(Listing::next_name(self))
     }
 
     fn seek(&mut self, place: u64) {
@@ -371,6 +377,10 @@ impl<L: Listing> ListingObject for L {
 impl Listing for AnyListing {
     async fn next(&mut self, plus: bool) -> Result<Option<Listed>> {
         self.0.next(plus).await
+    }
+
+    async fn next_name(&mut self) -> Result<Option<Name>> {
+        self.0.next_name().await
     }
 
     fn seek(&mut self, place: u64) {

@@ -37,6 +37,15 @@ pub trait Listing: 'static {
     /// `NotDirectory`; `Stale`: the directory is gone.
     async fn next(&mut self, plus: bool) -> Result<Option<Listed>>;
 
+    /// The name of the next entry, where the other facts may cost requests of their own. An entry whose move
+    /// or removal is under way may come too.
+    ///
+    /// # Errors
+    /// As [`Listing::next`].
+    async fn next_name(&mut self) -> Result<Option<Name>> {
+        Ok(self.next(false).await?.map(|listed| listed.entry.name))
+    }
+
     /// Continue after a place.
     fn seek(&mut self, place: u64);
 }
@@ -55,6 +64,12 @@ pub trait Vfs: Clone + 'static {
     /// Whether it has locks that hold over all its clients ([`VfsFile::lock`]). Otherwise a kernel keeps its
     /// own, which hold within one mount.
     const HAS_LOCKS: bool = false;
+
+    /// Whether bytes for which a write returned outlive the process, in the order of the writes over all its
+    /// files. Otherwise only those do that a sync, a flush or a close published, and each file by itself.
+    fn outlives_its_process(&self) -> bool {
+        true
+    }
 
     /// The object of a name in a directory. A symbolic link is not followed.
     ///

@@ -349,8 +349,7 @@ pub(super) async fn sweep<B: Vfs>(shared: &Shared<B>, object: Handle) -> Result<
 async fn delete<B: Vfs>(over: &B, object: Handle, id: WriterId) -> Result<()> {
     let mut listing = over.opendir(object, Duration::from_secs(1));
     let mut found = Vec::new();
-    while let Some(listed) = listing.next(false).await? {
-        let name = listed.entry.name;
+    while let Some(name) = listing.next_name().await? {
         let kind = name.as_bytes().first().copied().unwrap_or(0);
         let mut parts = name.as_bytes().split(|byte| *byte == b'.').skip(1);
         let is_its = parts.next().and_then(|part| std::str::from_utf8(part).ok()).and_then(WriterId::parse);

@@ -33,8 +33,8 @@ pub(super) async fn names_of<B: Vfs>(shared: &Shared<B>, container: Handle) -> R
         let begun = shared.env.now();
         let mut listing = shared.over.opendir(container, Duration::from_secs(1));
         let mut found = BTreeSet::new();
-        while let Some(listed) = listing.next(false).await? {
-            found.insert(listed.entry.name.as_bytes().to_vec());
+        while let Some(name) = listing.next_name().await? {
+            found.insert(name.as_bytes().to_vec());
         }
         let is_whole = shared.env.now() - begun < fold::PAUSE / 2 || last.as_ref() == Some(&found);
         last = Some(found);
@@ -209,7 +209,7 @@ pub(super) struct Read {
     pub(super) end: u64,
     /// The bytes after them are not the beginning of a record.
     pub(super) is_broken: bool,
-    /// Its machine has not started anew since it was made.
+    /// Its machine has not started anew since it was made, and what was written is in the logs since then.
     pub(super) is_own: bool,
     /// One of the two logs is not there.
     pub(super) is_missing: bool,
@@ -306,10 +306,12 @@ pub(super) async fn read<B: Vfs>(
     shared.reads_index(index.size);
     let (records, is_broken) = records(over, index.handle, index.size).await?;
     let end = records.last().map_or(0, |(_, end)| *end);
-    let is_own = records.iter().any(|(record, _)| match record {
+    let is_of_this_boot = records.iter().any(|(record, _)| match record {
         Record::Head { boot, .. } => *boot == shared.env.boot_id(),
         _ => false,
     });
+    // Where bytes are published file by file, another process's logs are as after a power cut.
+    let is_own = is_of_this_boot && (shared.outlives_its_process() || shared.writes(container, id));
     let facts = LogFacts { id, data, is_whole: false, records };
     let mut read = Read { facts, data, index: index.size, end, is_broken, is_own, is_missing };
     // Its writer may have gone on between the two: so it is looked at again before it is called damaged. And
