@@ -1,6 +1,7 @@
 //! Composed directories: counts of writes and claims, several processes, compaction, the merged directory.
 
 use bytes::Bytes;
+use shoal_env::sim::{Config, World};
 use shoal_env::{Env, real};
 use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status};
 use shoal_transform::composed::tools;
@@ -27,6 +28,13 @@ async fn mount(env: &Env, dir: &Path, words: &str) -> shoal_vfs::Result<Mounted>
 fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
     let dir = tempfile::tempdir().unwrap();
     real::run("test", move |env| async move { body(env, dir.path()).await })
+}
+
+/// The same in a simulated world.
+fn simulated(body: impl AsyncFnOnce(Env, &Path) + 'static) {
+    let world = World::new(1, Config::default());
+    let process = world.process("process", world.machine("machine"));
+    world.complete(process, |env| async move { body(env, Path::new("/a/directory")).await });
 }
 
 async fn put(vfs: &Mounted, text: &str, data: &[u8]) {
@@ -57,12 +65,8 @@ fn below(dir: &Path, folder: &str) -> usize {
 
 #[test]
 fn a_thousand_small_files_are_eight_writes_of_blocks_and_four_claims() {
-    use shoal_env::sim::{Config, World};
     // Blocks are written after some seconds too: time stands still in a simulated world.
-    let world = World::new(1, Config::default());
-    let process = world.process("process", world.machine("machine"));
-    world.complete(process, |env| async move {
-        let below = Path::new("/a/directory");
+    simulated(async |env, below| {
         let vfs = mount(&env, below, "buffer=block,names=own").await.unwrap();
         for n in 0..1000 {
             put(&vfs, &format!("file-{n:04}"), &[n as u8; 8192]).await;
@@ -416,12 +420,8 @@ fn a_file_that_was_open_before_a_compaction_is_not_read_from_the_next_writer_of_
 /// The read has found its two pieces and waits for the first one, meanwhile the index is read anew.
 #[test]
 fn a_read_under_way_does_not_take_the_next_writer_of_a_block_for_the_one_that_its_index_named() {
-    use shoal_env::sim::{Config, World};
     // Reads of a simulated disk take time.
-    let world = World::new(1, Config::default());
-    let process = world.process("process", world.machine("machine"));
-    world.complete(process, |env| async move {
-        let dir = Path::new("/a/directory");
+    simulated(async |env, dir| {
         let claims = async |vfs: &Mounted| {
             let claims = vfs.over().lookup(ROOT, &name("claims")).await.unwrap().handle;
             vfs.over().names(claims).await.unwrap().into_iter().collect::<BTreeSet<_>>()
