@@ -668,7 +668,10 @@ fn the_command_line_reads_what_its_user_could_not_through_a_mount() {
     said(&["cp", "-p", "--quiet", "--key", &key, local.to_str().unwrap(), &remote]);
 
     let program = home.path("shoal");
-    std::fs::copy(env!("CARGO_BIN_EXE_shoal"), &program).unwrap();
+    // By a process of its own: a descriptor that writes, inherited by another test's child for a moment,
+    // would make the program busy.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_shoal")).arg(&program).status();
+    assert!(copied.unwrap().success());
     allow(home.0.path(), 0o755);
     let read = |key: &str| {
         let mut command = Command::new(&program);

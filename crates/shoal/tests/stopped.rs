@@ -1,6 +1,6 @@
-//! A program on a mount whose server does not answer.
+//! Programs whose server does not answer.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -55,14 +55,46 @@ fn waits(child: &Child) -> bool {
 /// limit (30 s).
 const SOON: Duration = Duration::from_secs(20);
 
+/// `shoal up` of a folder, when it serves; and its address.
+fn up(folder: &str) -> (Child, String) {
+    let mut server = shoal(&["up", folder]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let address = ready.split_whitespace().find(|word| word.starts_with("shoal://")).unwrap().to_owned();
+    (server, address)
+}
+
+/// A client process of the torture may be started anew while all servers are killed.
+#[test]
+fn a_client_of_the_torture_that_begins_while_no_server_is_there_waits_for_one() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data").to_str().unwrap().to_owned();
+    let (mut server, address) = up(&data);
+    server.kill().unwrap();
+    server.wait().unwrap();
+
+    let pipes = (Stdio::piped(), Stdio::piped());
+    let mut hand = shoal(&["torture-hand"]).stdin(pipes.0).stdout(pipes.1).spawn().unwrap();
+    let spec = format!(r#"{{"native":{{"address":"{address}","key":"{data}/key","timeout_s":30}}}}"#);
+    writeln!(hand.stdin.as_mut().unwrap(), "{spec}").unwrap();
+    // A client that does not wait ends long before this.
+    std::thread::sleep(Duration::from_millis(500));
+    let (mut server, _) = up(&data);
+    let mut said = String::new();
+    BufReader::new(hand.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    drop(hand.stdin.take());
+    let ended = hand.wait();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(said, "\"ready\"\n");
+    assert!(ended.unwrap().success());
+}
+
 #[test]
 fn a_program_that_waits_for_a_stopped_server_is_killed_before_the_time_limit() {
     let home = tempfile::tempdir().unwrap();
     let text = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
-    let mut server = shoal(&["up", &text("data")]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut ready = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    let address = ready.split_whitespace().find(|word| word.starts_with("shoal://")).unwrap().to_owned();
+    let (server, address) = up(&text("data"));
     let scene = Scene { server, mountpoint: text("mnt") };
     std::fs::create_dir(&scene.mountpoint).unwrap();
     let key = text("data/key");

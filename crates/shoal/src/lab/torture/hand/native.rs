@@ -7,9 +7,12 @@ use crate::connect;
 use anyhow::Result;
 use shoal_client::{Error, OpenFile, RenameFlags};
 use shoal_env::real;
-use shoal_proto::{Attr, Kind, Rights};
+use shoal_proto::{Attr, Kind, Rights, Status};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Between two tries to connect.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// See the module.
 pub struct Native {
@@ -29,15 +32,29 @@ impl From<Error> for Refusal {
 }
 
 impl Native {
-    /// Connect.
+    /// Connect. A client refuses at once where no server listens; a hand tries again for as long as an
+    /// operation may take, because all servers may be down when it begins.
     pub fn begin(address: &str, key: PathBuf, timeout_s: u64) -> Result<Native> {
         let place = Place { address: address.parse()?, key };
-        let options =
-            shoal_client::Options { timeout: Duration::from_secs(timeout_s), ..connect::options(&place)? };
+        let timeout = Duration::from_secs(timeout_s);
+        let options = shoal_client::Options { timeout, ..connect::options(&place)? };
         let runtime = real::Runtime::new("hand");
-        let client = runtime.block_on(connect::client(runtime.env(), &place, options))?;
+        let env = runtime.env();
+        let until = env.now() + timeout;
+        let client = loop {
+            match runtime.block_on(connect::client(env.clone(), &place, options.clone())) {
+                Err(error) if env.now() < until && is_away(&error) => runtime.block_on(env.sleep(AGAIN)),
+                client => break client?,
+            }
+        };
         Ok(Native { session: Session { client, written: Kept::new() }, runtime })
     }
+}
+
+/// Whether no server answered.
+fn is_away(error: &anyhow::Error) -> bool {
+    let status = error.downcast_ref::<Error>().map(|error| error.status);
+    matches!(status, Some(Status::Unavailable | Status::TimedOut))
 }
 
 impl Client for Native {
