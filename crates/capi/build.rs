@@ -23,6 +23,8 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-check-cfg=cfg(symbol_versions)");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libshoal.so.1");
+    // Functions that a dependency exports to C are not the library's.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
     let out = std::env::var("OUT_DIR").expect("cargo sets it");
     let script = Path::new(&out).join("versions.map");
     std::fs::write(&script, VERSIONS).expect("cargo made its directory");

@@ -16,6 +16,7 @@ pub mod corpus;
 pub mod hunt;
 mod memory;
 pub mod mutate;
+mod objects;
 mod repair;
 mod sealed;
 mod targets;

@@ -52,6 +52,17 @@ pub(crate) fn journal_group(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The object of a name in an object store: magic, version, checksum.
+pub(crate) fn object_name(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if bytes.len() >= 14 {
+        bytes[..10].copy_from_slice(b"shoalnam\x01\0");
+        let crc = crc32c::crc32c(&bytes[14..]);
+        put(&mut bytes, 10, crc);
+    }
+    bytes
+}
+
 /// The identity file: length, magic, version, checksum.
 pub(crate) fn identity(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();

@@ -1,6 +1,6 @@
 //! The targets: one for each decoder.
 
-use crate::{composed, measured, repair, sealed, written};
+use crate::{composed, measured, objects, repair, sealed, written};
 use bytes::{Bytes, BytesMut};
 use shoal_config::bytes_size::ByteSize;
 use shoal_config::cluster_file::ClusterFile;
@@ -90,6 +90,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "composed_block", run: composed::block, seeds: composed::block_seeds },
     Target { name: "composed_merged", run: composed::merged, seeds: composed::merged_seeds },
     Target { name: "composed_claim", run: composed::claim, seeds: composed::claim_seeds },
+    Target { name: "object_name", run: objects::name, seeds: objects::name_seeds },
+    Target { name: "object_key", run: objects::key, seeds: objects::key_seeds },
 ];
 
 /// Runs a decoder over `bytes` and holds it to its room.
@@ -611,6 +613,7 @@ mod tests {
             "address" => text(bytes).parse::<Address>().is_ok(),
             "size" => text(bytes).parse::<ByteSize>().is_ok(),
             name if name.starts_with("composed_") => composed::is_right(name, bytes),
+            name if name.starts_with("object_") => objects::is_right(name, bytes),
             name => rows(name, bytes),
         };
         for target in TARGETS {

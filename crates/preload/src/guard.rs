@@ -42,6 +42,13 @@ pub fn is_inside() -> bool {
     INSIDE.with(Cell::get)
 }
 
+/// The beginning of a thread of our own: all its calls go to the C library, and the descriptors that it makes
+/// get numbers that are ours. It shares the program's table of descriptors: another thread wakes it by a
+/// write to one of its descriptors, whose number must mean the same in both.
+pub fn own_thread() {
+    INSIDE.with(|inside| inside.set(true));
+}
+
 /// The thread's error number.
 pub fn errno() -> c_int {
     // SAFETY: it is the thread's own.

@@ -25,9 +25,13 @@
 //! - [`calls`]: the C calls, a file for each family.
 //!
 //! **Invariants.** This library starts no thread (test: `tests/preload/programs.sh`, which counts the tasks
-//! of a process). A panic never reaches the program. The start of a process opens no file, and no file system
-//! is contacted until one of its paths or descriptors is used. Nothing is destroyed at exit: the C library
-//! flushes its streams after all destructors (test: `tests/preload/streams.cc`).
+//! of a process), except one for requests to an object store. That thread takes no signal, calls the C
+//! library alone, and its descriptors have numbers of ours, [`guard::own_thread`] (test: `tests/s3`). A
+//! panic never reaches the program. The start of a process opens no file, and no file system is contacted
+//! until one of its paths or descriptors is used. Nothing is destroyed at exit: the C library flushes its
+//! streams after all destructors (test: `tests/preload/streams.cc`). Where bytes would end with the process,
+//! the exit publishes those of open files ([`session::Session::publish`]), and of each write after it (test:
+//! `tests/s3`).
 //!
 //! The interface to C is unsafe by nature: each exported function has the conditions of the C function of its
 //! name, and nothing more.
@@ -50,6 +54,16 @@ use libc::{c_char, c_int};
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+/// The end of the process, by `exit` or a return of `main`. A signal and `_exit` end it without this: a
+/// handler of a signal may call `_exit` while the program's allocator is locked.
+extern "C" fn end() {
+    session::publish_at_exit();
+}
 
 /// The start of the process, before the C library's own.
 extern "C" fn begin(_argc: c_int, _argv: *const *const c_char, envp: *const *const c_char) {

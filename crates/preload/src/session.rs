@@ -6,21 +6,28 @@
 //! by `exec`, begin with an empty state and find all that they inherited.
 
 use crate::config;
-use crate::guard::{Res, say};
+use crate::guard::{self, Res, say};
 use crate::record::{self, Record};
 use crate::route::{Spot, host_path};
 use crate::table;
 use libc::c_int;
 use shoal_env::real::{Runtime, descriptors};
 use shoal_proto::{Attr, Handle, Kind, Owner, Rights, Status};
-use shoal_world::{Found, Shown, Tree, TreeFile, TreeListing, Walk};
+use shoal_world::{Found, Over, Shown, Tree, TreeFile, TreeListing, Walk};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// After a failure to reach a file system, calls fail at once for so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// Time for all publications at exit, those of later writes too.
+const EXIT_MAX: Duration = Duration::from_secs(60);
+/// When that time has passed.
+static EXIT_UNTIL: OnceLock<Instant> = OnceLock::new();
+/// The process is in `exit`.
+static IS_EXITING: AtomicBool = AtomicBool::new(false);
 /// Our own descriptors lie in this upper part of those that the process may have.
 const OWN_FROM: (u64, u64) = (3, 4);
 /// And at this number at the latest.
@@ -98,6 +105,7 @@ impl Session {
     /// A session without a file system yet.
     pub fn new() -> Session {
         descriptors::keep_from(own_from());
+        descriptors::keep_threads(guard::own_thread);
         let count = config::get().map_or(0, |config| config.overs.len());
         Session {
             runtime: Rc::new(Runtime::new("shoal")),
@@ -191,7 +199,7 @@ impl Session {
     pub fn appends(&mut self, fd: c_int) -> Res<()> {
         let mount = self.open(fd)?.record.mount as usize;
         let over = config::get().and_then(|config| config.overs.get(mount));
-        if over.is_some_and(|over| matches!(over.shown, Shown::Container(_))) {
+        if over.is_some_and(|over| matches!(over.shown, Shown::Container(_) | Shown::Bucket { .. })) {
             // A file that may only be written, or has no name any more: it goes to the end that is known.
             let _ = self.locked(fd);
         }
@@ -200,6 +208,13 @@ impl Session {
 
     /// This process has written through a descriptor.
     pub fn wrote(&mut self, fd: c_int) {
+        self.note_write(fd);
+        if IS_EXITING.load(Ordering::Relaxed) {
+            self.publish();
+        }
+    }
+
+    fn note_write(&mut self, fd: c_int) {
         if let Ok(open) = self.open(fd) {
             let before = open.record.writes.fetch_add(1, Ordering::AcqRel);
             if before == open.seen {
@@ -396,6 +411,31 @@ impl Session {
         }
     }
 
+    /// The process ends: close its files where their bytes would end with it. Their descriptions stay, and a
+    /// write after this opens one again.
+    pub fn publish(&mut self) {
+        let ends = |open: &Open| {
+            let over = config::get().and_then(|config| config.overs.get(open.record.mount as usize));
+            over.is_some_and(|over| !over.outlives_its_process())
+        };
+        let until = Some(*EXIT_UNTIL.get_or_init(|| Instant::now() + EXIT_MAX));
+        for (at, mount) in self.mounts.iter().enumerate() {
+            let over = config::get().and_then(|config| config.overs.get(at));
+            if let (Mount::Planted(tree), Some(false)) = (mount, over.map(Over::outlives_its_process)) {
+                tree.limit(until);
+            }
+        }
+        for open in self.opens.iter_mut().flatten().filter(|open| ends(open)) {
+            if open.record.state.load(Ordering::Relaxed) == 0
+                && let Some(file) = open.file.take()
+                && let Err(error) = file.close()
+            {
+                let path = String::from_utf8_lossy(&open.record.path()).into_owned();
+                say(&format!("{path} lost what was written since its last close or fsync: {error}"));
+            }
+        }
+    }
+
     /// Close the files of this process, before another program takes its place. Their descriptions stay.
     pub fn rest(&mut self) {
         for open in self.opens.iter_mut().flatten() {
@@ -404,6 +444,26 @@ impl Session {
             {
                 let _ = file.close();
             }
+        }
+    }
+}
+
+/// The process ends by `exit`: publish what would end with it.
+pub fn publish_at_exit() {
+    let may_lose = |config: &config::Config| config.overs.iter().any(|over| !over.outlives_its_process());
+    if !config::get().is_some_and(may_lose) {
+        return;
+    }
+    IS_EXITING.store(true, Ordering::Relaxed);
+    // A process without a virtual descriptor has written nothing, and needs no session.
+    if table::virtual_ones(0, c_int::MAX).next().is_some() {
+        let published = guard::call(|session| {
+            session.publish();
+            Ok(())
+        });
+        if let Err(number) = published {
+            let why = std::io::Error::from_raw_os_error(number);
+            say(&format!("files in buckets lost what was written since their last close or fsync: {why}"));
         }
     }
 }

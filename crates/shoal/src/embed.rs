@@ -255,6 +255,56 @@ impl Embedded {
         }
     }
 
+    /// Mount a bucket of an object store.
+    #[cfg(feature = "s3")]
+    pub fn bucket(
+        address: &str,
+        transform: Option<Transform>,
+        at: &Path,
+        options: &MountOptions,
+        events: &Sender<Event>,
+    ) -> Result<Embedded> {
+        use shoal_objects::{ObjectsOptions, s3::S3, s3::S3Place};
+        let place = S3Place::parse(address).context("it is no bucket")?.map_err(|why| anyhow!(why))?;
+        let mut how = customary(options, place.to_string());
+        let said = mount_options::apply(&options.mount_options, &mut how)?;
+        let settings = match transform {
+            Some(Transform::Container(settings)) if settings.backends.is_empty() => settings,
+            Some(Transform::Container(_)) => {
+                return Err(anyhow!("`backends` spreads containers over directories: leave it out"));
+            }
+            _ => {
+                return Err(anyhow!(
+                    "files over an object store grow at their end only, so a bucket is mounted as containers: add \
+                     `--transform container`"
+                ));
+            }
+        };
+        let mut over = ObjectsOptions::new(S3::new(place.bucket.clone()), place.prefix.clone());
+        over.timeout = said.timeout.unwrap_or(options.limit.span());
+        Embedded::over(
+            ContainerOptions::new(over).with(&settings, None),
+            &place.to_string(),
+            at,
+            &how,
+            events,
+        )
+    }
+
+    /// Mount a bucket of an object store.
+    #[cfg(not(feature = "s3"))]
+    pub fn bucket(
+        address: &str,
+        _: Option<Transform>,
+        _: &Path,
+        _: &MountOptions,
+        _: &Sender<Event>,
+    ) -> Result<Embedded> {
+        Err(anyhow!(
+            "this program was built without S3, and cannot mount {address}: build it with the feature `s3`"
+        ))
+    }
+
     fn over<C: Connect>(
         from: C,
         name: &str,

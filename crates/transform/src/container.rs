@@ -400,6 +400,16 @@ impl<B: Vfs> Shared<B> {
         }
     }
 
+    /// Whether bytes of the logs outlive this process without a sync.
+    pub(crate) fn outlives_its_process(&self) -> bool {
+        self.over.outlives_its_process()
+    }
+
+    /// Whether this process has a writer of a container.
+    pub(crate) fn writes(&self, container: Handle, id: crate::WriterId) -> bool {
+        self.states.borrow().get(&container).is_some_and(|state| state.writes(id))
+    }
+
     /// Forget all about a container that is not in use.
     pub(crate) fn forget(&self, object: Handle) {
         self.kinds.borrow_mut().pop(&object);
@@ -450,13 +460,6 @@ impl<B: Vfs> Shared<B> {
 
     /// Write a whole small file.
     pub(crate) async fn put(&self, dir: Handle, name: &Name, owner: Owner, content: Bytes) -> Result<()> {
-        use shoal_proto::Rights;
-        use shoal_vfs::VfsFile;
-        let rights = Rights::READ | Rights::WRITE;
-        let (_, _, file) = self.over.create(dir, name, owner, true, rights).await?;
-        if !content.is_empty() {
-            file.write(0, content).await?;
-        }
-        file.close().await
+        self.over.create_write(dir, name, owner, content).await.map(drop)
     }
 }

@@ -188,6 +188,7 @@ as_object! {
     async fn close() -> ();
     async fn walk_path(path: @& [u8], follow_last: bool) -> Result<Attr>;
     async fn walk_inside(path: @& [u8], follow_last: bool) -> Result<Attr>;
+    fn outlives_its_process() -> bool;
     fn subfile_servers() -> usize;
     fn has_open(object: Handle) -> bool;
     fn deadline() -> Instant;

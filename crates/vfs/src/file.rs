@@ -15,7 +15,7 @@ pub trait VfsFile: Clone + 'static {
     /// Whether [`VfsFile::flush`] does anything.
     const REPORTS_CLOSES: bool = false;
 
-    /// Whether it does anything for some of the files.
+    /// Whether it does anything for some of the files of one file system, and nothing for others.
     const MAY_REPORT_CLOSES: bool = Self::REPORTS_CLOSES;
 
     /// Whether it does anything for this file.

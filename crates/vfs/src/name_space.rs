@@ -56,6 +56,12 @@ pub trait Vfs: Clone + 'static {
     /// own, which hold within one mount.
     const HAS_LOCKS: bool = false;
 
+    /// Whether bytes for which a write returned outlive the process, in the order of the writes over all its
+    /// files. Otherwise only those do that a sync, a flush or a close published, and each file by itself.
+    fn outlives_its_process(&self) -> bool {
+        true
+    }
+
     /// The object of a name in a directory. A symbolic link is not followed.
     ///
     /// # Errors

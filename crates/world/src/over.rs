@@ -24,7 +24,8 @@ const DESCRIPTORS_MAX: usize = 64;
 /// Time for each request to a server.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The words for a file system over a directory.
-pub const OFFERED: &str = "container, composed, plain, or an address (shoal://HOST:PORT/NAME)";
+pub const OFFERED: &str =
+    "container, composed, plain, or an address (shoal://HOST:PORT/NAME, s3://BUCKET/PREFIX)";
 
 /// The contents of a directory of the host, as programs see them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +39,13 @@ pub enum Shown {
     Federation(String),
     /// Files that share one physical file in it, with the words of its options (`block=4M,files=2`).
     Composed(String),
+    /// Files that are containers in a bucket (`s3://BUCKET/PREFIX`), with the words of their settings.
+    Bucket {
+        /// The address.
+        address: String,
+        /// The settings.
+        words: String,
+    },
     /// A ShoalFS at an address, with a key file.
     Shoal {
         /// The address.
@@ -91,8 +99,8 @@ pub struct Over {
 }
 
 impl Over {
-    /// Read `DIR=container[,backends=DIR2:DIR3][,index=DESIGN]`, `DIR=composed[,WISHES]`, `DIR=plain` or
-    /// `DIR=shoal://…`.
+    /// Read `DIR=container[,backends=DIR2:DIR3][,index=DESIGN]`, `DIR=composed[,WISHES]`, `DIR=plain`,
+    /// `DIR=s3://BUCKET/PREFIX[,index=DESIGN]` or `DIR=shoal://…`.
     ///
     /// # Errors
     /// The directory is missing, or no directory; the transform is unknown; there is no key.
@@ -153,6 +161,7 @@ impl Over {
             Shown::Container(words) => ("container", &words[..]),
             Shown::Federation(words) => ("federation", &words[..]),
             Shown::Composed(wishes) => ("composed", &wishes[..]),
+            Shown::Bucket { address, words } => (&address[..], &words[..]),
             Shown::Shoal { address, key } => (&address[..], key.to_str().unwrap_or("")),
         };
         format!("{}\t{}\t{word}\t{key}\n", self.dir.display(), self.given.display())
@@ -167,6 +176,9 @@ impl Over {
             "container" => Shown::Container(fields.next()?.to_owned()),
             "federation" => Shown::Federation(fields.next()?.to_owned()),
             "composed" => Shown::Composed(fields.next()?.to_owned()),
+            address if address.starts_with("s3://") => {
+                Shown::Bucket { address: address.to_owned(), words: fields.next()?.to_owned() }
+            }
             address => Shown::Shoal { address: address.to_owned(), key: fields.next()?.into() },
         };
         dir.starts_with('/').then(|| Over { dir: dir.into(), given: given.into(), shown })
@@ -193,6 +205,7 @@ impl Over {
                 let over = FederationOptions::new(local, settings.backends.clone());
                 plant(runtime, group.containers(over, &settings))?
             }
+            Shown::Bucket { address, words } => plant_bucket(runtime, group, address, words)?,
             Shown::Composed(words) => {
                 let wishes = Wishes { publishes_writes: true, ..wishes_of(words)? };
                 plant(runtime, ComposedOptions { over: local, wishes })?
@@ -205,9 +218,14 @@ impl Over {
         })
     }
 
+    /// Whether written bytes outlive the process that did not close their file.
+    pub fn outlives_its_process(&self) -> bool {
+        !matches!(self.shown, Shown::Bucket { .. })
+    }
+
     /// Whether one process sees at once what another one writes through a file that both have open.
     pub fn is_seen_at_once(&self) -> bool {
-        !matches!(self.shown, Shown::Container(_) | Shown::Federation(_) | Shown::Composed(_))
+        matches!(self.shown, Shown::Plain | Shown::Shoal { .. })
     }
 }
 
@@ -232,12 +250,58 @@ fn shown_of(text: &str, key: Option<&Path>) -> Result<Shown> {
             let key = place.key.canonicalize().with_context(|| format!("the key {}", place.key.display()))?;
             Ok(Shown::Shoal { address: place.address.to_string(), key })
         }
+        address if address.starts_with("s3://") => bucket_of(address),
         words if words == "composed" || words.starts_with("composed,") => {
             let wishes = words.strip_prefix("composed").unwrap_or("").trim_start_matches(',');
             wishes_of(wishes).map(|_| Shown::Composed(wishes.to_owned()))
         }
         other => bail!("unknown transform `{other}`; there are: {OFFERED}"),
     }
+}
+
+/// A bucket's containers: `s3://BUCKET/PREFIX[,SETTINGS]`.
+#[cfg(feature = "s3")]
+fn bucket_of(text: &str) -> Result<Shown> {
+    let (address, words) = text.split_once(',').unwrap_or((text, ""));
+    let place = in_bucket(address)?;
+    if !settings_of(words)?.backends.is_empty() {
+        bail!("`backends` spreads containers over directories, and a bucket needs none: leave it out");
+    }
+    if [address, words].iter().any(|text| text.contains(['\t', '\n'])) {
+        bail!("`{text}` has a tab or a line's end: leave it out");
+    }
+    Ok(Shown::Bucket { address: place.to_string(), words: words.to_owned() })
+}
+
+#[cfg(feature = "s3")]
+fn in_bucket(address: &str) -> Result<shoal_objects::s3::S3Place> {
+    let place = shoal_objects::s3::S3Place::parse(address);
+    place
+        .with_context(|| format!("`{address}` is no bucket: write s3://BUCKET/PREFIX"))?
+        .map_err(|why| anyhow!(why))
+}
+
+#[cfg(feature = "s3")]
+fn plant_bucket(
+    runtime: &Rc<Runtime>,
+    group: &ProcessGroup,
+    address: &str,
+    words: &str,
+) -> Result<Box<dyn Tree>> {
+    use shoal_objects::{ObjectsOptions, s3::S3};
+    let (place, settings) = (in_bucket(address)?, settings_of(words)?);
+    let over = ObjectsOptions::new(S3::new(place.bucket), place.prefix);
+    Ok(plant(runtime, group.containers(over, &settings))?)
+}
+
+#[cfg(not(feature = "s3"))]
+fn bucket_of(text: &str) -> Result<Shown> {
+    bail!("this program was built without S3, and cannot use `{text}`: build it with the feature `s3`");
+}
+
+#[cfg(not(feature = "s3"))]
+fn plant_bucket(_: &Rc<Runtime>, _: &ProcessGroup, address: &str, _: &str) -> Result<Box<dyn Tree>> {
+    bail!("this library was built without S3, and cannot use `{address}`: build it with the feature `s3`");
 }
 
 /// The settings of containers in these words.

@@ -120,6 +120,8 @@ fn stand_in(session: &mut Session, fd: c_int) -> Res<c_int> {
         Some(Shown::Container(_)) => host_path(&spot),
         // Its record lies on any of the backends, and may get a metalink: no object stands for it.
         Some(Shown::Federation(_)) => return Err(libc::ENOLCK),
+        // No object of the host stands for it.
+        Some(Shown::Bucket { .. }) => return Err(libc::ENOLCK),
         Some(Shown::Composed(_)) => {
             let root = Spot { mount: spot.mount, path: Vec::new() };
             [&host_path(&root)[..], PHYSICAL].concat()

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
 Example:  shoal mount --over /scratch/me --transform container ./checkpoints        (each file is a container in /scratch/me)
-          shoal container stat /scratch/me/step-000100")]
+          shoal container stat /scratch/me/step-000100
+          shoal container ls s3://bucket/runs/me                            (in a bucket: the AWS_ variables name store and credentials)")]
 pub enum Container {
     /// List the containers of a directory.
     #[command(after_help = "Example:  shoal container ls /scratch/me")]

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 Example:  shoal run --over /scratch/me/ckpt=container -- ./model --checkpoint /scratch/me/ckpt/step-000100
           shoal run --over /scratch/me/out=composed -- tar -C /scratch/me/out -xf million-files.tar
           shoal run --over /mnt/demo=shoal://10.0.0.1:7441/demo --key ./key -- python3 train.py /mnt/demo
+          shoal run --over /ckpt=s3://bucket/runs/me -- ./model --checkpoint /ckpt/step-000100
           mpirun -np 64 shoal run --over /scratch/me/ckpt=container,index=parallel -- ./model --restart
 The program is unchanged, and no mount and no root is needed: a library in the program and its children answers the C
 library's calls on paths below DIR. Programs without a C library (static ones) are refused.
@@ -21,8 +22,11 @@ group fails says so with SHOAL_PRELOAD_LOG=1, and reads alone from then on.")]
 pub struct Run {
     /// A directory, and what it shows: DIR=container (each file is a container in DIR; also
     /// DIR=container,backends=DIR2:DIR3, and index=original, flatten or parallel), DIR=composed (all
-    /// files share one physical file in DIR; also DIR=composed,block=4M,files=2), DIR=plain (DIR itself) or
-    /// DIR=shoal://HOST:PORT/NAME (a file system). DIR is absolute. May be given several times.
+    /// files share one physical file in DIR; also DIR=composed,block=4M,files=2), DIR=plain (DIR itself),
+    /// DIR=shoal://HOST:PORT/NAME (a file system) or DIR=s3://BUCKET/PREFIX (containers in a bucket; also
+    /// DIR=s3://BUCKET/PREFIX,index=parallel; the AWS_ variables name store and credentials, and what a
+    /// program did not close or sync is lost when a signal or _exit ends it). DIR is absolute. May be given
+    /// several times.
     #[arg(long, required = true, value_name = "DIR=WHAT")]
     pub over: Vec<String>,
     /// Which key.

@@ -192,6 +192,7 @@ Example:  shoal mount shoal://127.0.0.1:7441/demo ./mnt --key ./shoal-data/key
           shoal mount shoal://10.0.0.1:7441/demo /mnt/demo -o ro,noexec,key=/etc/shoal/key
           shoal mount --over /scratch/me --transform container ./checkpoints
           shoal mount --over /scratch/run17 --transform composed ./run17
+          shoal mount --over s3://bucket/runs/me --transform container ./checkpoints
 Stays in the foreground; Ctrl-C, SIGTERM or `shoal umount` end it. --background returns when it is mounted, and names the log:
 in /var/log/shoal for root, else in ~/.local/state/shoal (or $XDG_STATE_HOME/shoal), two files of 8 MiB at most (or
 SHOAL_LOG_BYTES each).
@@ -202,7 +203,9 @@ pub struct Mount {
     /// Address of the file system (not with --over), and the directory to mount it at.
     #[arg(value_names = ["ADDRESS", "MOUNTPOINT"], num_args = 1..=2, required = true, value_hint = ValueHint::DirPath)]
     pub places: Vec<String>,
-    /// Mount a directory of any mounted file system, in the place of a ShoalFS.
+    /// Mount a directory of any mounted file system, in the place of a ShoalFS; or a bucket of an object
+    /// store as containers (s3://BUCKET/PREFIX, with --transform container). Its address and credentials are
+    /// in AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub over: Option<PathBuf>,
     /// The layout of its files. `container`: each writer of a file appends to a log of its own;

@@ -3,23 +3,24 @@
 //!
 //! A path leads to the directory in which a container's logs lie. The root of the containers' file system is
 //! the nearest directory, from this path upwards, with a `.shoal` folder. Containers are made in that folder.
+//! In a bucket the root is the longest prefix of the path that has files ([`below`]).
 
+mod below;
 mod picture;
 
 use crate::bytes_size::human;
 use crate::cli::{Container as Command, Extract, MapContainer, One, RecoverContainer};
 use crate::{out, words};
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
+use below::{Found, Mounted, Place};
 use serde_json::{Value, json};
-use shoal_env::real;
-use shoal_proto::{Handle, Kind, Name, Rights};
+use shoal_proto::{Kind, Rights};
+use shoal_transform::WriterId;
 use shoal_transform::container::tools::{self, Facts, Part};
-use shoal_transform::federation::{self, Federation};
-use shoal_transform::{Container, Federated, FederationOptions, WriterId};
-use shoal_vfs::{Connect, Listing, Local, LocalOptions, Vfs, VfsFile};
-use std::os::unix::ffi::OsStrExt as _;
+use shoal_transform::federation::Federation;
+use shoal_vfs::{Listing, Vfs, VfsFile};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -39,82 +40,6 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Compact(args) => compact(&args),
         Command::Recover(args) => recover(&args),
         Command::Extract(args) => extract(&args),
-    }
-}
-
-/// Containers, over one directory or several.
-type Mounted = Container<Federated<Local>>;
-
-/// A path without symbolic links. Over several backends a container may have no name in the first.
-fn whole(path: &Path) -> std::io::Result<PathBuf> {
-    match std::fs::canonicalize(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Err(error) };
-            let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-            let dir = std::fs::canonicalize(dir)?;
-            match dir.ancestors().any(federation::is_federated) {
-                true => Ok(dir.join(name)),
-                false => Err(error),
-            }
-        }
-        whole => whole,
-    }
-}
-
-/// A container's place: the root of the mount, and the path from there.
-struct Place {
-    root: PathBuf,
-    path: PathBuf,
-}
-
-impl Place {
-    fn find(path: &Path) -> Result<Place> {
-        let whole = whole(path).with_context(|| format!("cannot look at {}", path.display()))?;
-        let root = whole.ancestors().find(|above| above.join(".shoal").is_dir()).ok_or_else(|| {
-            anyhow!(
-                "no directory above {} has containers (a `.shoal` folder): give a path in the directory below the mount, \
-                 not in the mount",
-                path.display()
-            )
-        })?;
-        let inner = whole.strip_prefix(root).context("a path lies below its ancestor")?;
-        Ok(Place { path: inner.to_owned(), root: root.to_owned() })
-    }
-
-    /// With its containers, and the object of the path.
-    fn with<T: Send + 'static>(
-        self,
-        work: impl AsyncFnOnce(&Mounted, &Found) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        real::run("container", move |env| async move {
-            let over = FederationOptions::new(LocalOptions::new(&self.root), Vec::new());
-            let over = FederationOptions { may_be_alone: true, ..over }.connect(env.clone()).await?;
-            let container = Container::checked(env, over).await?;
-            let found = Found::walk(&container, &self.path).await?;
-            let done = work(&container, &found).await;
-            container.close().await;
-            done
-        })
-    }
-}
-
-/// The object of a path.
-struct Found {
-    dir: Handle,
-    name: Option<Name>,
-    object: Handle,
-    kind: Kind,
-}
-
-impl Found {
-    async fn walk(container: &Mounted, path: &Path) -> Result<Found> {
-        let mut found = Found { dir: Handle::ROOT, name: None, object: Handle::ROOT, kind: Kind::Directory };
-        for part in path.components() {
-            let name = Name::new(part.as_os_str().as_bytes())?;
-            let attr = container.lookup(found.object, &name).await?;
-            found = Found { dir: found.object, name: Some(name), object: attr.handle, kind: attr.kind };
-        }
-        Ok(found)
     }
 }
 
@@ -240,7 +165,7 @@ fn map(args: &MapContainer) -> Result<ExitCode> {
 fn check(args: &One) -> Result<ExitCode> {
     let checked = Place::find(&args.path).and_then(|place| {
         place.with(async |container, found| match found.name {
-            None => Ok((federation::check(container.over()).await?, true)),
+            None => Ok((found.below.check_names().await?, true)),
             Some(_) => {
                 let damage = tools::check(container, found.object).await?;
                 Ok((Federation { damage, ..Federation::default() }, false))
@@ -277,7 +202,7 @@ fn check_names(args: &One, found: &Federation) -> Result<ExitCode> {
     if found.entries.len() > 1 {
         out::line(format!("{:>12} metalinks", words::count(found.metalinks)))?;
     }
-    found.leftovers.iter().try_for_each(|words| out::line(format!("left of a killed program: {words}")))?;
+    found.leftovers.iter().try_for_each(|words| out::line(format!("left over: {words}")))?;
     found.damage.iter().try_for_each(out::line)?;
     if found.damage.is_empty() {
         out::line(format!("the names in {} are whole", args.path.display()))?;
@@ -312,12 +237,7 @@ fn recover(args: &RecoverContainer) -> Result<ExitCode> {
     let recovered = Place::find(&args.path)?.with(async move |container, found| match found.kind {
         Kind::Directory => {
             let mut recovered = tools::empty_bin(container, allowed).await?;
-            // A rename under way looks like one that was killed.
-            if allowed.ended && container.over().backends().0.len() > 1 {
-                let found = federation::recover(container.over()).await?;
-                recovered.deleted += found.removed;
-                recovered.named = found.named;
-            }
+            found.below.recover_names(allowed, &mut recovered).await?;
             Ok(recovered)
         }
         _ => Ok(tools::recover(container, found.object, allowed).await?),

@@ -289,6 +289,9 @@ async fn over(env: Env, over: &Over) -> Result<CopyTree> {
             let wishes = Wishes::parse(words).map_err(|why| anyhow!("composed: {why}"))?;
             CopyTree::of_host(ComposedOptions { over: local, wishes }.connect(env).await?)
         }
+        Shown::Bucket { address, .. } => {
+            bail!("{address} is copied through a mount, or by `shoal container extract {address}/PATH FILE`")
+        }
         Shown::Shoal { address, .. } => bail!("{address} needs no --over: write the address with the path"),
     })
 }

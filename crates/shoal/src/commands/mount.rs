@@ -52,6 +52,10 @@ fn start(args: &Mount, events: &Sender<Event>) -> Result<(String, Embedded)> {
         if args.raw {
             bail!("--raw is for a ShoalFS: a directory has no layout of its own; leave it out");
         }
+        if let Some(address) = dir.to_str().filter(|text| text.starts_with("s3://")) {
+            let mount = Embedded::bucket(address, args.transform.clone(), at, &args.options, events)?;
+            return Ok((address.to_owned(), mount));
+        }
         let mount = Embedded::local(dir, args.transform.clone(), at, &args.options, events)?;
         return Ok((dir.display().to_string(), mount));
     }

@@ -100,6 +100,10 @@ async fn close<B: Vfs>(state: Rc<State<B>>, writer: Option<Rc<Writer<B>>>) -> Re
     if let Some(writer) = writer {
         closed = state.release(&writer).await;
     }
+    // A writer of a write that failed is not closed, and has bytes of writes that did not.
+    if !state.shared.outlives_its_process() && state.has_unsynced() && !state.is_removed.get() {
+        closed = closed.and(state.sync().await);
+    }
     state.closing.set(state.closing.get() - 1);
     if !state.is_in_use() {
         state.drop_readers();
@@ -130,6 +134,15 @@ impl<B: Vfs> Drop for Opened<B> {
 
 impl<B: Vfs> VfsFile for ContainerFile<B> {
     type PageCounts = ();
+
+    /// Where bytes of the logs end with the process, and then for all files.
+    fn reports_closes(&self) -> bool {
+        !self.0.state.shared.outlives_its_process()
+    }
+
+    async fn flush(&self) -> Result<()> {
+        if self.reports_closes() { self.fsync().await } else { Ok(()) }
+    }
 
     fn handle(&self) -> Handle {
         self.0.state.object

@@ -206,7 +206,7 @@ pub(super) struct Read {
     pub(super) end: u64,
     /// The bytes after them are not the beginning of a record.
     pub(super) is_broken: bool,
-    /// Its machine has not started anew since it was made.
+    /// Its machine has not started anew since it was made, and what was written is in the logs since then.
     pub(super) is_own: bool,
     /// One of the two logs is not there.
     pub(super) is_missing: bool,
@@ -303,10 +303,12 @@ pub(super) async fn read<B: Vfs>(
     shared.reads_index(index.size);
     let (records, is_broken) = records(over, index.handle, index.size).await?;
     let end = records.last().map_or(0, |(_, end)| *end);
-    let is_own = records.iter().any(|(record, _)| match record {
+    let is_of_this_boot = records.iter().any(|(record, _)| match record {
         Record::Head { boot, .. } => *boot == shared.env.boot_id(),
         _ => false,
     });
+    // Where bytes are published file by file, another process's logs are as after a power cut.
+    let is_own = is_of_this_boot && (shared.outlives_its_process() || shared.writes(container, id));
     let facts = LogFacts { id, data, is_whole: false, records };
     let mut read = Read { facts, data, index: index.size, end, is_broken, is_own, is_missing };
     // Its writer may have gone on between the two: so it is looked at again before it is called damaged. And

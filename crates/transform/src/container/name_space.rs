@@ -162,6 +162,10 @@ impl<B: Vfs> Vfs for Container<B> {
 
     const HEARS_REFERENCES: bool = B::HEARS_REFERENCES;
 
+    fn outlives_its_process(&self) -> bool {
+        self.0.outlives_its_process()
+    }
+
     async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr> {
         if dir == Handle::ROOT && *name == names::bin() {
             return Err(Error::new(Status::NotFound, "lookup").of(dir));

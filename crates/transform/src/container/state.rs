@@ -281,6 +281,9 @@ impl<B: Vfs> State<B> {
         } else {
             self.cut(writer, size, stamp).await?;
         }
+        if !self.shared.outlives_its_process() {
+            writer.sync(self).await?;
+        }
         self.wrote_at.set(Some(Time(self.shared.env.wall().0)));
         Ok(())
     }
@@ -385,6 +388,8 @@ impl<B: Vfs> State<B> {
         if self.is_removed.get() {
             return Ok(());
         }
+        let is_kept = self.shared.outlives_its_process() || writer.is_broken();
+        let published = if is_kept { Ok(()) } else { writer.sync(self).await };
         if writer.is_dirty() {
             self.unsynced.borrow_mut().push(writer.clone());
         }
@@ -392,6 +397,8 @@ impl<B: Vfs> State<B> {
             // Its logs are what they are: no dropping says how long.
             return Ok(());
         }
+        // Nor of one whose logs are not published.
+        published?;
         let (end, cuts) = (self.size(), self.index.borrow().cuts());
         writer.end_entry();
         let over = &self.shared.over;
@@ -422,6 +429,12 @@ impl<B: Vfs> State<B> {
         self.unmerged.set(self.unmerged.get() + 1);
         let _under = Under(&self.unmerged);
         close.await
+    }
+
+    /// Whether this process writes, or has unpublished bytes, with this identity.
+    pub(super) fn writes(&self, id: WriterId) -> bool {
+        let is_it = |writer: &Rc<Writer<B>>| writer.id == id;
+        self.writers.borrow().iter().any(is_it) || self.unsynced.borrow().iter().any(is_it)
     }
 
     /// The dropping of a writer that was closed here.

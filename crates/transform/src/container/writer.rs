@@ -36,6 +36,8 @@ pub(crate) struct Writer<B: Vfs> {
     syncing: Semaphore,
     /// A write of a log failed, and may still be done: nothing is appended any more.
     is_broken: Cell<bool>,
+    /// That log is the index: its end is not known.
+    is_index_broken: Cell<bool>,
     /// Its dropping says how long its logs are.
     is_closed: Cell<bool>,
     /// Its names were not made durable yet.
@@ -104,6 +106,7 @@ impl<B: Vfs> Writer<B> {
             synced: Cell::new(0),
             syncing: Semaphore::new(1),
             is_broken: Cell::new(false),
+            is_index_broken: Cell::new(false),
             is_closed: Cell::new(false),
             is_new: Cell::new(true),
             name: RefCell::new(None),
@@ -154,6 +157,7 @@ impl<B: Vfs> Writer<B> {
             synced: Cell::new(0),
             syncing: Semaphore::new(1),
             is_broken: Cell::new(false),
+            is_index_broken: Cell::new(false),
             is_closed: Cell::new(false),
             is_new: Cell::new(true),
             name: RefCell::new(None),
@@ -182,7 +186,10 @@ impl<B: Vfs> Writer<B> {
         let len = bytes.len() as u64;
         let written = self.index.write(at, bytes.into()).await;
         // It may be there all the same, or come late: bytes below it would be taken for its.
-        written.inspect_err(|_| self.is_broken.set(true))?;
+        written.inspect_err(|_| {
+            self.is_broken.set(true);
+            self.is_index_broken.set(true);
+        })?;
         self.index_bytes.set(at + len);
         Ok(())
     }
@@ -253,9 +260,21 @@ impl<B: Vfs> Writer<B> {
         if self.synced.get() < target {
             let written = {
                 let _own = self.turn.acquire(1).await;
-                let (written, physical) = (self.written.get(), self.online.borrow().physical());
+                let (written, mut physical) = (self.written.get(), self.online.borrow().physical());
                 self.data.fsync().await?;
-                if !self.is_broken() && !self.is_closed.get() {
+                let outlives = state.shared.outlives_its_process();
+                if self.is_broken() && !outlives {
+                    // While the write failed its length could not be seen.
+                    let now = state.shared.over.getattr(self.data.handle()).await?.size;
+                    physical = physical.min(now);
+                }
+                // Elsewhere another process believes its log as it is. Here it would not believe bytes that
+                // were written before the write that failed.
+                let is_sound = match outlives {
+                    true => !self.is_broken(),
+                    false => !self.is_index_broken.get(),
+                };
+                if is_sound && !self.is_closed.get() {
                     self.record(&Record::Named { data: physical }).await?;
                 }
                 (written, physical, self.index_bytes.get())

@@ -167,6 +167,10 @@ impl<V: Vfs> Vfs for Federated<V> {
     const HEARS_REFERENCES: bool = V::HEARS_REFERENCES;
     const HAS_LOCKS: bool = V::HAS_LOCKS;
 
+    fn outlives_its_process(&self) -> bool {
+        self.0.backends.iter().all(|backend| backend.vfs.outlives_its_process())
+    }
+
     fn place_of(&self, name: &Name) -> u32 {
         self.place(name) as u32
     }

@@ -69,6 +69,10 @@ impl<B: Vfs> Vfs for Beneath<B> {
     const HEARS_REFERENCES: bool = B::HEARS_REFERENCES;
     const HAS_LOCKS: bool = B::HAS_LOCKS;
 
+    fn outlives_its_process(&self) -> bool {
+        self.over.outlives_its_process()
+    }
+
     async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr> {
         self.over.lookup(self.below(dir), name).await.map(|attr| self.attr(attr))
     }

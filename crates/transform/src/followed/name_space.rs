@@ -113,6 +113,10 @@ impl<B: Vfs> Vfs for Followed<B> {
     const HEARS_REFERENCES: bool = B::HEARS_REFERENCES;
     const HAS_LOCKS: bool = B::HAS_LOCKS;
 
+    fn outlives_its_process(&self) -> bool {
+        self.0.over.outlives_its_process()
+    }
+
     async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr> {
         if self.is_outside(dir) {
             let attr = self.0.over.lookup(dir, name).await?;

@@ -1,0 +1,497 @@
+//! Open files.
+//!
+//! ```text
+//!   0 ........... content ....... part ....... part ...........| tail ............ end
+//!   in the object of the name     d/ID/OFFSET, unchanged        in memory; published beside the name while
+//!                                                               it is short, and then as the last part
+//! ```
+//!
+//! **A file has one writer**: the process whose put of its next part, or of its name, meets the version that
+//! it knows. Another one is refused (`EBUSY`).
+//!
+//! **The tail is in memory**, and may be changed there; bytes before it may not. It is published by a sync,
+//! by a close, and when it is full. A short one is put again with more bytes ([`PART_BYTES_MIN`]): so many
+//! syncs do not make many parts.
+//!
+//! **A process that ends leaves a beginning of the file**, at least as long as it was published last. Of
+//! several files each has its own: a container must not believe that bytes of one file are as new as those of
+//! another ([`Vfs::outlives_its_process`](shoal_vfs::Vfs::outlives_its_process)).
+
+pub(crate) mod parts;
+mod publish;
+mod reading;
+
+use crate::attributes::{self, Extent};
+use crate::format::Named;
+use crate::store::{Tag, When};
+use crate::vfs::{Objects, Shared};
+use crate::{BUFFERED_BYTES_MAX, GAP_BYTES_MAX, PART_BYTES_MAX, PART_BYTES_MIN};
+use bytes::Bytes;
+use parts::{Part, Parts};
+use shoal_env::local::Semaphore;
+use shoal_proto::{Allocation, Attr, Handle, Rights, SetAttr, Status};
+use shoal_vfs::{Error, Result, VfsFile};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Puts of a name's object without an answer that are remembered.
+const TRIED_MAX: usize = 8;
+
+/// A file that is open here, for all its opens.
+pub(crate) struct Body {
+    shared: Rc<Shared>,
+    handle: Handle,
+    /// One change or publication at a time.
+    pub(crate) turn: Semaphore,
+    opens: Cell<u64>,
+    /// Bytes in memory, as [`Shared`] counts them.
+    buffered: Cell<usize>,
+    state: RefCell<Content>,
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.shared.buffers(&self.buffered, 0);
+    }
+}
+
+/// See the module.
+struct Content {
+    named: Named,
+    /// The version of the name's object.
+    tag: Tag,
+    /// Parts that do not change any more.
+    parts: Vec<Part>,
+    /// Where the tail begins.
+    tail_at: u64,
+    tail: Vec<u8>,
+    /// The version of the part at `tail_at`, if there is one.
+    tail_tag: Option<Tag>,
+    /// A put of a part at `tail_at` whose result is not known: its bytes and its condition.
+    unsure: Option<(Bytes, When)>,
+    /// Puts of the name's object whose results are not known: whether it has parts, and its content.
+    tried: Vec<(bool, Bytes)>,
+    /// Bytes of the tail that are published.
+    published: usize,
+    /// The last part was short, and is in the tail now.
+    is_tail_loaded: bool,
+    modified: Option<shoal_proto::Time>,
+    /// Bytes of the tail are not published as they are.
+    has_new_bytes: bool,
+    /// Attributes are not published.
+    has_new_attributes: bool,
+    has_written: bool,
+    is_unlinked: bool,
+}
+
+impl Content {
+    fn new(named: Named, tag: Tag, parts: Parts) -> Content {
+        let is_small = !named.has_parts;
+        let tail = if is_small { named.content.to_vec() } else { Vec::new() };
+        Content {
+            tag,
+            tail_at: if is_small { 0 } else { parts.end },
+            parts: parts.all,
+            published: tail.len(),
+            tail,
+            tail_tag: None,
+            unsure: None,
+            tried: Vec::new(),
+            is_tail_loaded: is_small,
+            modified: parts.modified,
+            has_new_bytes: false,
+            has_new_attributes: false,
+            has_written: false,
+            is_unlinked: false,
+            named,
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.tail_at + self.tail.len() as u64
+    }
+
+    /// This is about to be put as the object of the name.
+    fn tries(&mut self, has_parts: bool, content: &Bytes) {
+        let tried = (has_parts, content.clone());
+        if self.tried.first() != Some(&tried) {
+            self.tried.truncate(TRIED_MAX - 1);
+            self.tried.insert(0, tried);
+        }
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.has_new_bytes || self.has_new_attributes
+    }
+}
+
+impl Body {
+    fn new(shared: &Rc<Shared>, handle: Handle, content: Content) -> Rc<Body> {
+        let body = Rc::new(Body {
+            shared: shared.clone(),
+            handle,
+            turn: Semaphore::new(1),
+            opens: Cell::new(0),
+            buffered: Cell::new(0),
+            state: RefCell::new(content),
+        });
+        shared.nodes.borrow_mut().set_body(handle, Some(body.clone()));
+        body
+    }
+
+    /// Count bytes in memory; whether all files together have so many that larger tails are published.
+    fn is_crowded(&self, state: &Content) -> bool {
+        self.shared.buffers(&self.buffered, state.tail.len()) > BUFFERED_BYTES_MAX
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.opens.get() > 0
+    }
+
+    pub(crate) fn is_unlinked(&self) -> bool {
+        self.state.borrow().is_unlinked
+    }
+
+    /// It has no name any more. Whether it has parts.
+    pub(crate) fn lost_name(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.is_unlinked = true;
+        state.named.has_parts
+    }
+
+    pub(crate) fn has_written(&self) -> bool {
+        self.state.borrow().has_written
+    }
+
+    /// Its name's object has this version now.
+    pub(crate) fn has_version(&self, named: &Named, tag: Tag) {
+        let mut state = self.state.borrow_mut();
+        state.tag = tag;
+        state.named.ctime = state.named.ctime.max(named.ctime);
+    }
+
+    /// Its attributes as they are here.
+    pub(crate) fn attr(&self) -> Attr {
+        let place = self.shared.place_of("getattr", self.handle).ok().flatten();
+        let state = self.state.borrow();
+        let modified = state.modified.filter(|_| !state.has_written);
+        let extent = Extent { len: state.len(), modified };
+        let mut attr = self.shared.attr(&state.named, self.handle, place.as_ref(), extent);
+        if state.is_unlinked {
+            attr.nlink = 0;
+        }
+        attr
+    }
+
+    /// Change attributes.
+    pub(crate) async fn set_attributes(&self, set: &SetAttr) -> Result<Attr> {
+        let _turn = self.turn.acquire(1).await;
+        let now = self.shared.now();
+        {
+            let mut state = self.state.borrow_mut();
+            let len = state.len();
+            attributes::change(&mut state.named, set, len, now);
+            (state.has_new_attributes, state.has_written) = (true, true);
+        }
+        self.publish("setattr").await?;
+        Ok(self.attr())
+    }
+
+    fn refused(&self, op: &'static str, status: Status, words: &str) -> Error {
+        Error::new(status, op).of(self.handle).because(words)
+    }
+
+    /// Write bytes, after zeros if there is a gap. The caller has the turn.
+    async fn write_now(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let op = "write";
+        let end = offset.checked_add(data.len() as u64).filter(|end| i64::try_from(*end).is_ok());
+        end.ok_or_else(|| Error::new(Status::FileTooBig, op).of(self.handle))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.load_tail(op).await?;
+        self.is_in_tail(op, offset)?;
+        let len = self.state.borrow().len();
+        if offset > len {
+            self.fill(offset - len).await?;
+        }
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            // A publication that failed before may have left more than one part.
+            self.is_in_tail(op, at)?;
+            let now = self.shared.now();
+            let is_full = {
+                let mut state = self.state.borrow_mut();
+                let from = (at - state.tail_at) as usize;
+                let part = rest.len().min(PART_BYTES_MAX.saturating_sub(from).max(1));
+                let end = from + part;
+                if state.tail.len() < end {
+                    state.tail.resize(end, 0);
+                }
+                state.tail[from..end].copy_from_slice(&rest[..part]);
+                (at, rest) = (at + part as u64, &rest[part..]);
+                (state.has_new_bytes, state.has_written) = (true, true);
+                (state.named.mtime, state.named.ctime) = (now, now);
+                let most = if self.is_crowded(&state) { PART_BYTES_MIN } else { PART_BYTES_MAX };
+                state.tail.len() >= most
+            };
+            if is_full {
+                self.publish(op).await?;
+                self.is_crowded(&self.state.borrow());
+            }
+        }
+        Ok(())
+    }
+
+    /// Only bytes in memory change.
+    fn is_in_tail(&self, op: &'static str, offset: u64) -> Result<()> {
+        let tail_at = self.state.borrow().tail_at;
+        if offset >= tail_at {
+            return Ok(());
+        }
+        let words = format!(
+            "bytes before {tail_at} are published, and do not change: over an object store a file grows at its end; \
+             use containers (`container`)"
+        );
+        Err(self.refused(op, Status::NotSupported, &words))
+    }
+
+    /// Append zeros.
+    async fn fill(&self, mut count: u64) -> Result<()> {
+        if count > GAP_BYTES_MAX {
+            let words = format!(
+                "{count} bytes after the end: over an object store a hole is stored as zeros, and {GAP_BYTES_MAX} are the most; \
+                 use containers (`container`)"
+            );
+            return Err(self.refused("write", Status::NotSupported, &words));
+        }
+        while count > 0 {
+            let part = count.min(PART_BYTES_MAX as u64);
+            let is_full = {
+                let mut state = self.state.borrow_mut();
+                let len = state.tail.len() + part as usize;
+                state.tail.resize(len, 0);
+                (state.has_new_bytes, state.has_written) = (true, true);
+                len >= PART_BYTES_MAX
+            };
+            if is_full {
+                self.publish("write").await?;
+            }
+            count -= part;
+        }
+        Ok(())
+    }
+
+    /// Set the length. It is published when this returns.
+    pub(crate) async fn set_len(&self, size: u64) -> Result<()> {
+        let op = "truncate";
+        if i64::try_from(size).is_err() {
+            return Err(Error::new(Status::FileTooBig, op).of(self.handle));
+        }
+        let _turn = self.turn.acquire(1).await;
+        self.load_tail(op).await?;
+        let len = self.state.borrow().len();
+        if size > len {
+            self.fill(size - len).await?;
+        } else {
+            self.cut(size).await?;
+        }
+        let now = self.shared.now();
+        {
+            let mut state = self.state.borrow_mut();
+            (state.named.mtime, state.named.ctime) = (now, now);
+            (state.has_new_attributes, state.has_written) = (true, true);
+            state.named.mtime_of = state.len();
+        }
+        self.publish(op).await
+    }
+
+    /// Publish all of it, if it has a name.
+    pub(crate) async fn sync(&self) -> Result<()> {
+        let _turn = self.turn.acquire(1).await;
+        if self.is_unlinked() { Ok(()) } else { self.publish("fsync").await }
+    }
+
+    /// The last open file is closed: publish, and forget it.
+    async fn close(&self) -> Result<()> {
+        let _turn = self.turn.acquire(1).await;
+        let closed = match self.is_unlinked() {
+            true => Ok(()),
+            false => self.publish("close").await,
+        };
+        if self.is_open() {
+            return closed;
+        }
+        self.shared.nodes.borrow_mut().set_body(self.handle, None);
+        let (is_unlinked, named) = {
+            let state = self.state.borrow();
+            (state.is_unlinked, state.named.clone())
+        };
+        if is_unlinked && named.has_parts {
+            self.shared.remove_parts_in_time("unlink", named.id).await?;
+        }
+        closed
+    }
+}
+
+impl Objects {
+    /// Open a file that is at a place, as its name's object says.
+    pub(crate) async fn open_named(
+        &self,
+        handle: Handle,
+        named: Named,
+        tag: Tag,
+        rights: Rights,
+    ) -> Result<ObjectFile> {
+        let op = "open";
+        let shared = &self.0;
+        let parts = match named.has_parts {
+            true => Parts::read(shared, op, &named).await?.sound(op).map_err(|error| error.of(handle))?,
+            false => Parts::default(),
+        };
+        let known = shared.nodes.borrow().body(handle);
+        let content = Content::new(named, tag, parts);
+        let body = match known {
+            // Bytes that were written here are newer.
+            Some(body) if body.has_written() => body,
+            Some(body) => {
+                body.state.replace(content);
+                body
+            }
+            None => Body::new(shared, handle, content),
+        };
+        Ok(ObjectFile::new(body, rights))
+    }
+
+    /// Open a file that was just made here.
+    pub(crate) fn open_new(&self, handle: Handle, named: Named, tag: Tag, rights: Rights) -> ObjectFile {
+        let body = Body::new(&self.0, handle, Content::new(named, tag, Parts::default()));
+        ObjectFile::new(body, rights)
+    }
+
+    /// A further open of a file that is open.
+    pub(crate) fn open_body(&self, body: Rc<Body>, rights: Rights) -> ObjectFile {
+        ObjectFile::new(body, rights)
+    }
+}
+
+/// An open file of [`Objects`]. See the module.
+#[derive(Clone)]
+pub struct ObjectFile(Rc<Opened>);
+
+struct Opened {
+    body: Rc<Body>,
+    rights: Rights,
+    is_closed: Cell<bool>,
+}
+
+impl Opened {
+    /// Whether the file is to be closed.
+    fn end(&self) -> bool {
+        if self.is_closed.replace(true) {
+            return false;
+        }
+        self.body.opens.set(self.body.opens.get() - 1);
+        !self.body.is_open()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if self.end() {
+            let (body, shared) = (self.body.clone(), self.body.shared.clone());
+            self.body.shared.in_background("close a file", async move {
+                if let Err(error) = body.close().await {
+                    tracing::warn!("a file that was dropped is not published: {error}");
+                }
+                drop(shared);
+            });
+        }
+    }
+}
+
+impl ObjectFile {
+    fn new(body: Rc<Body>, rights: Rights) -> ObjectFile {
+        body.opens.set(body.opens.get() + 1);
+        ObjectFile(Rc::new(Opened { body, rights, is_closed: Cell::new(false) }))
+    }
+
+    fn may(&self, op: &'static str, rights: Rights) -> Result<()> {
+        match self.0.rights.contains(rights) {
+            true => Ok(()),
+            false => Err(self.0.body.refused(op, Status::BadCapability, "the file was not opened for it")),
+        }
+    }
+
+    pub(crate) fn attr(&self) -> Attr {
+        self.0.body.attr()
+    }
+
+    pub(crate) fn body(&self) -> &Rc<Body> {
+        &self.0.body
+    }
+}
+
+impl VfsFile for ObjectFile {
+    type PageCounts = ();
+
+    const REPORTS_CLOSES: bool = true;
+
+    async fn flush(&self) -> Result<()> {
+        self.fsync().await
+    }
+
+    fn handle(&self) -> Handle {
+        self.0.body.handle
+    }
+
+    fn rights(&self) -> Rights {
+        self.0.rights
+    }
+
+    fn again(&self) -> ObjectFile {
+        ObjectFile::new(self.0.body.clone(), self.0.rights)
+    }
+
+    async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        self.may("read", Rights::READ)?;
+        self.0.body.read(offset, len).await
+    }
+
+    async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+        self.may("write", Rights::WRITE)?;
+        let _turn = self.0.body.turn.acquire(1).await;
+        self.0.body.write_now(offset, &data).await
+    }
+
+    async fn append(&self, data: Bytes) -> Result<u64> {
+        self.may("append", Rights::WRITE)?;
+        let _turn = self.0.body.turn.acquire(1).await;
+        let end = self.0.body.state.borrow().len();
+        self.0.body.write_now(end, &data).await?;
+        Ok(end)
+    }
+
+    async fn fsync(&self) -> Result<()> {
+        self.0.body.sync().await
+    }
+
+    async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()> {
+        self.may("fallocate", Rights::WRITE)?;
+        let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
+        let end = end.ok_or_else(|| Error::new(Status::FileTooBig, "fallocate").of(self.handle()))?;
+        let size = self.0.body.state.borrow().len();
+        match mode {
+            // Nothing can be reserved.
+            Allocation::KeepSize => Ok(()),
+            Allocation::Extend if size < end => self.0.body.set_len(end).await,
+            Allocation::Extend => Ok(()),
+            _ => Err(self.0.body.refused("fallocate", Status::NotSupported, "published bytes do not change")),
+        }
+    }
+
+    async fn close(self) -> Result<()> {
+        let Ok(opened) = Rc::try_unwrap(self.0) else { return Ok(()) };
+        if opened.end() { opened.body.clone().close().await } else { Ok(()) }
+    }
+}

@@ -1,0 +1,256 @@
+//! Publication: bytes of the tail become objects.
+//!
+//! **A put without an answer may be done, also later.** Its condition holds once. So the next publication
+//! makes the same put of a part again, and knows by the bytes whether it was done; of a name it knows which
+//! puts were tried. Otherwise a file would be refused as another process's after an outage of the store.
+
+use super::{Body, Part};
+use crate::calls::Put;
+use crate::format::Named;
+use crate::name_space::PATIENCE;
+use crate::store::When;
+use crate::{BESIDE_NAME_MAX, PART_BYTES_MAX, PART_BYTES_MIN};
+use bytes::Bytes;
+use shoal_proto::Status;
+use shoal_vfs::{Error, Result};
+
+impl Body {
+    /// Bring a short last part into memory, to go on with it. The caller has the turn.
+    pub(super) async fn load_tail(&self, op: &'static str) -> Result<()> {
+        let last = {
+            let mut state = self.state.borrow_mut();
+            if state.is_tail_loaded {
+                return Ok(());
+            }
+            let last = state.parts.last().filter(|part| part.len < PART_BYTES_MIN as u64).cloned();
+            state.is_tail_loaded = last.is_none();
+            last
+        };
+        let Some(part) = last else { return Ok(()) };
+        let data = self.part(part.at, 0..part.len).await.map_err(|error| Error { op, ..error })?;
+        let mut state = self.state.borrow_mut();
+        state.parts.pop();
+        (state.tail_at, state.published) = (part.at, data.len());
+        (state.tail, state.tail_tag, state.is_tail_loaded) = (data.to_vec(), Some(part.tag), true);
+        Ok(())
+    }
+
+    /// Publish all. The caller has the turn.
+    pub(super) async fn publish(&self, op: &'static str) -> Result<()> {
+        if !self.state.borrow().is_dirty() {
+            return Ok(());
+        }
+        let is_small = {
+            let state = self.state.borrow();
+            !state.named.has_parts && state.tail.len() <= BESIDE_NAME_MAX
+        };
+        if is_small {
+            let content = Bytes::copy_from_slice(&self.state.borrow().tail);
+            self.put_name(op, content, false).await?;
+            let mut state = self.state.borrow_mut();
+            state.published = state.tail.len();
+            state.has_new_bytes = false;
+            return Ok(());
+        }
+        if !self.state.borrow().named.has_parts {
+            self.spill(op).await?;
+        }
+        while self.state.borrow().has_new_bytes {
+            self.put_part(op).await?;
+        }
+        if self.state.borrow().has_new_attributes {
+            let content = self.state.borrow().named.content.clone();
+            self.put_name(op, content, true).await?;
+        }
+        Ok(())
+    }
+
+    /// From now on it has parts; bytes beside the name stay there.
+    async fn spill(&self, op: &'static str) -> Result<()> {
+        let content = {
+            let state = self.state.borrow();
+            Bytes::copy_from_slice(&state.tail[..state.published.min(BESIDE_NAME_MAX)])
+        };
+        let beside = content.len();
+        self.put_name(op, content, true).await?;
+        let mut state = self.state.borrow_mut();
+        state.tail = state.tail.split_off(beside);
+        (state.tail_at, state.published, state.tail_tag) = (beside as u64, 0, None);
+        state.has_new_bytes = !state.tail.is_empty();
+        Ok(())
+    }
+
+    /// Publish the next bytes of the tail as a part.
+    async fn put_part(&self, op: &'static str) -> Result<()> {
+        if self.put_unsure(op).await? {
+            return Ok(());
+        }
+        let (key, data, when) = {
+            let state = self.state.borrow();
+            let len = state.tail.len().min(PART_BYTES_MAX);
+            let key = self.shared.keys.part(state.named.id, state.tail_at);
+            let when = state.tail_tag.clone().map_or(When::Absent, When::Is);
+            (key, Bytes::copy_from_slice(&state.tail[..len]), when)
+        };
+        if data.is_empty() {
+            if let When::Is(_) = when {
+                self.shared.calls.delete(op, &key).await?;
+            }
+            let mut state = self.state.borrow_mut();
+            (state.tail_tag, state.has_new_bytes) = (None, false);
+            return Ok(());
+        }
+        self.state.borrow_mut().unsure = Some((data.clone(), when.clone()));
+        let put = self.shared.calls.put(op, &key, data.clone(), when).await?;
+        self.did_put(op, &data, put)
+    }
+
+    /// Make the last put of a part again, if its result is not known; whether it was.
+    pub(super) async fn put_unsure(&self, op: &'static str) -> Result<bool> {
+        let (key, unsure) = {
+            let state = self.state.borrow();
+            (self.shared.keys.part(state.named.id, state.tail_at), state.unsure.clone())
+        };
+        let Some((data, when)) = unsure else { return Ok(false) };
+        let put = self.shared.calls.put_again(op, &key, data.clone(), when).await?;
+        self.did_put(op, &data, put).map(|()| true)
+    }
+
+    /// The put of these bytes at the beginning of the tail was answered. The tail may have changed since.
+    fn did_put(&self, op: &'static str, data: &Bytes, put: Put) -> Result<()> {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        // A refused one is compared again at the next publication: an earlier try may be done since.
+        let Put::Done(tag) = put else { return Err(self.other_writer(op)) };
+        state.unsure = None;
+        state.modified = Some(self.shared.now());
+        let is_as_now = state.tail.starts_with(data);
+        if data.len() < PART_BYTES_MIN || !is_as_now {
+            (state.tail_tag, state.published) = (Some(tag), data.len().min(state.tail.len()));
+            state.has_new_bytes = !is_as_now || data.len() < state.tail.len();
+            return Ok(());
+        }
+        let (at, len) = (state.tail_at, data.len() as u64);
+        state.parts.push(Part { at, len, tag });
+        // Its room is given back, too.
+        state.tail = state.tail.split_off(data.len());
+        (state.tail_at, state.published, state.tail_tag) = (at + len, 0, None);
+        state.has_new_bytes = !state.tail.is_empty();
+        Ok(())
+    }
+
+    fn other_writer(&self, op: &'static str) -> Error {
+        let words = "another process writes this file: over an object store a file has one writer; use containers \
+                     (`container`), in which each process writes its own";
+        self.refused(op, Status::Busy, words)
+    }
+
+    /// Put the object of its name. Attributes that another process set meanwhile stay.
+    async fn put_name(&self, op: &'static str, content: Bytes, has_parts: bool) -> Result<()> {
+        let begun = self.shared.env.now();
+        loop {
+            let (named, tag, known) = {
+                let state = self.state.borrow();
+                let named = Named { content: content.clone(), has_parts, ..state.named.clone() };
+                (named, state.tag.clone(), state.named.clone())
+            };
+            if self.is_unlinked() {
+                // Its bytes go with its last close; parts that it gets are named for those that clean up.
+                if has_parts && !known.has_parts {
+                    self.shared.mark_going(op, named.id).await?;
+                }
+                self.state.borrow_mut().named = named;
+                break;
+            }
+            let place = self.shared.place_of(op, self.handle)?;
+            let key = self.shared.key(place.as_ref());
+            self.shared.calls.may_repeat(op, &key, begun, PATIENCE)?;
+            self.state.borrow_mut().tries(has_parts, &content);
+            if let Put::Done(tag) =
+                self.shared.calls.put(op, &key, self.shared.object(&named), When::Is(tag)).await?
+            {
+                let mut state = self.state.borrow_mut();
+                (state.named, state.tag) = (named, tag);
+                state.tried.clear();
+                break;
+            }
+            let now = self.shared.settled(op, place.as_ref()).await?;
+            let Some((now, tag)) = now.filter(|(now, _)| self.shared.is_it(self.handle, now)) else {
+                let words = "another process moved or removed it: look its name up again";
+                return Err(self.refused(op, Status::Stale, words));
+            };
+            let mut state = self.state.borrow_mut();
+            let state = &mut *state;
+            if (now.has_parts, &now.content) != (known.has_parts, &known.content) {
+                let is_own = |(has_parts, content): &(bool, Bytes)| {
+                    (*has_parts, content) == (now.has_parts, &now.content)
+                };
+                if !state.tried.iter().any(is_own) {
+                    return Err(self.other_writer(op));
+                }
+                (state.named.has_parts, state.named.content) = (now.has_parts, now.content.clone());
+            }
+            state.tag = tag;
+            let kept = (state.named.mtime, state.named.mtime_of);
+            let ctime = state.named.ctime.max(now.ctime);
+            if !state.has_new_attributes {
+                state.named = Named { mtime: kept.0, mtime_of: kept.1, ctime, ..now };
+            }
+        }
+        self.state.borrow_mut().has_new_attributes = false;
+        Ok(())
+    }
+
+    /// Cut it; a crash leaves a beginning of what was there. The caller has the turn, and loaded the tail.
+    pub(super) async fn cut(&self, size: u64) -> Result<()> {
+        let op = "truncate";
+        self.put_unsure(op).await?;
+        if size >= self.state.borrow().tail_at {
+            let mut state = self.state.borrow_mut();
+            let len = (size - state.tail_at) as usize;
+            if len < state.tail.len() {
+                state.tail.truncate(len);
+                state.published = state.published.min(len);
+                state.has_new_bytes = true;
+            }
+            return Ok(());
+        }
+        // The last one first, so that those that stay follow each other.
+        let (id, tail_at, has_tail) = {
+            let state = self.state.borrow();
+            (state.named.id, state.tail_at, state.tail_tag.is_some())
+        };
+        if has_tail {
+            self.shared.calls.delete(op, &self.shared.keys.part(id, tail_at)).await?;
+        }
+        {
+            let mut state = self.state.borrow_mut();
+            state.tail.clear();
+            (state.tail_tag, state.published, state.has_new_bytes) = (None, 0, false);
+        }
+        loop {
+            let last = self.state.borrow().parts.last().cloned();
+            let Some(part) = last.filter(|part| part.at + part.len > size) else { break };
+            let kept = match size > part.at {
+                true => self.part(part.at, 0..size - part.at).await?,
+                false => Bytes::new(),
+            };
+            if kept.is_empty() {
+                self.shared.calls.delete(op, &self.shared.keys.part(id, part.at)).await?;
+            }
+            let mut state = self.state.borrow_mut();
+            state.parts.pop();
+            state.tail_at = part.at;
+            if !kept.is_empty() {
+                (state.tail, state.tail_tag) = (kept.to_vec(), Some(part.tag));
+                state.has_new_bytes = true;
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        if size < state.named.content.len() as u64 {
+            state.named.content = state.named.content.slice(..size as usize);
+            (state.tail_at, state.has_new_attributes) = (size, true);
+        }
+        Ok(())
+    }
+}

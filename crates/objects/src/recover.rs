@@ -1,0 +1,274 @@
+//! Check of all names, and repair: parts of files that were removed by processes that ended.
+//!
+//! `g/ID` is put when a file with parts lost its name, and deleted after its parts. One that is left belongs
+//! to a process that ended, or that has the file open: by its age, or by the operator's word, it is removed.
+//!
+//! A process that goes on with a file that another one removed puts parts that no `g/ID` names, and two moves
+//! at the same time may cut a directory off. So the check also looks at all keys of names and parts, and
+//! reports those to which nothing leads. **It does not remove them**: a file that is moved while the check
+//! goes on, from a directory that it has not seen into one that it has, looks the same. Nor are they left
+//! over while something is damaged: a directory whose name cannot be read leads to all that is below it. And
+//! names to which nothing leads are never to be removed: they lead to files that are whole.
+
+use crate::PAGE_KEYS;
+use crate::file::parts::Parts;
+use crate::format::{ENDED_BYTES, Id, Named, Place};
+use crate::name_space::At;
+use crate::store::Meta;
+use crate::vfs::Objects;
+use shoal_proto::{Kind, Status, Time};
+use shoal_vfs::{Error, Result};
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// A file without a name is removed when it is older, unless the operator says that its process ended.
+const AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// The names of a file system, looked at.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Checked {
+    /// Names in all directories that can be reached.
+    pub names: u64,
+    /// Objects of killed programs, in words.
+    pub leftovers: Vec<String>,
+    /// Damage, in words.
+    pub damage: Vec<String>,
+}
+
+/// Objects to which nothing may lead, and the remedy where nothing is damaged.
+const PARTS: (&str, &str) =
+    ("parts of a file", "if no program changes files meanwhile, remove these objects");
+const NAMES: (&str, &str) = (
+    "names of a directory",
+    "keep them, they lead to files: check again while no program changes files, then restore a version of the \
+     name of that directory",
+);
+const BELOW: &str = "they may belong to a directory above: give it its name first, and remove nothing";
+const MOVED: (&str, &str) =
+    ("the name of a directory", "`shoal container recover --ended` removes it if no process does");
+
+/// Files with parts that the check remembers, at most: 16 MiB of numbers.
+const FILES_MAX: usize = 1 << 20;
+/// Words that are kept, at most.
+const WORDS_MAX: usize = 1000;
+
+/// The repairs that were made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Repaired {
+    /// Files without a name whose parts were removed.
+    pub removed: u64,
+    /// Those that were left, as a process may have them open.
+    pub kept: u64,
+}
+
+impl Objects {
+    /// The bucket and the prefix.
+    pub fn called(&self) -> String {
+        format!("{}/{}", self.0.calls.called(), self.0.keys.0)
+    }
+
+    /// Look at all names, and at the tables of parts of all files.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn check(&self) -> Result<Checked> {
+        let (op, shared) = ("check", &self.0);
+        let (mut todo, mut checked) = (vec![Id::ROOT], Checked::default());
+        let (mut seen, mut files) = (HashSet::new(), HashSet::new());
+        let begun = shared.now();
+        while let Some(dir) = todo.pop() {
+            if !seen.insert(dir) {
+                checked.damage(format!(
+                    "two names lead to the directory {dir}: restore a version of one of them"
+                ));
+                continue;
+            }
+            let (prefix, mut after) = (shared.keys.directory(dir), None::<String>);
+            loop {
+                let page = shared.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
+                for meta in &page.found {
+                    let Some(name) = shared.keys.name_of(dir, &meta.key) else {
+                        checked.damage(format!("{}/{} is no name", shared.calls.called(), meta.key));
+                        continue;
+                    };
+                    let place = Place { dir, name };
+                    match shared.at(op, Some(&place)).await {
+                        Err(error) if error.is_silence() => return Err(error),
+                        Err(error) => checked.damage(error.words),
+                        Ok(At::Held(named, _)) => {
+                            note(&named, &mut todo, &mut files);
+                            self.check_named(named, &mut checked).await?;
+                        }
+                        Ok(At::Free) => {}
+                        Ok(At::Moving(named, _)) => {
+                            note(&named, &mut todo, &mut files);
+                            self.check_named(named, &mut checked).await?;
+                            checked.leftover(format!("{} is being moved", meta.key));
+                        }
+                        Ok(At::Left { swap, dir, .. }) => {
+                            if let Some(named) = swap {
+                                note(&named, &mut todo, &mut files);
+                                self.check_named(named, &mut checked).await?;
+                            }
+                            // It may have entries, and is then given back.
+                            todo.extend(dir.map(|dir| dir.id));
+                            checked.leftover(format!("{} is being removed or moved", meta.key));
+                        }
+                    }
+                }
+                if !page.has_more {
+                    break;
+                }
+                after = page.found.last().map(|meta| meta.key.clone());
+            }
+        }
+        let going = shared.calls.list(op, &shared.keys.all_going(), None, PAGE_KEYS).await?;
+        for meta in &going.found {
+            files.extend(meta.key.strip_prefix(&shared.keys.all_going()).and_then(Id::parse));
+            checked.leftover(format!("{}: parts of a removed file", meta.key));
+        }
+        let trials = shared.calls.list(op, &shared.keys.all_trials(), None, PAGE_KEYS).await?;
+        trials.found.iter().for_each(|meta| checked.leftover(format!("{}: a trial of the store", meta.key)));
+        let is_cut_off = self.unreached(&shared.keys.all_names(), &NAMES, &seen, begun, &mut checked).await?;
+        let below = |(what, remedy)| (what, if is_cut_off { BELOW } else { remedy });
+        if going.has_more || files.len() >= FILES_MAX {
+            checked.leftover("too many files: parts to which no name leads were not looked for".to_owned());
+        } else {
+            self.unreached(&shared.keys.all_parts(), &below(PARTS), &files, begun, &mut checked).await?;
+        }
+        self.unreached(&shared.keys.all_moved(), &below(MOVED), &seen, begun, &mut checked).await?;
+        Ok(checked)
+    }
+
+    /// Remove the names of moved directories that do not lead to them any more. A name that is missing makes
+    /// a process look its directory up again, and no more.
+    async fn forget_moves(&self, op: &'static str, is_old: impl Fn(&Meta) -> bool) -> Result<()> {
+        let (shared, prefix, mut after) = (&self.0, self.0.keys.all_moved(), None::<String>);
+        loop {
+            let page = shared.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
+            for meta in page.found.iter().filter(|meta| is_old(meta)) {
+                let Some(dir) = meta.key.strip_prefix(&prefix).and_then(Id::parse) else { continue };
+                if !shared.is_moved_to(op, dir).await? {
+                    shared.calls.delete(op, &meta.key).await?;
+                }
+            }
+            if !page.has_more {
+                return Ok(());
+            }
+            after = page.found.last().map(|meta| meta.key.clone());
+        }
+    }
+
+    /// Report the objects below `PREFIX/ID/` whose id was not reached, and which are older than the check;
+    /// whether there are some, other than names that were removed.
+    async fn unreached(
+        &self,
+        prefix: &str,
+        (what, remedy): &(&str, &str),
+        reached: &HashSet<Id>,
+        begun: Time,
+        checked: &mut Checked,
+    ) -> Result<bool> {
+        let (mut after, mut said, mut are_there) = (None::<String>, None, false);
+        let is_ended = |meta: &Meta| prefix == self.0.keys.all_names() && meta.size <= ENDED_BYTES;
+        loop {
+            let page = self.0.calls.list("check", prefix, after.as_deref(), PAGE_KEYS).await?;
+            for meta in &page.found {
+                let rest = meta.key.strip_prefix(prefix).and_then(|rest| rest.split('/').next());
+                let Some(id) = rest.and_then(Id::parse) else { continue };
+                if meta.modified >= begun || reached.contains(&id) {
+                    continue;
+                }
+                if is_ended(meta) {
+                    checked.unreached(format!("{}: a name that was removed", meta.key), PARTS.1);
+                } else if said != Some(id) {
+                    said = Some(id);
+                    checked.unreached(format!("{prefix}{id}: {what} to which no name leads"), remedy);
+                    are_there = true;
+                }
+            }
+            if !page.has_more {
+                return Ok(are_there);
+            }
+            after = page.found.last().map(|meta| meta.key.clone());
+        }
+    }
+
+    async fn check_named(&self, named: Named, checked: &mut Checked) -> Result<()> {
+        checked.names += 1;
+        if named.has_parts {
+            let parts = Parts::read(&self.0, "check", &named).await?;
+            parts.damage.into_iter().for_each(|words| checked.damage(words));
+        }
+        Ok(())
+    }
+
+    /// Remove the parts of files without a name. `ended`: the processes that removed them have ended.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn recover(&self, ended: bool) -> Result<Repaired> {
+        let (op, shared) = ("recover", &self.0);
+        let (prefix, mut after, mut repaired) =
+            (shared.keys.all_going(), None::<String>, Repaired::default());
+        let is_old =
+            |meta: &Meta| ended || shared.now().0.saturating_sub(meta.modified.0) > AGE.as_nanos() as i64;
+        let trials = shared.calls.list(op, &shared.keys.all_trials(), None, PAGE_KEYS).await?;
+        for meta in trials.found.iter().filter(|meta| is_old(meta)) {
+            shared.calls.delete(op, &meta.key).await?;
+        }
+        self.forget_moves(op, is_old).await?;
+        loop {
+            let page = shared.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
+            for meta in &page.found {
+                let Some(file) = meta.key.strip_prefix(&prefix).and_then(Id::parse) else { continue };
+                let is_open = shared.nodes.borrow_mut().by_id(file).is_some_and(|node| !node.is_gone);
+                if is_open || !is_old(meta) {
+                    repaired.kept += 1;
+                    continue;
+                }
+                shared.remove_parts(op, file).await.map_err(|error| Error { status: Status::Io, ..error })?;
+                repaired.removed += 1;
+            }
+            if !page.has_more {
+                return Ok(repaired);
+            }
+            after = page.found.last().map(|meta| meta.key.clone());
+        }
+    }
+}
+
+/// Something leads to an object.
+fn note(named: &Named, todo: &mut Vec<Id>, files: &mut HashSet<Id>) {
+    if named.kind == Kind::Directory {
+        todo.push(named.id);
+    }
+    if named.has_parts && files.len() < FILES_MAX {
+        files.insert(named.id);
+    }
+}
+
+impl Checked {
+    fn damage(&mut self, words: String) {
+        if self.damage.len() < WORDS_MAX {
+            self.damage.push(words);
+        }
+    }
+
+    /// Nothing leads to some objects; objects that are damaged may.
+    fn unreached(&mut self, words: String, remedy: &str) {
+        if self.damage.is_empty() {
+            self.leftover(format!("{words}; {remedy}"));
+        } else {
+            self.damage(format!(
+                "{words}: they may belong to what is damaged above: restore that first, and remove nothing"
+            ));
+        }
+    }
+
+    fn leftover(&mut self, words: String) {
+        if self.leftovers.len() < WORDS_MAX {
+            self.leftovers.push(words);
+        }
+    }
+}

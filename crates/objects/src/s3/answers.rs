@@ -1,0 +1,90 @@
+//! Errors of the crate, and the answers of stores in them, as refusals.
+//!
+//! The crate has the number of an answer, and the body, in words only. A key stands in these words too, and
+//! in the body: so a number is read at the beginning of the error that says the answer, and a code in
+//! `<Code>`.
+
+use super::StoreError;
+use crate::store::Refusal;
+use std::error::Error;
+use std::fmt;
+
+/// Words of a store in an error, at most.
+pub(super) const WORDS_MAX: usize = 400;
+
+/// The first words of an error.
+pub(super) fn short(error: &dyn fmt::Display) -> String {
+    let text = error.to_string();
+    let mut end = text.len().min(WORDS_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].replace('\n', " ")
+}
+
+/// An answer of a store, as the crate has it in an error: its number, and the body's code (`NoSuchBucket`).
+struct Answered {
+    status: u16,
+    code: Option<String>,
+}
+
+/// The words of an error, and of those that it comes from. The key stands in some of them: so only the
+/// beginnings of these texts, which are the crate's, are looked at.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = String> + 'a {
+    std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string)
+}
+
+fn answered(error: &(dyn Error + 'static)) -> Option<Answered> {
+    let found = chain(error).find_map(|text| {
+        if let Some(body) = text.strip_prefix("Server returned error response: ") {
+            return Some((200, body.to_owned()));
+        }
+        let rest = text.strip_prefix("Server returned non-2xx status code: ")?;
+        Some((rest.get(..3)?.parse().ok()?, rest.to_owned()))
+    });
+    found.map(|(status, body)| {
+        let code = body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+        Answered { status, code: code.map(|(code, _)| code.to_owned()) }
+    })
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Refusal {
+        use StoreError as Error;
+        let words = short(&error);
+        let answer = answered(&error);
+        let (status, code) = answer.map_or((None, None), |answer| (Some(answer.status), answer.code));
+        let code = code.unwrap_or_default();
+        // It looked for credentials of a virtual machine, as the variables have none.
+        let is_for_credentials = |text: String| {
+            let request = text.strip_prefix("Error performing ").and_then(|rest| rest.split_once(' '));
+            request.is_some_and(|(_, rest)| rest.starts_with("http://169.254.169.254/latest/"))
+        };
+        match error {
+            _ if code == "NoSuchBucket" => Refusal::NoBucket,
+            Error::NotFound { .. } => Refusal::Absent,
+            // Another request for the key is under way: nothing is said of the condition.
+            Error::AlreadyExists { .. } | Error::Precondition { .. }
+                if status == Some(409) && !code.ends_with("Exists") =>
+            {
+                Refusal::Passing(words)
+            }
+            Error::AlreadyExists { .. } | Error::Precondition { .. } => Refusal::Condition,
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Refusal::Denied(words),
+            Error::NotImplemented { .. } | Error::NotSupported { .. } => Refusal::NotOffered(words),
+            Error::InvalidPath { source } => Refusal::Other(format!(
+                "a key of another program cannot be read: {}; remove that object from the prefix",
+                short(&source)
+            )),
+            Error::Generic { .. } if chain(&error).any(is_for_credentials) => {
+                Refusal::Denied("no credentials are set".to_owned())
+            }
+            Error::Generic { .. } => match status {
+                Some(501) => Refusal::NotOffered(words),
+                Some(408 | 409 | 429 | 500..) | None => Refusal::Passing(words),
+                Some(_) => Refusal::Other(words),
+            },
+            _ => Refusal::Other(words),
+        }
+    }
+}
