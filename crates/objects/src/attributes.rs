@@ -45,6 +45,29 @@ pub(crate) fn change(named: &mut Named, set: &SetAttr, len: u64, now: Time) {
     named.ctime = now;
 }
 
+impl Named {
+    /// This object, made of `before` by changes that are not published, with those that other processes made
+    /// to `before` meanwhile: `now`. A field that was changed here is as it is here.
+    pub(crate) fn with_changes(&self, before: &Named, now: &Named) -> Named {
+        fn newer<T: Copy + PartialEq>(here: T, before: T, now: T) -> T {
+            if here == before { now } else { here }
+        }
+        let time = |named: &Named| (named.mtime, named.mtime_of);
+        let (mtime, mtime_of) = newer(time(self), time(before), time(now));
+        Named {
+            mode: newer(self.mode, before.mode, now.mode),
+            uid: newer(self.uid, before.uid, now.uid),
+            gid: newer(self.gid, before.gid, now.gid),
+            atime: newer(self.atime, before.atime, now.atime),
+            mtime,
+            mtime_of,
+            ctime: self.ctime.max(now.ctime),
+            moved_from: now.moved_from.clone(),
+            ..self.clone()
+        }
+    }
+}
+
 /// The attributes of an object. `parent`: of a directory.
 pub(crate) fn attr_of(named: &Named, handle: Handle, parent: Handle, extent: Extent) -> Attr {
     let is_dir = named.kind == Kind::Directory;
@@ -77,11 +100,17 @@ pub(crate) fn attr_of(named: &Named, handle: Handle, parent: Handle, extent: Ext
 }
 
 impl Shared {
-    /// The attributes of an object as its name's object says them.
-    pub(crate) async fn seen(&self, op: &'static str, named: &Named, place: Option<&Place>) -> Result<Attr> {
+    /// The attributes of an object as its name's object says them, which a look found that began at `asked`.
+    pub(crate) async fn seen(
+        &self,
+        op: &'static str,
+        named: &Named,
+        place: Option<&Place>,
+        asked: u64,
+    ) -> Result<Attr> {
         let (handle, body) = {
             let mut nodes = self.nodes.borrow_mut();
-            let handle = nodes.saw(named, place);
+            let handle = nodes.saw(named, place, asked);
             (handle, nodes.body(handle))
         };
         // Bytes that this process wrote are known here only.
@@ -110,8 +139,13 @@ impl Shared {
         if object == Handle::ROOT {
             return Ok(None);
         }
-        let place = self.nodes.borrow_mut().get(object).and_then(|node| node.place.clone());
+        let place = self.nodes.borrow_mut().get(object).and_then(|node| node.place());
         place.map(Some).ok_or_else(|| Error::new(Status::Stale, op).of(object))
+    }
+
+    /// The moment at which a look at the store begins.
+    pub(crate) fn moment(&self) -> u64 {
+        self.nodes.borrow().moment()
     }
 
     /// Whether an object that was found at a place is the one of a handle.
@@ -125,9 +159,11 @@ impl Shared {
         if let Some(body) = body.filter(|body| body.is_unlinked()) {
             return Ok(body.attr());
         }
-        let place = self.place_of(op, object)?;
+        let (place, asked) = (self.place_of(op, object)?, self.moment());
         match self.find(op, place.as_ref()).await? {
-            Some((named, _)) if self.is_it(object, &named) => self.seen(op, &named, place.as_ref()).await,
+            Some((named, _)) if self.is_it(object, &named) => {
+                self.seen(op, &named, place.as_ref(), asked).await
+            }
             _ => Err(Error::new(Status::Stale, op).of(object)),
         }
     }
@@ -138,7 +174,7 @@ impl Shared {
         if let Some(body) = body {
             return body.set_attributes(&set).await;
         }
-        let place = self.place_of(op, object)?;
+        let (place, asked) = (self.place_of(op, object)?, self.moment());
         let (key, begun) = (self.key(place.as_ref()), self.env.now());
         loop {
             self.calls.may_repeat(op, &key, begun, PATIENCE)?;
@@ -157,7 +193,7 @@ impl Shared {
                 {
                     node.changed = None;
                 }
-                return self.seen(op, &named, place.as_ref()).await;
+                return self.seen(op, &named, place.as_ref(), asked).await;
             }
             // Several processes that change it take turns.
             self.env.sleep(Duration::from_millis(1 + self.env.random_u64() % 30)).await;

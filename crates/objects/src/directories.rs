@@ -26,12 +26,18 @@ use futures_util::future::LocalBoxFuture;
 use shoal_env::Instant;
 use shoal_proto::{Handle, Kind, Name, Status};
 use shoal_vfs::{Error, Result};
+use std::collections::HashSet;
 
 /// Bytes of a key, at most.
 const KEY_BYTES_MAX: u64 = 2048;
 
-/// An object of a name that was removed from a directory, and the file that lost it.
-pub(crate) type Leftover = (Place, Option<Id>);
+/// An object of a name that was removed from a directory.
+pub(crate) struct Leftover {
+    place: Place,
+    tag: Tag,
+    /// The file that lost it.
+    gone: Option<Id>,
+}
 
 /// The result of taking the name of a directory.
 pub(crate) enum Ended {
@@ -45,32 +51,43 @@ pub(crate) enum Ended {
 
 impl Shared {
     /// Whether a directory has no entries (`None`: it has). Objects of names that were removed are none; they
-    /// are returned, with the files that lost them.
+    /// are returned. An object that moved away may come back, if its new directory was removed meanwhile: so
+    /// this waits until the move is over. Of directories in it whose removal is under way the entries count,
+    /// as that may be taken back.
     pub(crate) async fn left_in(&self, op: &'static str, dir: Id) -> Result<Option<Vec<Leftover>>> {
-        let (prefix, mut after, mut left) = (self.keys.directory(dir), None::<String>, Vec::new());
-        loop {
-            let page = self.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
-            for meta in &page.found {
-                let Some(name) = self.keys.name_of(dir, &meta.key) else { continue };
-                let place = Place { dir, name };
-                match self.at(op, Some(&place)).await? {
-                    At::Free => {}
-                    At::Left { dir: Some(dir), .. } => {
-                        // Its removal may have to be taken back.
-                        let below: LocalBoxFuture<'_, _> = Box::pin(self.left_in(op, dir.id));
-                        let Some(below) = below.await? else { return Ok(None) };
-                        left.extend(below);
-                        left.push((place, None));
+        // Another program may have copied the object of such a directory into itself.
+        let (mut todo, mut seen, mut left) = (vec![dir], HashSet::from([dir]), Vec::new());
+        while let Some(dir) = todo.pop() {
+            let (prefix, mut after) = (self.keys.directory(dir), None::<String>);
+            loop {
+                let page = self.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
+                for meta in &page.found {
+                    let Some(name) = self.keys.name_of(dir, &meta.key) else { continue };
+                    let place = Place { dir, name };
+                    match self.at(op, Some(&place)).await? {
+                        At::Free => {}
+                        At::Ended { tag, gone, dir } => {
+                            todo.extend(dir.map(|dir| dir.id).filter(|dir| seen.insert(*dir)));
+                            left.push(Leftover { place, tag, gone });
+                        }
+                        At::Moved { swap: None, .. } => {
+                            let settled: LocalBoxFuture<'_, _> = Box::pin(self.settled(op, Some(&place)));
+                            if settled.await?.is_some() {
+                                return Ok(None);
+                            }
+                        }
+                        At::Held(..) | At::Moving(..) | At::Moved { .. } => return Ok(None),
                     }
-                    At::Left { swap: None, gone, .. } => left.push((place, gone)),
-                    _ => return Ok(None),
                 }
+                if !page.has_more {
+                    break;
+                }
+                after = page.found.last().map(|meta| meta.key.clone());
             }
-            if !page.has_more {
-                return Ok(Some(left));
-            }
-            after = page.found.last().map(|meta| meta.key.clone());
         }
+        // Those in inner directories first: the others lead to them.
+        left.reverse();
+        Ok(Some(left))
     }
 
     /// Remove an empty directory.
@@ -105,19 +122,23 @@ impl Shared {
         }
     }
 
-    /// Remove the objects that a removed directory leaves. The call is done: so errors are none of its own.
+    /// Remove the objects that a removed directory leaves, if they are as they were found: each is ended anew
+    /// first, so that no delete takes another object. The call is done: so errors are none of its own.
     /// `check` names the objects that stay.
     pub(crate) async fn sweep(&self, op: &'static str, dir: Id, left: Vec<Leftover>) {
+        let deadline = self.env.now() + LEASE;
         let swept = async {
-            for (place, gone) in left {
+            for Leftover { place, tag, gone } in left {
                 if let Some(gone) = gone {
                     self.mark_going(op, gone).await?;
                 }
-                self.calls.delete(op, &self.keys.name(&place)).await?;
+                if self.end(op, &place, Id::ROOT, tag).await?.is_some() {
+                    self.calls.delete_once(op, &self.keys.name(&place), deadline).await?;
+                }
             }
             self.calls.delete(op, &self.keys.moved(dir)).await
         };
-        match self.env.deadline(self.env.now() + LEASE, Box::pin(swept)).await {
+        match self.env.deadline(deadline, Box::pin(swept)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!("objects of a removed directory are left: {error}"),
             Err(_) => tracing::debug!("objects of the removed directory {dir} are left: the time is over"),
@@ -147,19 +168,23 @@ impl Shared {
         }
     }
 
-    /// An object was made in a directory.
+    /// An object was made in a directory. One that another process moves is that one's, if its directory is
+    /// gone.
     pub(crate) async fn made_in(
         &self,
         op: &'static str,
         place: &Place,
         named: &Named,
-        tag: &Tag,
+        tag: Option<&Tag>,
     ) -> Result<()> {
         if self.is_there(op, place.dir).await? {
             self.nodes.borrow_mut().changed(place.dir, self.now());
             return Ok(());
         }
         let begun = self.env.now();
+        let words = "another process removed its directory: look that up again";
+        let gone = Error::new(Status::Stale, op).because(words);
+        let Some(tag) = tag else { return Err(gone) };
         if named.kind == Kind::Directory {
             match self.end_directory(op, place, named, tag.clone()).await? {
                 Ended::Done(left) => {
@@ -173,33 +198,36 @@ impl Shared {
         } else if let Some(_ended) = self.end(op, place, named.id, tag.clone()).await? {
             self.clear(op, place, begun).await;
         }
-        let words = "another process removed its directory: look that up again";
-        Err(Error::new(Status::Stale, op).because(words))
+        Err(gone)
     }
 
     /// Whether a name leads to a directory.
     pub(crate) async fn is_there(&self, op: &'static str, dir: Id) -> Result<bool> {
-        if dir == Id::ROOT {
-            return Ok(true);
-        }
+        Ok(dir == Id::ROOT || self.place_now(op, dir).await?.is_some())
+    }
+
+    /// The name that leads to a directory now, other than the root; `None`: it was removed, or another
+    /// process moved it, and its new name is not known.
+    pub(crate) async fn place_now(&self, op: &'static str, dir: Id) -> Result<Option<Place>> {
         let begun = self.env.now();
-        let mut place = self.nodes.borrow_mut().by_id(dir).and_then(|node| node.place.clone());
+        let (asked, mut place) = {
+            let mut nodes = self.nodes.borrow_mut();
+            (nodes.moment(), nodes.by_id(dir).and_then(|node| node.place()))
+        };
         let mut said = None;
         loop {
-            if let Some(place) = &place
-                && self.leads_to(op, place, dir).await?
+            if let Some(place) = place
+                && self.leads_to(op, &place, dir).await?
             {
-                if said.is_some()
-                    && let Some(node) = self.nodes.borrow_mut().by_id(dir)
-                {
-                    node.place = Some(place.clone());
+                if said.is_some() {
+                    self.nodes.borrow_mut().found(dir, &place, asked);
                 }
-                return Ok(true);
+                return Ok(Some(place));
             }
             // It may be moved again between the two looks.
             let moved = self.moved_to(op, dir).await?;
             if moved.is_none() || moved == said {
-                return Ok(false);
+                return Ok(None);
             }
             self.calls.may_repeat(op, &self.keys.moved(dir), begun, PATIENCE)?;
             (place, said) = (moved.clone(), moved);
@@ -225,12 +253,12 @@ impl Shared {
     }
 
     async fn leads_to(&self, op: &'static str, place: &Place, dir: Id) -> Result<bool> {
-        let leads = |found: Option<(Named, Tag)>| found.is_some_and(|(named, _)| named.id == dir);
-        if leads(self.find(op, Some(place)).await?) {
+        let leads = |found: Option<Named>| found.is_some_and(|named| named.id == dir);
+        if leads(self.find(op, Some(place)).await?.map(|(named, _)| named)) {
             return Ok(true);
         }
         // Its removal may be under way, and be taken back.
-        Ok(leads(self.settled(op, Some(place)).await?))
+        Ok(leads(self.settled(op, Some(place)).await?.map(|(named, _)| named)))
     }
 
     /// A directory is about to have another name. Without this, a process that knows the old one must look

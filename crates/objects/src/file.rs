@@ -17,25 +17,24 @@
 //! several files each has its own: a container must not believe that bytes of one file are as new as those of
 //! another ([`Vfs::outlives_its_process`](shoal_vfs::Vfs::outlives_its_process)).
 
+mod content;
 pub(crate) mod parts;
 mod publish;
 mod reading;
 
 use crate::attributes::{self, Extent};
 use crate::format::Named;
-use crate::store::{Tag, When};
+use crate::name_space::Version;
 use crate::vfs::{Objects, Shared};
 use crate::{BUFFERED_BYTES_MAX, GAP_BYTES_MAX, PART_BYTES_MAX, PART_BYTES_MIN};
 use bytes::Bytes;
-use parts::{Part, Parts};
+use content::Content;
+use parts::Parts;
 use shoal_env::local::Semaphore;
 use shoal_proto::{Allocation, Attr, Handle, Rights, SetAttr, Status};
 use shoal_vfs::{Error, Result, VfsFile};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-
-/// Puts of a name's object without an answer that are remembered.
-const TRIED_MAX: usize = 8;
 
 /// A file that is open here, for all its opens.
 pub(crate) struct Body {
@@ -52,76 +51,6 @@ pub(crate) struct Body {
 impl Drop for Body {
     fn drop(&mut self) {
         self.shared.buffers(&self.buffered, 0);
-    }
-}
-
-/// See the module.
-struct Content {
-    named: Named,
-    /// The version of the name's object.
-    tag: Tag,
-    /// Parts that do not change any more.
-    parts: Vec<Part>,
-    /// Where the tail begins.
-    tail_at: u64,
-    tail: Vec<u8>,
-    /// The version of the part at `tail_at`, if there is one.
-    tail_tag: Option<Tag>,
-    /// A put of a part at `tail_at` whose result is not known: its bytes and its condition.
-    unsure: Option<(Bytes, When)>,
-    /// Puts of the name's object whose results are not known: whether it has parts, and its content.
-    tried: Vec<(bool, Bytes)>,
-    /// Bytes of the tail that are published.
-    published: usize,
-    /// The last part was short, and is in the tail now.
-    is_tail_loaded: bool,
-    modified: Option<shoal_proto::Time>,
-    /// Bytes of the tail are not published as they are.
-    has_new_bytes: bool,
-    /// Attributes are not published.
-    has_new_attributes: bool,
-    has_written: bool,
-    is_unlinked: bool,
-}
-
-impl Content {
-    fn new(named: Named, tag: Tag, parts: Parts) -> Content {
-        let is_small = !named.has_parts;
-        let tail = if is_small { named.content.to_vec() } else { Vec::new() };
-        Content {
-            tag,
-            tail_at: if is_small { 0 } else { parts.end },
-            parts: parts.all,
-            published: tail.len(),
-            tail,
-            tail_tag: None,
-            unsure: None,
-            tried: Vec::new(),
-            is_tail_loaded: is_small,
-            modified: parts.modified,
-            has_new_bytes: false,
-            has_new_attributes: false,
-            has_written: false,
-            is_unlinked: false,
-            named,
-        }
-    }
-
-    fn len(&self) -> u64 {
-        self.tail_at + self.tail.len() as u64
-    }
-
-    /// This is about to be put as the object of the name.
-    fn tries(&mut self, has_parts: bool, content: &Bytes) {
-        let tried = (has_parts, content.clone());
-        if self.tried.first() != Some(&tried) {
-            self.tried.truncate(TRIED_MAX - 1);
-            self.tried.insert(0, tried);
-        }
-    }
-
-    fn is_dirty(&self) -> bool {
-        self.has_new_bytes || self.has_new_attributes
     }
 }
 
@@ -163,11 +92,9 @@ impl Body {
         self.state.borrow().has_written
     }
 
-    /// Its name's object has this version now.
-    pub(crate) fn has_version(&self, named: &Named, tag: Tag) {
-        let mut state = self.state.borrow_mut();
-        state.tag = tag;
-        state.named.ctime = state.named.ctime.max(named.ctime);
+    /// Its name's object is this one now.
+    pub(crate) fn has_version(&self, named: &Named, tag: Version) {
+        self.state.borrow_mut().has_version(named, tag);
     }
 
     /// Its attributes as they are here.
@@ -284,11 +211,23 @@ impl Body {
 
     /// Set the length. It is published when this returns.
     pub(crate) async fn set_len(&self, size: u64) -> Result<()> {
-        let op = "truncate";
         if i64::try_from(size).is_err() {
-            return Err(Error::new(Status::FileTooBig, op).of(self.handle));
+            return Err(Error::new(Status::FileTooBig, "truncate").of(self.handle));
         }
         let _turn = self.turn.acquire(1).await;
+        self.set_len_now(size).await
+    }
+
+    /// The same, if it is shorter.
+    async fn extend(&self, size: u64) -> Result<()> {
+        let _turn = self.turn.acquire(1).await;
+        let len = self.state.borrow().len();
+        if len < size { self.set_len_now(size).await } else { Ok(()) }
+    }
+
+    /// The caller has the turn.
+    async fn set_len_now(&self, size: u64) -> Result<()> {
+        let op = "truncate";
         self.load_tail(op).await?;
         let len = self.state.borrow().len();
         if size > len {
@@ -340,7 +279,7 @@ impl Objects {
         &self,
         handle: Handle,
         named: Named,
-        tag: Tag,
+        tag: Version,
         rights: Rights,
     ) -> Result<ObjectFile> {
         let op = "open";
@@ -352,8 +291,8 @@ impl Objects {
         let known = shared.nodes.borrow().body(handle);
         let content = Content::new(named, tag, parts);
         let body = match known {
-            // Bytes that were written here are newer.
-            Some(body) if body.has_written() => body,
+            // Bytes that were written here are newer, and so is a removal here.
+            Some(body) if body.has_written() || body.is_unlinked() => body,
             Some(body) => {
                 body.state.replace(content);
                 body
@@ -364,7 +303,7 @@ impl Objects {
     }
 
     /// Open a file that was just made here.
-    pub(crate) fn open_new(&self, handle: Handle, named: Named, tag: Tag, rights: Rights) -> ObjectFile {
+    pub(crate) fn open_new(&self, handle: Handle, named: Named, tag: Version, rights: Rights) -> ObjectFile {
         let body = Body::new(&self.0, handle, Content::new(named, tag, Parts::default()));
         ObjectFile::new(body, rights)
     }
@@ -480,12 +419,10 @@ impl VfsFile for ObjectFile {
         self.may("fallocate", Rights::WRITE)?;
         let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
         let end = end.ok_or_else(|| Error::new(Status::FileTooBig, "fallocate").of(self.handle()))?;
-        let size = self.0.body.state.borrow().len();
         match mode {
             // Nothing can be reserved.
             Allocation::KeepSize => Ok(()),
-            Allocation::Extend if size < end => self.0.body.set_len(end).await,
-            Allocation::Extend => Ok(()),
+            Allocation::Extend => self.0.body.extend(end).await,
             _ => Err(self.0.body.refused("fallocate", Status::NotSupported, "published bytes do not change")),
         }
     }
@@ -495,3 +432,6 @@ impl VfsFile for ObjectFile {
         if opened.end() { opened.body.clone().close().await } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests;

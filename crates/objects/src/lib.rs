@@ -63,8 +63,8 @@ pub const PART_BYTES_MAX: usize = 8 << 20;
 pub const BUFFERED_BYTES_MAX: usize = 256 << 20;
 /// Zeros that a write after the end, or a truncation, adds at most.
 pub const GAP_BYTES_MAX: u64 = 256 << 20;
-/// Parts of a file, at most.
-const PARTS_MAX: usize = 1 << 20;
+/// Parts of a file, at most. Tests have a lower limit.
+const PARTS_MAX: usize = if cfg!(test) { 8 } else { 1 << 20 };
 /// Keys of one page of a listing.
 const PAGE_KEYS: usize = 1000;
 /// Requests of one call at the same time.

@@ -4,20 +4,36 @@
 //! those of the next names are got together. [`ObjectListing::next_name`] needs no object. Within this page
 //! and the one before it, a listing continues after a name, whatever was made and removed; further back it
 //! counts anew.
+//!
+//! An object of a name that is damaged is an entry of which nothing is known but its name: it hides no other
+//! one (test: `a_damaged_name_is_named_and_all_other_files_work`).
 
 use crate::AT_ONCE;
 use crate::format::{ENDED_BYTES, Id, Place};
+use crate::nodes::HANDLE_MIN;
 use crate::vfs::Objects;
 use crate::{PAGE_KEYS, format::Named};
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use shoal_env::Instant;
-use shoal_proto::{Entry, Handle, Name, Status};
+use shoal_proto::{Entry, Handle, Kind, Name, Status};
 use shoal_vfs::{Error, Listed, Listing, Result};
 use std::collections::VecDeque;
 
 /// Entries whose objects are got together.
 const AHEAD: usize = 64;
 const FIRST_PLACE: u64 = 3;
+
+/// The object of a name, as it was found.
+#[derive(Clone)]
+enum Object {
+    Gone,
+    There(Box<Named>, Asked),
+    Damaged(Asked),
+}
+
+/// When an object was asked for: the time, and [`Nodes::moment`](crate::nodes::Nodes::moment).
+#[derive(Clone, Copy)]
+struct Asked(Instant, u64);
 
 /// Names of a listing, as one request found them.
 #[derive(Clone, Default)]
@@ -46,7 +62,7 @@ pub struct ObjectListing {
     /// Of each page so far, its number and the key after which it begins.
     starts: Vec<(usize, Option<String>)>,
     /// Objects of the next names, from number `ready_from` on.
-    ready: VecDeque<Option<(Named, Instant)>>,
+    ready: VecDeque<Object>,
     ready_from: usize,
 }
 
@@ -124,19 +140,35 @@ impl ObjectListing {
         }
     }
 
+    /// A number for an object whose id cannot be read. One that is also an object's handle, of 63 bits that
+    /// were drawn, makes no difference: nothing is looked up by it but attributes.
+    fn unknown(&self, place: &Place) -> Handle {
+        let sum = crc32c::crc32c(self.objects.0.keys.name(place).as_bytes());
+        Handle(HANDLE_MIN + u64::from(sum))
+    }
+
+    /// Get the object of a name.
+    async fn look(&self, place: &Place) -> Result<Object> {
+        let shared = &self.objects.0;
+        let asked = Asked(shared.env.now(), shared.moment());
+        match shared.find("readdir", Some(place)).await {
+            Ok(Some((named, _))) => Ok(Object::There(Box::new(named), asked)),
+            Ok(None) => Ok(Object::Gone),
+            Err(error) if error.status == Status::Io => {
+                tracing::warn!("an entry of a directory is listed without its attributes: {error}");
+                Ok(Object::Damaged(asked))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Get the objects of the next names.
     async fn get_ahead(&mut self) -> Result<()> {
         let Some(page) = &self.page else { return Ok(()) };
-        let shared = &self.objects.0;
-        let dir = shared.directory("readdir", self.dir)?;
+        let dir = self.objects.0.directory("readdir", self.dir)?;
         let names = page.names[self.at - page.first..].iter().take(AHEAD).cloned();
-        let asked_at = shared.env.now();
-        let got = names.map(async |name: Name| shared.find("readdir", Some(&Place { dir, name })).await);
-        let got: Vec<_> = stream::iter(got).buffered(AT_ONCE).collect().await;
-        let mut ready = VecDeque::new();
-        for found in got {
-            ready.push_back(found?.map(|(named, _)| (named, asked_at)));
-        }
+        let got = names.map(async |name: Name| self.look(&Place { dir, name }).await);
+        let ready = stream::iter(got).buffered(AT_ONCE).try_collect().await?;
         (self.ready, self.ready_from) = (ready, self.at);
         Ok(())
     }
@@ -149,15 +181,32 @@ impl Listing for ObjectListing {
             if !(self.ready_from..self.ready_from + self.ready.len()).contains(&self.at) {
                 self.get_ahead().await?;
             }
-            let found = self.ready.get(self.at - self.ready_from).cloned().flatten();
+            let mut found = self.ready.get(self.at - self.ready_from).cloned().unwrap_or(Object::Gone);
             self.at += 1;
-            let Some((named, asked_at)) = found else { continue };
+            let number = FIRST_PLACE + self.at as u64 - 1;
             let shared = &self.objects.0;
             let place = Place { dir: shared.directory("readdir", self.dir)?, name };
-            let handle = shared.nodes.borrow_mut().saw(&named, Some(&place));
-            let attr = if plus { shared.seen("readdir", &named, Some(&place)).await.ok() } else { None };
+            if let Object::There(named, Asked(_, moment)) = &found
+                && shared.nodes.borrow().is_newer(named.id, *moment)
+            {
+                // It has another name since, or none; another object may have this one.
+                found = self.look(&place).await?;
+            }
+            let (named, Asked(asked_at, moment)) = match found {
+                Object::There(named, asked) => (named, asked),
+                Object::Damaged(Asked(asked_at, _)) => {
+                    let (handle, kind) = (self.unknown(&place), Kind::File);
+                    let entry = Entry { name: place.name, handle, kind, place: number, attr: None };
+                    return Ok(Some(Listed { entry, asked_at, is_unknown: true }));
+                }
+                Object::Gone => continue,
+            };
+            let handle = shared.nodes.borrow_mut().saw(&named, Some(&place), moment);
+            let attr = match plus {
+                true => shared.seen("readdir", &named, Some(&place), moment).await.ok(),
+                false => None,
+            };
             let is_unknown = plus && attr.is_none();
-            let number = FIRST_PLACE + self.at as u64 - 1;
             let entry = Entry { name: place.name, handle, kind: named.kind, place: number, attr };
             return Ok(Some(Listed { entry, asked_at, is_unknown }));
         }

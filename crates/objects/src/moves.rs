@@ -19,10 +19,11 @@
 use crate::calls::Put;
 use crate::directories::Leftover;
 use crate::format::{Claim, Id, Named, Place};
-use crate::name_space::{LEASE, PATIENCE};
+use crate::name_space::{LEASE, PATIENCE, Version};
 use crate::store::{Tag, When};
 use crate::vfs::Shared;
 use shoal_env::Instant;
+use shoal_proto::limits::PATH_COMPONENTS_MAX;
 use shoal_proto::{Handle, Kind, Name, Status};
 use shoal_vfs::{Error, RenameFlags, Result};
 use std::time::Duration;
@@ -77,10 +78,9 @@ impl Shared {
 
     async fn check(&self, m: &Move<'_>) -> Result<()> {
         let refused = |status| Err(Error::new(status, OP));
-        let is_within = |dir: Id, above: &Named| {
-            above.kind == Kind::Directory && self.nodes.borrow().is_within(dir, above.id)
-        };
-        if is_within(m.to.dir, &m.moved) {
+        // In one directory nothing gets another way to the root.
+        let is_near = m.from.dir == m.to.dir;
+        if !is_near && self.is_within(m.to.dir, &m.moved).await? {
             return refused(Status::Invalid);
         }
         let Some((target, _)) = &m.target else {
@@ -90,7 +90,8 @@ impl Shared {
             return refused(Status::Exists);
         }
         if m.flags.exchange {
-            return if is_within(m.from.dir, target) { refused(Status::Invalid) } else { Ok(()) };
+            let is_below = !is_near && self.is_within(m.from.dir, target).await?;
+            return if is_below { refused(Status::Invalid) } else { Ok(()) };
         }
         match (m.moved.kind == Kind::Directory, target.kind == Kind::Directory) {
             (true, false) => refused(Status::NotDirectory),
@@ -98,6 +99,30 @@ impl Shared {
             (true, true) if self.left_in(OP, target.id).await?.is_none() => refused(Status::NotEmpty),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a directory is `above`, or lies below it. The store says so: other processes may have moved
+    /// the directories on the way since this one saw them.
+    async fn is_within(&self, mut dir: Id, above: &Named) -> Result<bool> {
+        if above.kind != Kind::Directory {
+            return Ok(false);
+        }
+        for _ in 0..PATH_COMPONENTS_MAX {
+            if dir == above.id || dir == Id::ROOT {
+                return Ok(dir == above.id);
+            }
+            let Some(place) = self.place_now(OP, dir).await? else {
+                let words =
+                    "another process moved or removed a directory above the new name: look that up again";
+                return Err(Error::new(Status::Stale, OP).because(words));
+            };
+            dir = place.dir;
+        }
+        let words = format!(
+            "{}: the directories above lead to each other: `shoal container check` names them",
+            self.calls.called()
+        );
+        Err(Error::new(Status::Io, OP).because(words))
     }
 
     /// One try; whether it was done. Otherwise one of the names changed meanwhile.
@@ -130,10 +155,10 @@ impl Shared {
             true => self.calls.put_until(OP, &to_key, self.object(&moved), when, begun + LEASE).await?,
             false => Put::Refused,
         };
-        let put = match put {
-            Put::Done(tag) => Some(tag),
+        let (put, tag) = match put {
+            Put::Done(tag) => (Some(Some(tag.clone())), Some(tag)),
             // The answer may be lost, and attributes changed since: it stays there while the claim is left.
-            Put::Refused => self.version_of(OP, m.to, moved.id).await?,
+            Put::Refused => (self.version_of(OP, m.to, moved.id).await?, None),
         };
         let Some(to_tag) = put else {
             self.calls.put(OP, &from_key, self.object(&m.moved), When::Is(claim_tag)).await?;
@@ -150,7 +175,7 @@ impl Shared {
                 None => return self.give_back(&m, target, &claimed, claim_tag).await,
             }
         }
-        self.moved(&m, &moved, to_tag);
+        self.moved(&m, &moved, tag);
         match swap {
             Some(swap) => {
                 let swap = Named { moved_from: None, ..swap.clone() };
@@ -163,21 +188,31 @@ impl Shared {
     }
 
     /// The object was moved into a directory that another process removed meanwhile. It gets its old name
-    /// again, before it loses the new one, to which nothing leads.
-    async fn take_back(&self, m: &Move<'_>, to_tag: Tag, claim_tag: Tag, begun: Instant) -> Result<bool> {
+    /// again, before it loses the new one, to which nothing leads. A process that removes the old directory
+    /// waits for that ([`Shared::left_in`]), unless it took this one for one that ended.
+    async fn take_back(&self, m: &Move<'_>, to_tag: Version, claim_tag: Tag, begun: Instant) -> Result<bool> {
         let from_key = self.keys.name(m.from);
         let mut put = self.calls.put(OP, &from_key, self.object(&m.moved), When::Is(claim_tag)).await?;
         // Another process took the move for done.
         if put == Put::Refused && self.settled(OP, Some(m.from)).await?.is_none() {
             put = self.calls.put(OP, &from_key, self.object(&m.moved), When::Absent).await?;
         }
-        if let Put::Done(tag) = put {
-            // It has a name: no process may take it for a file whose parts are to be removed.
-            if let Some(_ended) = self.end(OP, m.to, Id::ROOT, to_tag).await? {
-                self.clear(OP, m.to, begun).await;
-            }
-            self.version_is(&m.moved, tag);
+        let tag = match put {
+            Put::Done(tag) => Some(tag),
+            // The answer may be lost, and attributes changed since.
+            Put::Refused if self.version_of(OP, m.from, m.moved.id).await?.is_some() => None,
+            Put::Refused => return Err(self.cut_off(m.to, "its old name is another object's")),
+        };
+        if !self.is_there(OP, m.from.dir).await? {
+            return Err(self.cut_off(m.to, "its old directory and its new one were removed"));
         }
+        // It has a name: no process may take it for a file whose parts are to be removed.
+        if let Some(to_tag) = to_tag
+            && let Some(_ended) = self.end(OP, m.to, Id::ROOT, to_tag).await?
+        {
+            self.clear(OP, m.to, begun).await;
+        }
+        self.version_is(&m.moved, tag);
         let words = "another process removed its new directory: look that up again";
         Err(Error::new(Status::Stale, OP).because(words))
     }
@@ -192,35 +227,40 @@ impl Shared {
         if put == Put::Refused && self.settled(OP, Some(m.from)).await?.is_none() {
             put = self.calls.put(OP, &from_key, self.object(claimed), When::Absent).await?;
         }
-        let Put::Done(claim_tag) = put else { return Err(self.cut_off(m)) };
+        let why = "another process made an entry in the directory that was there";
+        let Put::Done(claim_tag) = put else { return Err(self.cut_off(m.to, why)) };
+        if !self.is_there(OP, m.from.dir).await? {
+            return Err(self.cut_off(m.to, why));
+        }
         let until = begun + (PATIENCE - LEASE);
         let mut is_given = false;
         // Its attributes may be changed meanwhile, by a process that found it there.
         while !is_given && self.env.now() < until {
-            let Some(tag) = self.version_of(OP, m.to, m.moved.id).await? else { break };
+            let Some(Some(tag)) = self.version_of(OP, m.to, m.moved.id).await? else { break };
             let put = self.calls.put_until(OP, &to_key, self.object(target), When::Is(tag), until).await?;
             is_given = matches!(put, Put::Done(_));
         }
         if !is_given {
-            return Err(self.cut_off(m));
+            return Err(self.cut_off(m.to, why));
         }
         self.says_where(OP, &m.moved, m.from, until).await;
         self.calls.put(OP, &from_key, self.object(&m.moved), When::Is(claim_tag)).await?;
         Err(Error::new(Status::NotEmpty, OP))
     }
 
-    fn cut_off(&self, m: &Move<'_>) -> Error {
+    /// An object at a place could not get its name again.
+    fn cut_off(&self, place: &Place, why: &str) -> Error {
         let words = format!(
-            "another process made an entry in the directory that was at {}/{}, and the name could not be given \
-             back to it: `shoal container check` names it",
+            "other processes changed {}/{} during its move, and it could not be taken back: {why}; `shoal container \
+             check` names the object without a name",
             self.calls.called(),
-            self.keys.name(m.to)
+            self.keys.name(place)
         );
         Error::new(Status::Busy, OP).because(words)
     }
 
     /// A file that is open here has its name as before, in another version.
-    fn version_is(&self, named: &Named, tag: Tag) {
+    fn version_is(&self, named: &Named, tag: Version) {
         let nodes = self.nodes.borrow();
         if let Some(body) = nodes.known(named.id).and_then(|handle| nodes.body(handle)) {
             body.has_version(named, tag);
@@ -228,16 +268,14 @@ impl Shared {
     }
 
     /// The object has its new name.
-    fn moved(&self, m: &Move<'_>, moved: &Named, tag: Tag) {
+    fn moved(&self, m: &Move<'_>, moved: &Named, tag: Version) {
         let now = self.now();
         let mut nodes = self.nodes.borrow_mut();
         nodes.changed(m.from.dir, now);
         nodes.changed(m.to.dir, now);
-        if nodes.known(moved.id).is_some() {
-            let handle = nodes.saw(moved, Some(m.to));
-            if let Some(body) = nodes.body(handle) {
-                body.has_version(moved, tag);
-            }
+        let handle = nodes.moves(moved, m.to);
+        if let Some(body) = nodes.body(handle) {
+            body.has_version(moved, tag);
         }
     }
 
@@ -245,12 +283,9 @@ impl Shared {
     /// says so.
     fn swapped(&self, m: &Move<'_>, swap: &Named, put: Result<Put>) {
         let mut nodes = self.nodes.borrow_mut();
-        if nodes.known(swap.id).is_none() {
-            return;
-        }
-        let handle = nodes.saw(swap, Some(m.from));
+        let handle = nodes.moves(swap, m.from);
         match (put, nodes.body(handle)) {
-            (Ok(Put::Done(tag)), Some(body)) => body.has_version(swap, tag),
+            (Ok(Put::Done(tag)), Some(body)) => body.has_version(swap, Some(tag)),
             (Err(error), _) => tracing::debug!("an exchange is left for the next change to finish: {error}"),
             _ => {}
         }

@@ -46,11 +46,17 @@ pub(crate) enum At {
     Held(Named, Tag),
     /// The same; a process is moving it, and has not yet.
     Moving(Named, Tag),
-    /// It was removed or moved away, and the object of the name is left. `swap`: the object that the name
-    /// leads to now (an exchange). `gone`: the file that has no name any more. `dir`: the directory that is
-    /// being removed; if it has entries, it gets its name again.
-    Left { tag: Tag, swap: Option<Named>, gone: Option<Id>, dir: Option<Box<Named>> },
+    /// It was moved away, and the object of the name is left. `swap`: the object that the name leads to now
+    /// (an exchange). `gone`: the file that the move replaced.
+    Moved { tag: Tag, swap: Option<Named>, gone: Option<Id> },
+    /// It was removed, and the object of the name is left. `gone`: the file that has no name any more. `dir`:
+    /// the directory that is being removed; if it has entries, it gets its name again.
+    Ended { tag: Tag, gone: Option<Id>, dir: Option<Box<Named>> },
 }
+
+/// The version of a name's object, if the object may be put anew on its condition. `None`: another process
+/// moves it, and would lose that. It is settled first.
+pub(crate) type Version = Option<Tag>;
 
 impl Shared {
     /// The key of an object's name.
@@ -68,10 +74,15 @@ impl Shared {
         Ok(Some((at, found.tag)))
     }
 
-    /// The version of the object of a name, if the name leads to this one.
-    pub(crate) async fn version_of(&self, op: &'static str, place: &Place, id: Id) -> Result<Option<Tag>> {
+    /// The version of the object of a name, if that is this one.
+    pub(crate) async fn version_of(
+        &self,
+        op: &'static str,
+        place: &Place,
+        id: Id,
+    ) -> Result<Option<Version>> {
         Ok(match self.raw(op, &self.keys.name(place)).await? {
-            Some((AtName::Named(at), tag)) if at.id == id => Some(tag),
+            Some((AtName::Named(at), tag)) if at.id == id => Some(Some(tag).filter(|_| at.claim.is_none())),
             _ => None,
         })
     }
@@ -82,7 +93,7 @@ impl Shared {
             None => return Ok(At::Free),
             Some((AtName::Ended(id, dir), tag)) => {
                 let gone = (id != Id::ROOT && dir.is_none()).then_some(id);
-                return Ok(At::Left { tag, swap: None, gone, dir });
+                return Ok(At::Ended { tag, gone, dir });
             }
             Some((AtName::Named(named), tag)) => (*named, tag),
         };
@@ -93,17 +104,22 @@ impl Shared {
             _ => false,
         };
         Ok(match is_moved {
-            true => At::Left { tag, swap: claim.swap.map(|swap| *swap), gone: claim.replaced, dir: None },
+            true => At::Moved { tag, swap: claim.swap.map(|swap| *swap), gone: claim.replaced },
             false => At::Moving(named, tag),
         })
     }
 
     /// The object that a name leads to.
-    pub(crate) async fn find(&self, op: &'static str, place: Option<&Place>) -> Result<Option<(Named, Tag)>> {
+    pub(crate) async fn find(
+        &self,
+        op: &'static str,
+        place: Option<&Place>,
+    ) -> Result<Option<(Named, Version)>> {
         Ok(match self.at(op, place).await? {
-            At::Free => None,
-            At::Held(named, tag) | At::Moving(named, tag) => Some((named, tag)),
-            At::Left { tag, swap, .. } => swap.map(|named| (named, tag)),
+            At::Free | At::Ended { .. } => None,
+            At::Held(named, tag) => Some((named, Some(tag))),
+            At::Moving(named, _) => Some((named, None)),
+            At::Moved { swap, .. } => swap.map(|named| (named, None)),
         })
     }
 
@@ -121,7 +137,7 @@ impl Shared {
             let tag = match &at {
                 At::Free => return Ok(None),
                 At::Held(named, tag) => return Ok(Some((named.clone(), tag.clone()))),
-                At::Moving(_, tag) | At::Left { tag, .. } => tag.clone(),
+                At::Moving(_, tag) | At::Moved { tag, .. } | At::Ended { tag, .. } => tag.clone(),
             };
             let now = self.env.now();
             match &since {
@@ -150,40 +166,37 @@ impl Shared {
     /// Finish, or give up, the step of a process that ended.
     async fn finish(&self, op: &'static str, place: Option<&Place>, at: At) -> Result<()> {
         let key = self.key(place);
-        match at {
+        let (tag, gone, dir) = match at {
             // It can be moved no more: the version that its process knows is gone.
-            At::Moving(named, tag) => {
-                self.calls.put(op, &key, self.object(&named), When::Is(tag)).await.map(drop)
+            At::Moving(named, tag) | At::Moved { tag, swap: Some(named), .. } => {
+                return self.calls.put(op, &key, self.object(&named), When::Is(tag)).await.map(drop);
             }
-            At::Left { tag, swap: Some(swap), .. } => {
-                self.calls.put(op, &key, self.object(&swap), When::Is(tag)).await.map(drop)
-            }
-            At::Left { tag, swap: None, gone, dir } => {
-                let mut left = Vec::new();
-                if let Some(dir) = &dir {
-                    let Some(found) = self.left_in(op, dir.id).await? else {
-                        return self.calls.put(op, &key, self.object(dir), When::Is(tag)).await.map(drop);
-                    };
-                    left = found;
-                }
-                if let Some(gone) = gone {
-                    self.mark_going(op, gone).await?;
-                }
-                // Of several that wait one deletes it: the others see another version, and wait again.
-                let begun = self.env.now();
-                let ended = format::ended(Id::ROOT, Id::draw(&self.env), None);
-                if let Put::Done(_) = self.calls.put(op, &key, ended, When::Is(tag)).await?
-                    && let Some(place) = place
-                {
-                    self.clear(op, place, begun).await;
-                    if let Some(dir) = dir {
-                        self.sweep(op, dir.id, left).await;
-                    }
-                }
-                Ok(())
-            }
-            At::Free | At::Held(..) => Ok(()),
+            At::Moved { tag, swap: None, gone } => (tag, gone, None),
+            At::Ended { tag, gone, dir } => (tag, gone, dir),
+            At::Free | At::Held(..) => return Ok(()),
+        };
+        let mut left = Vec::new();
+        if let Some(dir) = &dir {
+            let Some(found) = self.left_in(op, dir.id).await? else {
+                return self.calls.put(op, &key, self.object(dir), When::Is(tag)).await.map(drop);
+            };
+            left = found;
         }
+        if let Some(gone) = gone {
+            self.mark_going(op, gone).await?;
+        }
+        // Of several that wait one deletes it: the others see another version, and wait again.
+        let begun = self.env.now();
+        let ended = format::ended(Id::ROOT, Id::draw(&self.env), None);
+        if let Put::Done(_) = self.calls.put(op, &key, ended, When::Is(tag)).await?
+            && let Some(place) = place
+        {
+            self.clear(op, place, begun).await;
+            if let Some(dir) = dir {
+                self.sweep(op, dir.id, left).await;
+            }
+        }
+        Ok(())
     }
 
     /// A file with parts has no name any more.
@@ -268,7 +281,7 @@ impl Shared {
     ///
     /// # Errors
     /// `Exists`.
-    pub(crate) async fn make(&self, op: &'static str, place: &Place, named: &mut Named) -> Result<Tag> {
+    pub(crate) async fn make(&self, op: &'static str, place: &Place, named: &mut Named) -> Result<Version> {
         let (key, begun, deadline) = (self.keys.name(place), self.env.now(), self.calls.deadline());
         let mut tried = Vec::new();
         loop {
@@ -276,12 +289,12 @@ impl Shared {
             let put = self.calls.put_once(op, &key, self.object(named), When::Absent).await?;
             let is_answered = put.is_some();
             let made = match put {
-                Some(Put::Done(tag)) => Some(tag),
+                Some(Put::Done(tag)) => Some(Some(tag)),
                 Some(Put::Refused) => None,
                 None => self.version_of(op, place, named.id).await?,
             };
             if let Some(tag) = made {
-                self.made_in(op, place, named, &tag).await?;
+                self.made_in(op, place, named, tag.as_ref()).await?;
                 return Ok(tag);
             }
             if !is_answered {
@@ -294,8 +307,8 @@ impl Shared {
                 }
                 // An earlier try was done late.
                 *named = there;
-                self.made_in(op, place, named, &tag).await?;
-                return Ok(tag);
+                self.made_in(op, place, named, Some(&tag)).await?;
+                return Ok(Some(tag));
             }
             if !is_answered && self.env.now() >= deadline {
                 return Err(self.calls.silent(op, &key));
@@ -339,9 +352,7 @@ impl Shared {
         let (handle, body) = {
             let mut nodes = self.nodes.borrow_mut();
             let handle = nodes.known(named.id);
-            if let Some(node) = nodes.by_id(named.id) {
-                (node.place, node.is_gone) = (None, true);
-            }
+            nodes.removed(named);
             (handle, handle.and_then(|handle| nodes.body(handle)))
         };
         let has_parts = body.as_ref().is_some_and(|body| body.lost_name()) || named.has_parts;
@@ -373,9 +384,9 @@ impl Objects {
         dir: Handle,
         name: &Name,
         named: &mut Named,
-    ) -> Result<(Handle, Tag)> {
-        let place = self.0.place(op, dir, name)?;
+    ) -> Result<(Handle, Version)> {
+        let (place, asked) = (self.0.place(op, dir, name)?, self.0.moment());
         let tag = self.0.make(op, &place, named).await.map_err(|error| error.of(dir))?;
-        Ok((self.0.nodes.borrow_mut().saw(named, Some(&place)), tag))
+        Ok((self.0.nodes.borrow_mut().saw(named, Some(&place), asked), tag))
     }
 }

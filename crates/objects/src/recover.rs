@@ -105,14 +105,17 @@ impl Objects {
                             self.check_named(named, &mut checked).await?;
                             checked.leftover(format!("{} is being moved", meta.key));
                         }
-                        Ok(At::Left { swap, dir, .. }) => {
+                        Ok(At::Moved { swap, .. }) => {
                             if let Some(named) = swap {
                                 note(&named, &mut todo, &mut files);
                                 self.check_named(named, &mut checked).await?;
                             }
+                            checked.leftover(format!("{} is being moved", meta.key));
+                        }
+                        Ok(At::Ended { dir, .. }) => {
                             // It may have entries, and is then given back.
                             todo.extend(dir.map(|dir| dir.id));
-                            checked.leftover(format!("{} is being removed or moved", meta.key));
+                            checked.leftover(format!("{} is being removed", meta.key));
                         }
                     }
                 }

@@ -13,7 +13,7 @@ impl Shared {
     pub(crate) async fn root(&self, read_only: bool) -> Result<()> {
         let op = "connect";
         if let Some((named, _)) = self.find(op, None).await? {
-            self.nodes.borrow_mut().saw(&named, None);
+            self.nodes.borrow_mut().saw(&named, None, 0);
             return Ok(());
         }
         let key = self.keys.root();

@@ -49,6 +49,9 @@ use tokio::time::timeout;
 
 /// Time to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// A proxy, and the addresses that are reached past it: all of this machine. So requests to a store here,
+/// which may go without encryption, leave it by no proxy.
+const NO_PROXY: (&str, &str) = ("http://127.0.0.1:9", "localhost,127.0.0.0/8,::1");
 /// Time to find the root of a path, for each request.
 const FIND_MAX: Duration = Duration::from_secs(30);
 
@@ -140,10 +143,14 @@ impl Reaches for S3 {
         let allowed = of(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
         let is_plain = may_be_plain(endpoint.as_deref(), allowed.is_some_and(|text| text == "true"))
             .map_err(|words| format!("s3://{}: {words}", self.bucket))?;
-        let options = ClientOptions::new()
+        let mut options = ClientOptions::new()
             .with_timeout_disabled()
             .with_connect_timeout(CONNECT_MAX)
             .with_allow_http(is_plain);
+        if endpoint.as_deref().is_some_and(is_here) {
+            // The proxies of the environment count where no other one is set.
+            options = options.with_proxy_url(NO_PROXY.0).with_proxy_excludes(NO_PROXY.1);
+        }
         let endpoint = endpoint.map(|at| format!("{at} ({variable})"));
         let store = builder
             .with_bucket_name(&self.bucket)
@@ -168,20 +175,26 @@ impl Reaches for S3 {
     }
 }
 
-/// Whether requests may go without encryption to an address: to this machine, or by the user's word.
-fn may_be_plain(endpoint: Option<&str>, allowed: bool) -> Result<bool, String> {
-    let Some(address) = endpoint else { return Ok(false) };
+/// Whether an address is on this machine.
+fn is_here(address: &str) -> bool {
     let lower = address.to_ascii_lowercase();
-    let Some(rest) = lower.strip_prefix("http://") else { return Ok(false) };
+    let rest = lower.split_once("://").map_or(&*lower, |(_, rest)| rest);
     let host = rest.split('/').next().and_then(|host| host.rsplit('@').next()).unwrap_or("");
     let host = match host.strip_prefix('[') {
         Some(six) => six.split(']').next(),
         None => host.split(':').next(),
     };
     let host = host.unwrap_or("");
-    let is_here =
-        host == "localhost" || host.parse().is_ok_and(|address: core::net::IpAddr| address.is_loopback());
-    if is_here || allowed {
+    host == "localhost" || host.parse().is_ok_and(|address: core::net::IpAddr| address.is_loopback())
+}
+
+/// Whether requests may go without encryption to an address: to this machine, or by the user's word.
+fn may_be_plain(endpoint: Option<&str>, allowed: bool) -> Result<bool, String> {
+    let Some(address) = endpoint else { return Ok(false) };
+    if !address.to_ascii_lowercase().starts_with("http://") {
+        return Ok(false);
+    }
+    if is_here(address) || allowed {
         return Ok(true);
     }
     Err(format!(

@@ -4,9 +4,9 @@ use crate::calls::{Calls, Requests};
 use crate::file::ObjectFile;
 use crate::format::{Id, KeySpace, Named, Place};
 use crate::listing::ObjectListing;
-use crate::name_space::PATIENCE;
+use crate::name_space::{PATIENCE, Version};
 use crate::nodes::Nodes;
-use crate::store::{Reaches, Tag};
+use crate::store::Reaches;
 use bytes::Bytes;
 use shoal_env::local::{Notify, Permit};
 use shoal_env::{Env, Instant};
@@ -174,15 +174,20 @@ impl Objects {
         self.0.calls.counts()
     }
 
-    async fn found(&self, op: &'static str, dir: Handle, name: &Name) -> Result<(Named, Tag, Place)> {
-        let place = self.0.place(op, dir, name)?;
+    async fn found(
+        &self,
+        op: &'static str,
+        dir: Handle,
+        name: &Name,
+    ) -> Result<(Named, Version, Place, u64)> {
+        let (place, asked) = (self.0.place(op, dir, name)?, self.0.moment());
         let found = self.0.find(op, Some(&place)).await?;
         let (named, tag) = found.ok_or_else(|| Error::new(Status::NotFound, op).of(dir))?;
-        Ok((named, tag, place))
+        Ok((named, tag, place, asked))
     }
 
     /// The object of a handle, at its place.
-    async fn named(&self, op: &'static str, object: Handle) -> Result<(Named, Tag)> {
+    async fn named(&self, op: &'static str, object: Handle) -> Result<(Named, Version)> {
         let place = self.0.place_of(op, object)?;
         let found = self.0.find(op, place.as_ref()).await?;
         let found = found.filter(|(named, _)| self.0.is_it(object, named));
@@ -217,8 +222,8 @@ impl Vfs for Objects {
     }
 
     async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr> {
-        let (named, _, place) = self.found("lookup", dir, name).await?;
-        self.0.seen("lookup", &named, Some(&place)).await
+        let (named, _, place, asked) = self.found("lookup", dir, name).await?;
+        self.0.seen("lookup", &named, Some(&place), asked).await
     }
 
     async fn getattr(&self, object: Handle) -> Result<Attr> {
@@ -298,17 +303,19 @@ impl Vfs for Objects {
         if matches!(kind, Kind::Directory | Kind::Symlink) {
             return Err(Error::new(Status::Invalid, op).of(dir));
         }
+        let asked = self.0.moment();
         let mut named = Named { rdev: device, ..self.0.new_named(kind, dir, owner) };
         self.make_named(op, dir, name, &mut named).await?;
         let place = self.0.place(op, dir, name)?;
-        self.0.seen(op, &named, Some(&place)).await
+        self.0.seen(op, &named, Some(&place), asked).await
     }
 
     async fn mkdir(&self, dir: Handle, name: &Name, owner: Owner) -> Result<Attr> {
+        let asked = self.0.moment();
         let mut named = self.0.new_named(Kind::Directory, dir, owner);
         self.make_named("mkdir", dir, name, &mut named).await?;
         let place = self.0.place("mkdir", dir, name)?;
-        self.0.seen("mkdir", &named, Some(&place)).await
+        self.0.seen("mkdir", &named, Some(&place), asked).await
     }
 
     async fn symlink(&self, dir: Handle, name: &Name, owner: Owner, target: &[u8]) -> Result<Attr> {
@@ -317,11 +324,11 @@ impl Vfs for Objects {
             return Err(Error::new(Status::NameTooLong, op).of(dir));
         }
         let owner = Owner { mode: 0o777, ..owner };
-        let content = Bytes::copy_from_slice(target);
+        let (content, asked) = (Bytes::copy_from_slice(target), self.0.moment());
         let mut named = Named { content, ..self.0.new_named(Kind::Symlink, dir, owner) };
         self.make_named(op, dir, name, &mut named).await?;
         let place = self.0.place(op, dir, name)?;
-        self.0.seen(op, &named, Some(&place)).await
+        self.0.seen(op, &named, Some(&place), asked).await
     }
 
     async fn link(&self, object: Handle, _: Handle, _: &Name) -> Result<Attr> {
@@ -363,8 +370,8 @@ impl Vfs for Objects {
     }
 
     async fn open_name(&self, dir: Handle, name: &Name, rights: Rights) -> Result<ObjectFile> {
-        let (named, tag, place) = self.found("open", dir, name).await?;
-        let handle = self.0.nodes.borrow_mut().saw(&named, Some(&place));
+        let (named, tag, place, asked) = self.found("open", dir, name).await?;
+        let handle = self.0.nodes.borrow_mut().saw(&named, Some(&place), asked);
         is_file("open", handle, named.kind)?;
         self.open_named(handle, named, tag, rights).await
     }

@@ -1,20 +1,18 @@
 //! One request of a call is held, or gets no answer, while other processes go on: what they make meanwhile is
 //! not lost, and no call lasts longer than its deadline.
 
+mod held;
+
 use bytes::Bytes;
 use futures_util::future::{self, Either, join};
+use held::Held;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
-use shoal_objects::{
-    Found, Keys, Memory, Objects, ObjectsOptions, PART_BYTES_MAX, Reaches, Reply, Store, Tag, When,
-};
+use shoal_objects::{Memory, Objects, ObjectsOptions, PART_BYTES_MAX};
 use shoal_proto::{Handle, Name, Owner, Rights, Status};
 use shoal_vfs::{Connect, RenameFlags, Vfs, VfsFile};
 use std::pin::pin;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
@@ -37,105 +35,6 @@ async fn mount(env: &Env, memory: &Memory) -> Objects {
 
 fn keys(memory: &Memory, part: &str) -> Vec<String> {
     memory.objects().into_keys().filter(|key| key.contains(part)).collect()
-}
-
-/// A store that does not begin one request of a kind, with a text in its key, until it is let go.
-#[derive(Clone)]
-struct Held {
-    memory: Memory,
-    gate: Arc<Mutex<Gate>>,
-}
-
-#[derive(Default)]
-struct Gate {
-    verb: &'static str,
-    part: String,
-    /// Requests of the kind that pass before.
-    passing: u32,
-    /// It was reached, and later ones pass.
-    is_reached: bool,
-    /// The one that is held may go on.
-    is_open: Arc<AtomicBool>,
-}
-
-struct HeldStore {
-    store: Rc<dyn Store>,
-    env: Env,
-    gate: Arc<Mutex<Gate>>,
-}
-
-impl Held {
-    fn new(memory: &Memory) -> Held {
-        Held { memory: memory.clone(), gate: Arc::new(Mutex::new(Gate::default())) }
-    }
-
-    async fn mount(&self, env: &Env) -> Objects {
-        ObjectsOptions::new(self.clone(), "").connect(env.clone()).await.unwrap()
-    }
-
-    fn hold(&self, verb: &'static str, part: &str, passing: u32) {
-        *self.gate.lock().unwrap() = Gate { verb, part: part.to_owned(), passing, ..Gate::default() };
-    }
-
-    /// Do the work while a request is held.
-    async fn meanwhile(&self, env: &Env, work: impl AsyncFnOnce()) {
-        while !self.gate.lock().unwrap().is_reached {
-            env.sleep(Duration::from_millis(1)).await;
-        }
-        let is_open = self.gate.lock().unwrap().is_open.clone();
-        work().await;
-        is_open.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Reaches for Held {
-    fn reach(&self, env: &Env) -> Result<Rc<dyn Store>, String> {
-        let store = self.memory.reach(env)?;
-        Ok(Rc::new(HeldStore { store, env: env.clone(), gate: self.gate.clone() }))
-    }
-}
-
-impl HeldStore {
-    fn pass<T: 'static>(&self, verb: &str, key: &str, reply: Reply<T>) -> Reply<T> {
-        let mut gate = self.gate.lock().unwrap();
-        if gate.is_reached || gate.verb != verb || !key.contains(&gate.part) {
-            return reply;
-        }
-        if gate.passing > 0 {
-            gate.passing -= 1;
-            return reply;
-        }
-        gate.is_reached = true;
-        let (env, is_open) = (self.env.clone(), gate.is_open.clone());
-        Box::pin(async move {
-            while !is_open.load(Ordering::Relaxed) {
-                env.sleep(Duration::from_millis(1)).await;
-            }
-            reply.await
-        })
-    }
-}
-
-impl Store for HeldStore {
-    fn called(&self) -> String {
-        self.store.called()
-    }
-
-    fn put(&self, key: &str, data: Bytes, when: When) -> Reply<Tag> {
-        self.pass("put", key, self.store.put(key, data, when))
-    }
-
-    fn get(&self, key: &str, range: std::ops::Range<u64>) -> Reply<Found> {
-        self.pass("get", key, self.store.get(key, range))
-    }
-
-    fn list(&self, prefix: &str, after: Option<&str>, most: usize) -> Reply<Keys> {
-        self.pass("list", prefix, self.store.list(prefix, after, most))
-    }
-
-    fn delete(&self, key: &str) -> Reply<()> {
-        self.pass("delete", key, self.store.delete(key))
-    }
 }
 
 /// Nothing is left, also of the steps that go on after a call.
@@ -215,7 +114,7 @@ fn one_connection_that_stalls_fails_no_write() {
         let begun = env.now();
         file.write(0, Bytes::from(vec![1; PART_BYTES_MAX])).await.unwrap();
         file.close().await.unwrap();
-        assert!(held.gate.lock().unwrap().is_reached);
+        assert!(held.is_reached());
         assert!(env.now() - begun < Duration::from_secs(15), "{:?}", env.now() - begun);
         let size = mount(&env, &memory).await.lookup(Handle::ROOT, &name("f")).await.unwrap().size;
         assert_eq!(size, PART_BYTES_MAX as u64);
@@ -426,4 +325,97 @@ fn a_directory_whose_removal_was_not_ended_has_its_name_and_what_was_made_in_it_
             is_clean(&env, &memory).await;
         });
     }
+}
+
+#[test]
+fn a_file_whose_move_is_taken_back_keeps_its_old_directory_or_that_directory_s_removal_waits() {
+    run(10, async |env, memory| {
+        let (held, plain) = (Held::new(&memory), mount(&env, &memory).await);
+        let old = plain.mkdir(Handle::ROOT, &name("old"), OWNER).await.unwrap().handle;
+        let new = plain.mkdir(Handle::ROOT, &name("new"), OWNER).await.unwrap().handle;
+        plain.create(old, &name("from"), OWNER, true, BOTH).await.unwrap();
+        let vfs = held.mount(&env).await;
+        let old = vfs.lookup(Handle::ROOT, &name("old")).await.unwrap().handle;
+        let new_here = vfs.lookup(Handle::ROOT, &name("new")).await.unwrap().handle;
+        assert_eq!(new, new_here);
+        held.hold("put", "/to", 0);
+        let mut removed = None;
+        let (from, to) = (name("from"), name("to"));
+        let work = async {
+            held.meanwhile(&env, async || {
+                plain.rmdir(Handle::ROOT, &name("new")).await.unwrap();
+                held.hold("put", "/from", 0);
+            })
+            .await;
+            held.meanwhile(&env, async || {
+                removed = Some(plain.rmdir(Handle::ROOT, &name("old")).await);
+            })
+            .await;
+        };
+        let (moved, ()) = join(vfs.rename(old, &from, new, &to, PLAIN), work).await;
+        assert_eq!(moved.unwrap_err().status, Status::Stale);
+        assert_eq!(removed.unwrap().unwrap_err().status, Status::NotEmpty);
+        let fresh = mount(&env, &memory).await;
+        let old = fresh.lookup(Handle::ROOT, &name("old")).await.unwrap().handle;
+        fresh.lookup(old, &name("from")).await.unwrap();
+        // The time to delete the object in the removed directory is over.
+        env.sleep(Duration::from_secs(1)).await;
+        let found = fresh.check().await.unwrap();
+        assert_eq!(found.damage, Vec::<String>::new());
+        let are_removed = found.leftovers.iter().all(|words| words.contains("a name that was removed"));
+        assert!(are_removed, "{:?}", found.leftovers);
+    });
+}
+
+#[test]
+fn the_removal_of_a_directory_deletes_no_object_that_was_put_in_it_after_it_was_listed() {
+    run(11, async |env, memory| {
+        let (held, plain) = (Held::new(&memory), mount(&env, &memory).await);
+        let dir = plain.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap().handle;
+        plain.create(dir, &name("file"), OWNER, true, BOTH).await.unwrap();
+        let key = keys(&memory, "/file").remove(0);
+        let put = memory.objects()[&key].clone();
+        // A process ends in the removal of the file, and leaves that object.
+        memory.conduct(Conduct { ends_after: Some(1), ..Conduct::default() });
+        let over = env.now() + Duration::from_secs(1);
+        assert!(env.deadline(over, plain.unlink(dir, &name("file"))).await.is_err());
+        memory.conduct(Conduct::default());
+        let vfs = held.mount(&env).await;
+        held.hold("delete", "/dir", 0);
+        let work = held.meanwhile(&env, async || memory.set(&key, Some(put.clone())));
+        let own = name("dir");
+        let (removed, ()) = join(vfs.rmdir(Handle::ROOT, &own), work).await;
+        removed.unwrap();
+        assert_eq!(memory.objects().get(&key), Some(&put));
+    });
+}
+
+#[test]
+fn a_file_whose_sync_is_given_up_after_a_lost_put_of_its_name_can_be_opened_once_it_is_synced() {
+    run(12, async |env, memory| {
+        let held = Held::new(&memory);
+        let vfs = held.mount(&env).await;
+        let file = vfs.create(Handle::ROOT, &name("file"), OWNER, true, BOTH).await.unwrap().2;
+        let bytes: Bytes = (0..100 + (1 << 20)).map(|at: usize| (at / 251 + at) as u8).collect();
+        file.write(0, bytes.slice(..100)).await.unwrap();
+        file.fsync().await.unwrap();
+        file.write(100, bytes.slice(100..)).await.unwrap();
+        // Its name says that it has parts, and the process does not know it.
+        memory.conduct(Conduct { loses_each: 1, ..Conduct::default() });
+        assert_eq!(file.fsync().await.unwrap_err().status, Status::TimedOut);
+        memory.conduct(Conduct::default());
+        // It knows then, and is given up before it says so itself.
+        held.hold("put", "/file", 1);
+        let given_up = env.deadline(env.now() + Duration::from_secs(5), file.fsync()).await;
+        assert!(given_up.is_err() && held.is_reached());
+        file.fsync().await.unwrap();
+        let is_whole = async || {
+            let other = mount(&env, &memory).await;
+            let there = other.open_name(Handle::ROOT, &name("file"), Rights::READ).await.unwrap();
+            there.read(0, bytes.len() + 1).await.unwrap() == bytes
+        };
+        assert!(is_whole().await);
+        file.close().await.unwrap();
+        assert!(is_whole().await);
+    });
 }

@@ -6,9 +6,9 @@ use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
 use shoal_objects::{Memory, Objects, ObjectsOptions, PART_BYTES_MAX, Refusal};
-use shoal_proto::{Handle, Name, Owner, Rights, Status};
+use shoal_proto::{Handle, Kind, Name, Owner, Rights, Status};
 use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{AnyVfs, Connect, Error, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Connect, Error, Listing, Vfs, VfsFile};
 use std::time::Duration;
 
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
@@ -71,6 +71,14 @@ fn a_damaged_name_is_named_and_all_other_files_work() {
             let remedy = if at == 9 { "use the version of ShoalFS" } else { "restore a version" };
             says(&error, Status::Io, &[&key, remedy]);
             assert_eq!(vfs.lookup(Handle::ROOT, &name("b")).await.unwrap().size, 10);
+            for plus in [false, true] {
+                let mut listing = vfs.opendir(Handle::ROOT, Duration::from_secs(1));
+                let mut found = Vec::new();
+                while let Some(listed) = listing.next(plus).await.unwrap() {
+                    found.push((listed.entry.name.to_string(), listed.is_unknown));
+                }
+                assert_eq!(found, [("a".to_owned(), true), ("b".to_owned(), false)], "plus: {plus}");
+            }
         }
         memory.set(&key, Some(good));
         assert_eq!(vfs.lookup(Handle::ROOT, &name("a")).await.unwrap().size, 10);
@@ -146,6 +154,28 @@ fn keys_that_are_none_of_this_file_system_are_passed_over() {
         assert_eq!(names(&vfs).await, ["dir"]);
         assert_eq!(vfs.lookup(Handle::ROOT, &name("dir")).await.unwrap().handle, dir.handle);
         vfs.rmdir(Handle::ROOT, &name("dir")).await.unwrap();
+    });
+}
+
+#[test]
+fn a_removed_directory_that_another_program_copied_into_itself_can_be_removed() {
+    run(async |env, memory| {
+        let vfs = mount(&env, &memory).await;
+        let inner = vfs.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap().handle;
+        vfs.mknod(inner, &name("x"), OWNER, Kind::Fifo, 0).await.unwrap();
+        let below = keys(&memory, "/x").remove(0);
+        vfs.unlink(inner, &name("x")).await.unwrap();
+        // A process ends after it said that the directory is removed.
+        let over = env.now() + Duration::from_secs(1);
+        memory.conduct(Conduct { ends_after: Some(1), ..Conduct::default() });
+        assert!(env.deadline(over, vfs.rmdir(Handle::ROOT, &name("dir"))).await.is_err());
+        memory.conduct(Conduct::default());
+        let ended = memory.objects()[&keys(&memory, "/dir").remove(0)].clone();
+        memory.set(&below, Some(ended));
+        let fresh = mount(&env, &memory).await;
+        fresh.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap();
+        fresh.rmdir(Handle::ROOT, &name("dir")).await.unwrap();
+        assert_eq!(names(&fresh).await, Vec::<String>::new());
     });
 }
 

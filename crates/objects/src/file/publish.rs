@@ -4,12 +4,13 @@
 //! makes the same put of a part again, and knows by the bytes whether it was done; of a name it knows which
 //! puts were tried. Otherwise a file would be refused as another process's after an outage of the store.
 
-use super::{Body, Part};
+use super::Body;
+use super::parts::Part;
 use crate::calls::Put;
 use crate::format::Named;
 use crate::name_space::PATIENCE;
 use crate::store::When;
-use crate::{BESIDE_NAME_MAX, PART_BYTES_MAX, PART_BYTES_MIN};
+use crate::{BESIDE_NAME_MAX, PART_BYTES_MAX, PART_BYTES_MIN, PARTS_MAX};
 use bytes::Bytes;
 use shoal_proto::Status;
 use shoal_vfs::{Error, Result};
@@ -40,6 +41,7 @@ impl Body {
         if !self.state.borrow().is_dirty() {
             return Ok(());
         }
+        self.remove_cut(op).await?;
         let is_small = {
             let state = self.state.borrow();
             !state.named.has_parts && state.tail.len() <= BESIDE_NAME_MAX
@@ -87,18 +89,24 @@ impl Body {
         }
         let (key, data, when) = {
             let state = self.state.borrow();
+            if state.tail_tag.is_none() && !state.tail.is_empty() && state.parts.len() >= PARTS_MAX {
+                return Err(self.has_many_parts(op));
+            }
             let len = state.tail.len().min(PART_BYTES_MAX);
             let key = self.shared.keys.part(state.named.id, state.tail_at);
             let when = state.tail_tag.clone().map_or(When::Absent, When::Is);
             (key, Bytes::copy_from_slice(&state.tail[..len]), when)
         };
         if data.is_empty() {
-            if let When::Is(_) = when {
-                self.shared.calls.delete(op, &key).await?;
+            {
+                let mut state = self.state.borrow_mut();
+                let state = &mut *state;
+                if state.tail_tag.take().is_some() {
+                    state.cut.push_back(state.tail_at);
+                }
+                state.has_new_bytes = false;
             }
-            let mut state = self.state.borrow_mut();
-            (state.tail_tag, state.has_new_bytes) = (None, false);
-            return Ok(());
+            return self.remove_cut(op).await;
         }
         self.state.borrow_mut().unsure = Some((data.clone(), when.clone()));
         let put = self.shared.calls.put(op, &key, data.clone(), when).await?;
@@ -139,6 +147,15 @@ impl Body {
         Ok(())
     }
 
+    /// A longer table would be refused by all that read it.
+    fn has_many_parts(&self, op: &'static str) -> Error {
+        let words = format!(
+            "it has {PARTS_MAX} parts, the most that a file may have: its last bytes are not published; sync less \
+             often, or write a further file"
+        );
+        self.refused(op, Status::FileTooBig, &words)
+    }
+
     fn other_writer(&self, op: &'static str) -> Error {
         let words = "another process writes this file: over an object store a file has one writer; use containers \
                      (`container`), in which each process writes its own";
@@ -149,14 +166,14 @@ impl Body {
     async fn put_name(&self, op: &'static str, content: Bytes, has_parts: bool) -> Result<()> {
         let begun = self.shared.env.now();
         loop {
-            let (named, tag, known) = {
+            let (named, tag, had_parts) = {
                 let state = self.state.borrow();
                 let named = Named { content: content.clone(), has_parts, ..state.named.clone() };
-                (named, state.tag.clone(), state.named.clone())
+                (named, state.tag.clone(), state.named.has_parts)
             };
             if self.is_unlinked() {
                 // Its bytes go with its last close; parts that it gets are named for those that clean up.
-                if has_parts && !known.has_parts {
+                if has_parts && !had_parts {
                     self.shared.mark_going(op, named.id).await?;
                 }
                 self.state.borrow_mut().named = named;
@@ -165,12 +182,16 @@ impl Body {
             let place = self.shared.place_of(op, self.handle)?;
             let key = self.shared.key(place.as_ref());
             self.shared.calls.may_repeat(op, &key, begun, PATIENCE)?;
-            self.state.borrow_mut().tries(has_parts, &content);
-            if let Put::Done(tag) =
-                self.shared.calls.put(op, &key, self.shared.object(&named), When::Is(tag)).await?
-            {
+            let put = match tag {
+                Some(tag) => {
+                    self.state.borrow_mut().tries(has_parts, &content);
+                    self.shared.calls.put(op, &key, self.shared.object(&named), When::Is(tag)).await?
+                }
+                None => Put::Refused,
+            };
+            if let Put::Done(tag) = put {
                 let mut state = self.state.borrow_mut();
-                (state.named, state.tag) = (named, tag);
+                (state.stored, state.named, state.tag) = (named.clone(), named, Some(tag));
                 state.tried.clear();
                 break;
             }
@@ -179,31 +200,31 @@ impl Body {
                 let words = "another process moved or removed it: look its name up again";
                 return Err(self.refused(op, Status::Stale, words));
             };
-            let mut state = self.state.borrow_mut();
-            let state = &mut *state;
-            if (now.has_parts, &now.content) != (known.has_parts, &known.content) {
-                let is_own = |(has_parts, content): &(bool, Bytes)| {
-                    (*has_parts, content) == (now.has_parts, &now.content)
-                };
-                if !state.tried.iter().any(is_own) {
-                    return Err(self.other_writer(op));
-                }
-                (state.named.has_parts, state.named.content) = (now.has_parts, now.content.clone());
-            }
-            state.tag = tag;
-            let kept = (state.named.mtime, state.named.mtime_of);
-            let ctime = state.named.ctime.max(now.ctime);
-            if !state.has_new_attributes {
-                state.named = Named { mtime: kept.0, mtime_of: kept.1, ctime, ..now };
+            if !self.state.borrow_mut().has_version(&now, Some(tag)) {
+                return Err(self.other_writer(op));
             }
         }
         self.state.borrow_mut().has_new_attributes = false;
         Ok(())
     }
 
+    /// Remove the parts that were cut, the last one first, so that those that stay follow each other.
+    async fn remove_cut(&self, op: &'static str) -> Result<()> {
+        loop {
+            let (id, at) = {
+                let state = self.state.borrow();
+                (state.named.id, state.cut.front().copied())
+            };
+            let Some(at) = at else { return Ok(()) };
+            self.shared.calls.delete(op, &self.shared.keys.part(id, at)).await?;
+            self.state.borrow_mut().cut.pop_front();
+        }
+    }
+
     /// Cut it; a crash leaves a beginning of what was there. The caller has the turn, and loaded the tail.
     pub(super) async fn cut(&self, size: u64) -> Result<()> {
         let op = "truncate";
+        self.remove_cut(op).await?;
         self.put_unsure(op).await?;
         if size >= self.state.borrow().tail_at {
             let mut state = self.state.borrow_mut();
@@ -215,36 +236,28 @@ impl Body {
             }
             return Ok(());
         }
-        // The last one first, so that those that stay follow each other.
-        let (id, tail_at, has_tail) = {
-            let state = self.state.borrow();
-            (state.named.id, state.tail_at, state.tail_tag.is_some())
-        };
-        if has_tail {
-            self.shared.calls.delete(op, &self.shared.keys.part(id, tail_at)).await?;
-        }
         {
+            // It has none of them any more, also where this is given up before they are removed.
             let mut state = self.state.borrow_mut();
-            state.tail.clear();
-            (state.tail_tag, state.published, state.has_new_bytes) = (None, 0, false);
-        }
-        loop {
-            let last = self.state.borrow().parts.last().cloned();
-            let Some(part) = last.filter(|part| part.at + part.len > size) else { break };
-            let kept = match size > part.at {
-                true => self.part(part.at, 0..size - part.at).await?,
-                false => Bytes::new(),
-            };
-            if kept.is_empty() {
-                self.shared.calls.delete(op, &self.shared.keys.part(id, part.at)).await?;
+            let state = &mut *state;
+            if state.tail_tag.take().is_some() {
+                state.cut.push_back(state.tail_at);
             }
+            state.tail.clear();
+            while let Some(part) = state.parts.pop_if(|part| part.at >= size) {
+                state.cut.push_back(part.at);
+                state.tail_at = part.at;
+            }
+            (state.published, state.has_new_bytes) = (0, !state.cut.is_empty());
+        }
+        self.remove_cut(op).await?;
+        let last = self.state.borrow().parts.last().cloned();
+        if let Some(part) = last.filter(|part| part.at + part.len > size) {
+            let kept = self.part(part.at, 0..size - part.at).await?;
             let mut state = self.state.borrow_mut();
             state.parts.pop();
-            state.tail_at = part.at;
-            if !kept.is_empty() {
-                (state.tail, state.tail_tag) = (kept.to_vec(), Some(part.tag));
-                state.has_new_bytes = true;
-            }
+            (state.tail_at, state.tail, state.tail_tag) = (part.at, kept.to_vec(), Some(part.tag));
+            state.has_new_bytes = true;
         }
         let mut state = self.state.borrow_mut();
         if size < state.named.content.len() as u64 {

@@ -34,17 +34,43 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = String> +
     std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string)
 }
 
+/// The number that an answer with this code has, if it is not in the body of a 200.
+fn number_of(code: &str) -> Option<u16> {
+    Some(match code {
+        "AccessDenied"
+        | "AllAccessDisabled"
+        | "AccountProblem"
+        | "InvalidAccessKeyId"
+        | "ExpiredToken"
+        | "InvalidToken"
+        | "SignatureDoesNotMatch"
+        | "InvalidObjectState" => 403,
+        "NoSuchBucket" => 404,
+        "OperationAborted" => 409,
+        "InternalError" => 500,
+        "NotImplemented" => 501,
+        "ServiceUnavailable" | "SlowDown" | "RequestTimeout" => 503,
+        _ => return None,
+    })
+}
+
 fn answered(error: &(dyn Error + 'static)) -> Option<Answered> {
-    let found = chain(error).find_map(|text| {
-        if let Some(body) = text.strip_prefix("Server returned error response: ") {
-            return Some((200, body.to_owned()));
+    chain(error).find_map(|text| {
+        if text.starts_with("DeleteObjects request failed for key ") {
+            let code = text.rsplit_once("(code: ")?.1.strip_suffix(')')?;
+            return Some(Answered { status: number_of(code)?, code: Some(code.to_owned()) });
         }
-        let rest = text.strip_prefix("Server returned non-2xx status code: ")?;
-        Some((rest.get(..3)?.parse().ok()?, rest.to_owned()))
-    });
-    found.map(|(status, body)| {
+        let (status, body) = match text.strip_prefix("Server returned error response: ") {
+            Some(body) => (200, body),
+            None => {
+                let rest = text.strip_prefix("Server returned non-2xx status code: ")?;
+                (rest.get(..3)?.parse().ok()?, rest)
+            }
+        };
         let code = body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
-        Answered { status, code: code.map(|(code, _)| code.to_owned()) }
+        let code = code.map(|(code, _)| code.to_owned());
+        let number = code.as_deref().filter(|_| status == 200).and_then(number_of);
+        Some(Answered { status: number.unwrap_or(status), code })
     })
 }
 
@@ -80,6 +106,7 @@ impl From<StoreError> for Refusal {
                 Refusal::Denied("no credentials are set".to_owned())
             }
             Error::Generic { .. } => match status {
+                Some(401 | 403) => Refusal::Denied(words),
                 Some(501) => Refusal::NotOffered(words),
                 Some(408 | 409 | 429 | 500..) | None => Refusal::Passing(words),
                 Some(_) => Refusal::Other(words),

@@ -3,6 +3,10 @@
 use super::answers::WORDS_MAX;
 use super::*;
 use std::error::Error;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::mpsc;
 
 #[test]
 fn an_address_is_a_bucket_and_a_prefix() {
@@ -68,6 +72,85 @@ fn an_answer_is_taken_for_what_its_number_and_its_code_say_and_not_for_a_word_of
     }
     let credentials = generic("http://169.254.169.254/latest/api/token", "HTTP error: no route");
     assert!(matches!(credentials, Refusal::Denied(_)));
+}
+
+#[test]
+fn a_refusal_of_a_list_or_of_one_key_of_a_removal_is_one_of_the_credentials() {
+    let removed = |code: &str, key: &str| -> Refusal {
+        let words = format!("DeleteObjects request failed for key {key}: Access Denied. (code: {code})");
+        let source = Box::new(Performed { words, inner: None });
+        StoreError::Generic { store: "S3", source }.into()
+    };
+    for key in ["a", "(code: SlowDown)", "NoSuchBucket"] {
+        assert!(matches!(removed("AccessDenied", key), Refusal::Denied(_)), "{key}");
+        assert!(matches!(removed("InvalidAccessKeyId", key), Refusal::Denied(_)), "{key}");
+        assert!(matches!(removed("SlowDown", key), Refusal::Passing(_)), "{key}");
+        assert!(matches!(removed("InternalError", key), Refusal::Passing(_)), "{key}");
+        assert!(matches!(removed("NotImplemented", key), Refusal::NotOffered(_)), "{key}");
+        assert_eq!(removed("NoSuchBucket", key), Refusal::NoBucket);
+    }
+    let listed = |words: &str| -> Refusal {
+        let inner = performed("http://h/b?list-type=2", &format!("Server returned {words}"));
+        let words = format!("Error performing list request: {inner}");
+        StoreError::Generic { store: "S3", source: Box::new(Performed { words, inner: Some(inner) }) }.into()
+    };
+    for words in
+        ["non-2xx status code: 403 Forbidden: <Code>AccessDenied</Code>", "non-2xx status code: 401 x: "]
+    {
+        assert!(matches!(listed(words), Refusal::Denied(_)), "{words}");
+    }
+    let within = |code: &str| listed(&format!("error response: <Error><Code>{code}</Code></Error>"));
+    assert!(matches!(within("AccessDenied"), Refusal::Denied(_)));
+    assert!(matches!(within("InternalError"), Refusal::Passing(_)));
+    assert!(matches!(within("Odd"), Refusal::Other(_)));
+}
+
+/// Answer each request with a refusal, and say so.
+fn refuses(called: &'static str, said: &mpsc::Sender<&'static str>) -> String {
+    let (listener, said) = (TcpListener::bind("127.0.0.1:0").unwrap(), said.clone());
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let _ = connection.read(&mut [0; 4096]);
+            said.send(called).unwrap();
+            let _ = connection
+                .write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    address
+}
+
+#[test]
+fn a_store_on_this_machine_is_reached_past_the_proxy_of_the_environment() {
+    const IS_CHILD: &str = "SHOAL_OBJECTS_ONE_REQUEST";
+    if std::env::var_os(IS_CHILD).is_some() {
+        return real::run("test", async |env: Env| {
+            let store = S3::new("bucket").reach(&env).unwrap();
+            assert!(matches!(store.list("", None, 1).await, Err(Refusal::Denied(_))));
+        });
+    }
+    let (say, said) = mpsc::channel();
+    let (store, proxy) = (refuses("store", &say), refuses("proxy", &say));
+    let port = store.rsplit(':').next().unwrap();
+    for host in ["127.0.0.1", "localhost"] {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args([
+            "--exact",
+            "s3::tests::a_store_on_this_machine_is_reached_past_the_proxy_of_the_environment",
+        ]);
+        child.env(IS_CHILD, "1").env("AWS_ENDPOINT_URL", format!("http://{host}:{port}"));
+        child.env("AWS_ACCESS_KEY_ID", "a").env("AWS_SECRET_ACCESS_KEY", "b");
+        for variable in ["AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP", "NO_PROXY", "no_proxy", "REQUEST_METHOD"] {
+            child.env_remove(variable);
+        }
+        for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+            child.env(variable, &proxy);
+        }
+        let output = child.output().unwrap();
+        assert!(output.status.success(), "{host}: {}", String::from_utf8_lossy(&output.stdout));
+        assert_eq!(said.try_iter().collect::<Vec<_>>(), ["store"], "{host}");
+    }
 }
 
 #[test]
