@@ -374,6 +374,8 @@ impl ObjectFile {
 impl VfsFile for ObjectFile {
     type PageCounts = ();
 
+    const READS_AT_ONCE: usize = 4;
+
     const REPORTS_CLOSES: bool = true;
 
     async fn flush(&self) -> Result<()> {

@@ -121,6 +121,9 @@ impl Index {
 
     /// Whether any byte of a range was written after `stamp`.
     pub fn is_newer_within(&self, from: u64, len: u64, stamp: u64) -> bool {
+        if self.newest <= stamp {
+            return false;
+        }
         let (mut at, end) = (from, from.saturating_add(len));
         while at < end {
             let (hit, boundary) = self.find(at);

@@ -6,8 +6,13 @@ pub const INDEX_LOG_BYTES_MAX: u64 = 1 << 32;
 pub const CUT_LOGS_MAX: usize = 1 << 16;
 /// Records that an index keeps one by one, at most.
 pub const SINGLE_RECORDS_MAX: u64 = 1 << 26;
-/// Bytes that one read of a log fetches, at most, where it joins several pieces.
+/// Bytes that one read of a log fetches, at most, where it joins several pieces, and one append where it
+/// joins several regions.
 pub const GROUP_BYTES_MAX: u64 = 4 << 20;
+/// Places of a log that one read fetches, at most.
+pub const GROUPS_AT_ONCE: usize = 1024;
+/// Pieces of a read that are gathered at once, and regions of a write that go to a log by one append.
+pub const RUNS_AT_ONCE: usize = 1 << 16;
 /// Logs of one container that are open for reading at the same time, at most.
 pub const READERS_MAX: usize = 128;
 /// Folders of logs in a container.

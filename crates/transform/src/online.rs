@@ -11,8 +11,14 @@
 //!   entry   0, no end   100, 10 every 100  fits      fits          305, no end
 //! ```
 //! So a strided writer's index is two entries, however many records it writes, and in however many writes.
+//!
+//! A patterned write is divided into **stretches**: the regions whose bytes go under one entry. Each stretch
+//! is one append to the data log.
 
+use crate::limits::{GROUP_BYTES_MAX, RUNS_AT_ONCE};
 use crate::record::Entry;
+use shoal_pattern::Region;
+use std::iter::Peekable;
 
 /// The current entry of a log, and what was written under it.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +28,16 @@ pub struct Online {
     span: Option<(u64, u64)>,
     /// Bytes of the data log.
     physical: u64,
+}
+
+/// Bytes to append under one entry.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    /// The entry to append to the index log first; `None`: the current one holds.
+    pub entry: Option<Entry>,
+    /// Bytes, at least one.
+    pub len: u64,
+    after: Online,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +58,10 @@ impl Current {
         let begin = i128::from(logical) + i128::from(turn) * i128::from(stride);
         let begin = u64::try_from(begin).ok()?;
         Some((begin.checked_add(inner)?, record - inner))
+    }
+
+    fn has_room_for(&self, logical: u64, len: u64) -> bool {
+        self.next().is_some_and(|(next, room)| next == logical && len <= room)
     }
 }
 
@@ -64,8 +84,7 @@ impl Online {
     /// Where a write of `len` bytes at `logical` fits: `None` under the current entry, else the entry to
     /// append to the index log first. Nothing is changed.
     pub fn entry_for(&self, logical: u64, len: u64, stamp: impl FnOnce() -> u64) -> Option<Entry> {
-        let fits = self.current.and_then(|current| current.next());
-        if fits.is_some_and(|(next, room)| next == logical && len <= room) {
+        if self.current.is_some_and(|current| current.has_room_for(logical, len)) {
             return None;
         }
         let (record, stride) = self.guess(logical, len).unwrap_or((0, 0));
@@ -86,7 +105,7 @@ impl Online {
             self.current = Some(Current { entry, bytes: 0 });
         }
         if let Some(current) = &mut self.current {
-            debug_assert!(current.next().is_some_and(|(next, room)| next == logical && len <= room));
+            debug_assert!(current.has_room_for(logical, len));
             current.bytes += len;
         }
         self.physical += len;
@@ -96,6 +115,47 @@ impl Online {
             }
             _ => Some((logical, len)),
         };
+    }
+
+    /// Take the next regions of a write whose bytes go under one entry, at most [`RUNS_AT_ONCE`] of at most
+    /// [`GROUP_BYTES_MAX`] bytes together, or one that is longer. Nothing of this changes. A region of which
+    /// `is_newer` says that the file has bytes newer than a stamp needs a newer entry.
+    ///
+    /// # Panics
+    /// If there is no region, or one that no file has.
+    pub fn stretch(
+        &self,
+        regions: &mut Peekable<impl Iterator<Item = Region>>,
+        is_newer: impl Fn(Region, u64) -> bool,
+        stamp: impl FnOnce() -> u64,
+    ) -> Stretch {
+        let mut after = self.clone();
+        let first = regions.next().expect("a region");
+        if after.current().is_some_and(|current| is_newer(first, current.stamp)) {
+            after.end_entry();
+        }
+        let entry = after.entry_for(first.offset as u64, first.len, stamp);
+        after.wrote(entry, first.offset as u64, first.len);
+        let (mut len, mut taken) = (first.len, 1);
+        let mut fits = |region: &Region| {
+            let current = after.current.expect("bytes were just written under it");
+            let fits = taken < RUNS_AT_ONCE
+                && len + region.len <= GROUP_BYTES_MAX
+                && current.has_room_for(region.offset as u64, region.len)
+                && !is_newer(*region, current.entry.stamp);
+            if fits {
+                after.wrote(None, region.offset as u64, region.len);
+                (taken, len) = (taken + 1, len + region.len);
+            }
+            fits
+        };
+        while regions.next_if(&mut fits).is_some() {}
+        Stretch { entry, len, after }
+    }
+
+    /// A stretch was appended.
+    pub fn appended(&mut self, stretch: Stretch) {
+        *self = stretch.after;
     }
 
     /// End the current entry: the next write begins one with a new stamp.
@@ -139,5 +199,28 @@ mod tests {
         assert_eq!(entries((0..1000).map(|n| (n * 10, 10))).len(), 1);
         let places = [(5, 3), (100, 7), (90, 2), (500, 30), (0, 1), (0, 1), (7, 1)];
         assert!(entries(places).len() <= places.len());
+    }
+
+    #[test]
+    fn a_stretch_ends_at_its_limits_and_the_next_one_needs_no_entry() {
+        let regions = |len: u64, count: u64| {
+            (0..count).map(move |n| Region::new((n * 2 * len) as i64, len)).collect::<Vec<_>>()
+        };
+        let mut online = Online::default();
+        for (len, count) in [(1 << 20, 100), (1, 200_000), (2 * GROUP_BYTES_MAX, 5)] {
+            let all = regions(len, count);
+            let (mut left, mut appended, mut entries) = (all.into_iter().peekable(), 0, 0);
+            while left.peek().is_some() {
+                let before = left.len();
+                let stretch = online.stretch(&mut left, |_, _| false, || 1);
+                let taken = before - left.len();
+                assert!(taken <= RUNS_AT_ONCE && (stretch.len <= GROUP_BYTES_MAX || taken == 1));
+                assert_eq!(stretch.len, taken as u64 * len);
+                (appended, entries) = (appended + taken as u64, entries + u32::from(stretch.entry.is_some()));
+                online.appended(stretch);
+            }
+            assert_eq!(appended, count);
+            assert!(entries <= 2, "{entries} entries of {count} records");
+        }
     }
 }

@@ -2,9 +2,11 @@
 //! and removed, by several processes.
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
 use shoal_env::{Env, real};
+use shoal_pattern::{Level, Pattern, Region};
 use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status, Time};
 use shoal_transform::{Container, ContainerFile, ContainerOptions};
 use shoal_vfs::{AnyVfs, Connect, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
@@ -45,11 +47,29 @@ enum Step {
     Open { process: usize, file: usize },
     Close { which: usize },
     Write { which: usize, at: u64, len: usize, count: u64, stride: i64 },
+    WritePattern { which: usize, pattern: Pattern },
+    ReadPattern { which: usize, pattern: Pattern },
     Append { which: usize, len: usize },
     Truncate { process: usize, file: usize, size: u64 },
     Read { which: usize, at: u64, len: usize },
     Unlink { process: usize, file: usize },
     Rename { process: usize, from: usize, to: usize },
+}
+
+/// Strided, nested and irregular patterns; some overlap themselves or begin before the file.
+fn pattern() -> impl Strategy<Value = Pattern> {
+    let strided = (0..300i64, 1..20u64, -60..60i64, 1..12u64)
+        .prop_map(|(at, len, stride, count)| Pattern::strided(at, len, stride, count).unwrap());
+    let level = |stride: std::ops::Range<i64>| {
+        (stride, 1..5u64).prop_map(|(stride, quantity)| Level { stride, quantity })
+    };
+    let nested = (0..200i64, 1..6u64, level(-20..20), level(-70..70))
+        .prop_map(|(at, len, inner, outer)| Pattern::nested(at, len, vec![inner, outer]).unwrap());
+    let regions = proptest::collection::vec((0..400i64, 0..30u64), 0..9);
+    let list = regions.prop_map(|regions| {
+        Pattern::list(regions.into_iter().map(|(at, len)| Region::new(at, len)).collect()).unwrap()
+    });
+    prop_oneof![strided, nested, list]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -59,6 +79,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => which.clone().prop_map(|which| Step::Close { which }),
         6 => (which.clone(), 0..300u64, 1..40usize, 1..12u64, -60..60i64)
             .prop_map(|(which, at, len, count, stride)| Step::Write { which, at, len, count, stride }),
+        4 => (which.clone(), pattern()).prop_map(|(which, pattern)| Step::WritePattern { which, pattern }),
+        3 => (which.clone(), pattern()).prop_map(|(which, pattern)| Step::ReadPattern { which, pattern }),
         2 => (which.clone(), 1..50usize).prop_map(|(which, len)| Step::Append { which, len }),
         1 => (process.clone(), file.clone(), 0..500u64)
             .prop_map(|(process, file, size)| Step::Truncate { process, file, size }),
@@ -92,6 +114,8 @@ struct World {
 impl World {
     async fn step(&mut self, step: &Step) {
         match *step {
+            Step::WritePattern { which, ref pattern } => self.write_pattern(which, pattern).await,
+            Step::ReadPattern { which, ref pattern } => self.read_pattern(which, pattern).await,
             Step::Open { process, file } => self.open(process, file).await,
             Step::Close { which } => {
                 if which < self.opens.len() {
@@ -174,6 +198,44 @@ impl World {
         let end = at as usize + len;
         plain.resize(plain.len().max(end), 0);
         plain[at as usize..end].copy_from_slice(&bytes);
+    }
+
+    async fn write_pattern(&mut self, which: usize, pattern: &Pattern) {
+        let data: Vec<u8> = (0..pattern.len()).map(|at| self.fill.wrapping_add(at as u8)).collect();
+        self.fill = self.fill % 250 + 1;
+        let Some(open) = self.opens.get(which) else { return };
+        let written = open.file.write_pattern(pattern, data.clone().into()).await;
+        let Some((first, end)) = pattern.bounds() else { return written.unwrap() };
+        if first < 0 {
+            return assert_eq!(written.unwrap_err().status, Status::Invalid);
+        }
+        written.unwrap();
+        let plain = &mut self.plains[open.plain].bytes;
+        plain.resize(plain.len().max(end as usize), 0);
+        let mut data = &data[..];
+        for region in pattern.regions() {
+            let (now, rest) = data.split_at(region.len as usize);
+            plain[region.offset as usize..][..now.len()].copy_from_slice(now);
+            data = rest;
+        }
+    }
+
+    async fn read_pattern(&self, which: usize, pattern: &Pattern) {
+        let Some(open) = self.opens.get(which) else { return };
+        let read = open.file.read_pattern_sized(pattern).await;
+        let Some((first, end)) = pattern.bounds() else { return assert_eq!(read.unwrap().1, 0) };
+        if first < 0 {
+            return assert_eq!(read.unwrap_err().status, Status::Invalid);
+        }
+        let (read, reached) = read.unwrap();
+        let plain = &self.plains[open.plain].bytes;
+        assert_eq!(reached, (plain.len() as u64).min(end as u64));
+        let wanted: Vec<u8> = pattern
+            .regions()
+            .flat_map(|region| (0..region.len).map(move |at| region.offset as usize + at as usize))
+            .map(|at| plain.get(at).copied().unwrap_or(0))
+            .collect();
+        assert_eq!(read, wanted);
     }
 
     async fn append(&mut self, which: usize, len: usize) {
@@ -362,5 +424,56 @@ fn an_open_sees_all_that_returned_before_it_while_writers_close() {
             closed.unwrap();
             assert_eq!((there, here), (turn * 10 + 10, turn * 10 + 10));
         }
+    });
+}
+
+#[test]
+fn a_write_that_is_given_up_does_not_move_the_bytes_of_later_ones() {
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        file.write(0, Bytes::from_static(b"0123456789")).await.unwrap();
+        // Its entry is in the log, and a thread writes its bytes.
+        assert!(file.write(100, Bytes::from(vec![7; 8 << 20])).now_or_never().is_none());
+        env.sleep(Duration::from_millis(50)).await;
+        file.write(10, Bytes::from_static(b"next bytes")).await.unwrap();
+        for mount in [one.clone(), mount(&env, dir).await] {
+            let opened = mount.open(find(&mount, "f").await, Rights::READ).await.unwrap();
+            assert_eq!(opened.read(0, 20).await.unwrap()[..], *b"0123456789next bytes");
+        }
+    });
+}
+
+#[test]
+fn records_up_to_the_last_offset_are_read_by_another_process() {
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        let regions = [(850, 100), (450, 100), (50, 50)].map(|(back, len)| Region::new(i64::MAX - back, len));
+        let pattern = Pattern::list(regions.to_vec()).unwrap();
+        let data: Vec<u8> = (0..250).collect();
+        file.write_pattern(&pattern, data.clone().into()).await.unwrap();
+        file.write(0, Bytes::from_static(b"first")).await.unwrap();
+        let two = mount(&env, dir).await;
+        let opened = two.open(find(&two, "f").await, Rights::READ).await.unwrap();
+        let (read, reached) = opened.read_pattern_sized(&pattern).await.unwrap();
+        assert_eq!((&read[..], reached), (&data[..], i64::MAX as u64));
+        assert_eq!(opened.read(0, 9).await.unwrap()[..], *b"first\0\0\0\0");
+    });
+}
+
+#[test]
+fn a_patterned_write_without_bytes_makes_no_log() {
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        let names = || std::fs::read_dir(dir.join("f")).unwrap().count();
+        let before = names();
+        file.write_pattern(&Pattern::list(Vec::new()).unwrap(), Bytes::new()).await.unwrap();
+        let short = file.write_pattern(&Pattern::contiguous(0, 5).unwrap(), Bytes::new()).await;
+        assert_eq!(short.unwrap_err().status, Status::Invalid);
+        assert_eq!(names(), before);
+        file.write(0, Bytes::from_static(b"x")).await.unwrap();
+        assert!(names() > before);
     });
 }

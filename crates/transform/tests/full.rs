@@ -2,6 +2,7 @@
 //! calls fail.
 
 use bytes::Bytes;
+use futures_util::future::join;
 use shoal_env::{Env, real};
 use shoal_proto::{Handle, Name, Owner, Rights};
 use shoal_transform::{Container, ContainerOptions};
@@ -45,6 +46,28 @@ fn an_append_that_fails_leaves_no_hole() {
         assert!(failed.is_err());
         let at = file.append(Bytes::from_static(b"next")).await.unwrap();
         assert_eq!(at, 600 << 10, "{failed:?}");
+    });
+}
+
+#[test]
+fn a_write_that_waited_for_one_that_fails_goes_to_another_log() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        file.append(Bytes::from(vec![1; 500 << 10])).await.unwrap();
+        ignore_the_signal_of_the_limit();
+        let old = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+        let limit = rustix::process::Rlimit { current: Some(600 << 10), maximum: old.maximum };
+        rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+        let long = file.write(500 << 10, Bytes::from(vec![2; 200 << 10]));
+        let (failed, waited) = join(long, file.write(0, Bytes::from_static(b"waited"))).await;
+        rustix::process::setrlimit(rustix::process::Resource::Fsize, old).unwrap();
+        assert!(failed.is_err());
+        waited.unwrap();
+        let two = mount(&env, dir).await;
+        let there = two.open_name(Handle::ROOT, &name("f"), Rights::READ).await.unwrap();
+        assert_eq!(there.read(0, 8).await.unwrap()[..], *b"waited\x01\x01");
     });
 }
 

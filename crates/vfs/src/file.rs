@@ -2,6 +2,7 @@
 
 use crate::{Error, HeldLock, LockCall, LockOwner, LockRange, Result};
 use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use shoal_pattern::Pattern;
 use shoal_proto::{Allocation, Handle, Rights, Status};
 
@@ -17,6 +18,9 @@ pub trait VfsFile: Clone + 'static {
 
     /// Whether it does anything for some of the files of one file system, and nothing for others.
     const MAY_REPORT_CLOSES: bool = Self::REPORTS_CLOSES;
+
+    /// Reads under way at the same time, where patterns are read region by region.
+    const READS_AT_ONCE: usize = 1;
 
     /// Whether it does anything for this file.
     fn reports_closes(&self) -> bool {
@@ -113,9 +117,13 @@ pub trait VfsFile: Clone + 'static {
         let mut packed = BytesMut::with_capacity(crate::read_len(pattern)?);
         let end = pattern.bounds().map_or(0, |(_, end)| end);
         let mut reached = u64::try_from(end).unwrap_or(0);
-        for region in pattern.coalesce().regions() {
+        let pattern = pattern.coalesce();
+        let reads = pattern.regions().map(|region| async move {
             let (offset, len) = (crate::error::offset(region.offset)?, region.len as usize);
-            let read = self.read(offset, len).await?;
+            Ok::<_, Error>((offset, len, self.read(offset, len).await?))
+        });
+        let mut reads = stream::iter(reads).buffered(Self::READS_AT_ONCE);
+        while let Some((offset, len, read)) = reads.try_next().await? {
             if read.len() < len {
                 // Where several reads met an end, the file may have grown between them.
                 reached = reached.min(offset + read.len() as u64);

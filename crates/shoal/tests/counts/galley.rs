@@ -207,8 +207,8 @@ fn a_deletion_by_a_symbolic_link_is_refused_before_anything_is_touched() {
 
 /// Bytes of the files under a folder, and how many of them are in the page cache.
 ///
-/// `mincore` looks without a request: a read without waiting (`RWF_NOWAIT`) of a page that is absent begins its
-/// transfer, and finds the page if the transfer ends soon enough.
+/// `mincore` looks without a request: a read without waiting (`RWF_NOWAIT`) of a page that is absent begins
+/// its transfer, and finds the page if the transfer ends soon enough.
 fn resident(folder: &Path) -> (usize, usize) {
     let (mut all, mut there) = (0, 0);
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -234,8 +234,9 @@ const PAGE: usize = 4096;
 fn pages_in_memory(file: &std::fs::File, len: usize) -> usize {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let mut pages = vec![0_u8; len.div_ceil(PAGE)];
-    // SAFETY: the kernel chooses the address. Nothing reads or writes through the mapping, `mincore` writes one byte
-    // a page into a vector of that length, and the mapping is removed before any other use of its address.
+    // SAFETY: the kernel chooses the address. Nothing reads or writes through the mapping, `mincore` writes
+    // one byte a page into a vector of that length, and the mapping is removed before any other use of its
+    // address.
     unsafe {
         let at = mmap(std::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::SHARED, file, 0).unwrap();
         let status = libc::mincore(at, len, pages.as_mut_ptr());

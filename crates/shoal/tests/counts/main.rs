@@ -5,6 +5,7 @@
 //! Counts only, never times. Messages are exact. Counts that batching may change have upper limits.
 
 mod cluster;
+mod containers;
 mod cost;
 mod forks;
 mod galley;

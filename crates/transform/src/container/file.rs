@@ -6,6 +6,7 @@ use super::writer::Writer;
 use crate::writer_id::WriterId;
 use bytes::Bytes;
 use shoal_env::local::Semaphore;
+use shoal_pattern::Pattern;
 use shoal_proto::{Allocation, Handle, Owner, Rights, Status};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
@@ -47,12 +48,22 @@ impl<B: Vfs> ContainerFile<B> {
         ContainerFile(Rc::new(opened))
     }
 
+    fn is_not_open_for(&self, call: &'static str) -> Error {
+        let words = "the file is not open for that";
+        Error::new(Status::BadCapability, call).of(self.handle()).because(words)
+    }
+
+    fn may_write(&self) -> Result<()> {
+        if self.0.rights.contains(Rights::WRITE) { Ok(()) } else { Err(self.is_not_open_for("write")) }
+    }
+
+    fn may_read(&self) -> Result<()> {
+        if self.0.rights.contains(Rights::READ) { Ok(()) } else { Err(self.is_not_open_for("read")) }
+    }
+
     async fn writer(&self) -> Result<Rc<Writer<B>>> {
+        self.may_write()?;
         let opened = &self.0;
-        if !opened.rights.contains(Rights::WRITE) {
-            let words = "the file is not open for that";
-            return Err(Error::new(Status::BadCapability, "write").of(self.handle()).because(words));
-        }
         let known = || opened.writer.borrow().clone().filter(|writer| !writer.is_broken());
         if let Some(writer) = known() {
             return Ok(writer);
@@ -157,21 +168,28 @@ impl<B: Vfs> VfsFile for ContainerFile<B> {
     }
 
     async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
-        if !self.0.rights.contains(Rights::READ) {
-            let words = "the file is not open for that";
-            return Err(Error::new(Status::BadCapability, "read").of(self.handle()).because(words));
-        }
+        self.may_read()?;
         self.0.state.read(offset, len).await
     }
 
+    async fn read_pattern_sized(&self, pattern: &Pattern) -> Result<(Bytes, u64)> {
+        self.may_read()?;
+        self.0.state.read_pattern(pattern).await
+    }
+
+    async fn write_pattern(&self, pattern: &Pattern, data: Bytes) -> Result<()> {
+        self.may_write()?;
+        self.0.state.write_pattern(async || self.writer().await, pattern, data).await
+    }
+
     async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
-        let writer = self.writer().await?;
-        self.0.state.write(&writer, offset, data).await
+        self.may_write()?;
+        self.0.state.write(async || self.writer().await, offset, data).await
     }
 
     async fn append(&self, data: Bytes) -> Result<u64> {
-        let writer = self.writer().await?;
-        self.0.state.append(&writer, data).await
+        self.may_write()?;
+        self.0.state.append(async || self.writer().await, data).await
     }
 
     async fn fsync(&self) -> Result<()> {

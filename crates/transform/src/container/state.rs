@@ -25,6 +25,7 @@ use std::rc::Rc;
 const TURNS: u64 = 1 << 16;
 
 mod reading;
+mod writing;
 
 /// See the module.
 pub(crate) struct State<B: Vfs> {
@@ -220,51 +221,6 @@ impl<B: Vfs> State<B> {
         }
         self.writers.borrow_mut().push(writer.clone());
         writer
-    }
-
-    /// Write at a place.
-    pub(super) async fn write(&self, writer: &Writer<B>, logical: u64, data: Bytes) -> Result<()> {
-        let _turn = self.turns.acquire(1).await;
-        self.write_now(writer, logical, data).await
-    }
-
-    /// Append: the place is the file's end, and each append has its own.
-    pub(super) async fn append(&self, writer: &Writer<B>, data: Bytes) -> Result<u64> {
-        let _turn = self.turns.acquire(1).await;
-        let place = self.size().max(self.reserved.get());
-        self.reserved.set(place.saturating_add(data.len() as u64));
-        let end = place.saturating_add(data.len() as u64);
-        let written = self.write_now(writer, place, data).await;
-        if written.is_err() && self.reserved.get() == end {
-            // No other append has a place after it.
-            self.reserved.set(place);
-        }
-        written?;
-        Ok(place)
-    }
-
-    async fn write_now(&self, writer: &Writer<B>, logical: u64, data: Bytes) -> Result<()> {
-        let len = data.len() as u64;
-        if logical.checked_add(len).is_none_or(|end| i64::try_from(end).is_err()) {
-            return Err(Error::new(Status::FileTooBig, "write").of(self.object));
-        }
-        if len == 0 {
-            return Ok(());
-        }
-        let _own = writer.turn.acquire(1).await;
-        // An entry has one stamp: a write over newer bytes needs a newer one.
-        if let Some(current) = writer.current()
-            && self.index.borrow().is_newer_within(logical, len, current.stamp)
-        {
-            writer.end_entry();
-        }
-        let stamp = || self.clock.draw(&self.shared.env);
-        let (current, begins) = writer.write(&self.shared.over, logical, data, stamp).await?;
-        let mut index = self.index.borrow_mut();
-        let log = index.add_log(writer.id);
-        index.wrote(log, current, begins, len);
-        self.wrote_at.set(Some(Time(self.shared.env.wall().0)));
-        Ok(())
     }
 
     /// Set the size. Published before it returns: it names how far it found each log, and cuts no other byte.

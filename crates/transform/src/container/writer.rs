@@ -8,15 +8,17 @@ use super::names;
 use super::remove::gone_is_fine;
 use super::state::State;
 use crate::limits::FOLDERS;
-use crate::online::Online;
+use crate::online::{Online, Stretch};
 use crate::record::{Cut, Entry, Record, VERSION};
 use crate::writer_id::WriterId;
 use bytes::Bytes;
 use futures_util::future::{join, try_join};
 use shoal_env::local::Semaphore;
+use shoal_pattern::Region;
 use shoal_proto::{Handle, Name, Owner, Rights, Status};
 use shoal_vfs::{Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
+use std::iter::Peekable;
 
 /// A writer's logs, open.
 pub(crate) struct Writer<B: Vfs> {
@@ -57,6 +59,21 @@ pub(super) struct Idle {
     dropping: names::Dropping,
     /// All of it is durable, and only its dropping says so.
     is_durable: bool,
+}
+
+/// A write of a log that is under way: unless it ends well, these are set.
+struct UnderWay<'a, const N: usize>([&'a Cell<bool>; N]);
+
+impl<const N: usize> UnderWay<'_, N> {
+    fn ended(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<const N: usize> Drop for UnderWay<'_, N> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|failed| failed.set(true));
+    }
 }
 
 const RIGHTS: Rights = Rights::READ.union(Rights::WRITE);
@@ -184,43 +201,46 @@ impl<B: Vfs> Writer<B> {
         let (bytes, at) = (record.encode(), self.index_bytes.get());
         self.written.set(self.written.get() + 1);
         let len = bytes.len() as u64;
-        let written = self.index.write(at, bytes.into()).await;
-        // It may be there all the same, or come late: bytes below it would be taken for its.
-        written.inspect_err(|_| {
-            self.is_broken.set(true);
-            self.is_index_broken.set(true);
-        })?;
+        // Where it fails, or is given up, it may be there all the same, or come late: bytes below it would be
+        // taken for its.
+        let under_way = UnderWay([&self.is_broken, &self.is_index_broken]);
+        self.index.write(at, bytes.into()).await?;
+        under_way.ended();
         self.index_bytes.set(at + len);
         Ok(())
     }
 
-    /// Append bytes of a place, with their entry first if they need one. The entry that names them, and
-    /// whether they are its first. The caller holds the writer's turn.
-    pub(super) async fn write(
+    /// The next regions of a write whose bytes go under one entry ([`Online::stretch`]). The caller holds the
+    /// writer's turn until they are appended.
+    pub(super) fn stretch(
         &self,
-        over: &B,
-        logical: u64,
-        data: Bytes,
+        regions: &mut Peekable<impl Iterator<Item = Region>>,
+        is_newer: impl Fn(Region, u64) -> bool,
         stamp: impl FnOnce() -> u64,
-    ) -> Result<(Entry, bool)> {
-        let len = data.len() as u64;
-        let entry = self.online.borrow().entry_for(logical, len, stamp);
-        if let Some(entry) = entry {
+    ) -> Stretch {
+        self.online.borrow().stretch(regions, is_newer, stamp)
+    }
+
+    /// Append the bytes of a stretch, with their entry first if they need one. The entry that names them. The
+    /// caller holds the writer's turn.
+    pub(super) async fn append(&self, over: &B, stretch: Stretch, data: Bytes) -> Result<Entry> {
+        debug_assert_eq!(stretch.len, data.len() as u64);
+        if let Some(entry) = stretch.entry {
             self.record(&Record::Entry(entry)).await?;
         }
         self.written.set(self.written.get() + 1);
         let physical = self.online.borrow().physical();
+        // Where it fails, or is given up, a part may be there, or come late.
+        let under_way = UnderWay([&self.is_broken]);
         if let Err(error) = self.data.write(physical, data).await {
-            // A part may be there, or come late.
-            self.is_broken.set(true);
-            let now = over.getattr(self.data.handle()).await.map_or(physical + len, |attr| attr.size);
+            let now = over.getattr(self.data.handle()).await;
+            let now = now.map_or(physical + stretch.len, |attr| attr.size);
             self.online.borrow_mut().failed(now.max(physical));
             return Err(error);
         }
-        let mut online = self.online.borrow_mut();
-        online.wrote(entry, logical, len);
-        let current = online.current().expect("bytes were just written under it");
-        Ok((current, entry.is_some()))
+        under_way.ended();
+        self.online.borrow_mut().appended(stretch);
+        Ok(self.current().expect("bytes were just written under it"))
     }
 
     /// Publish a cut.

@@ -69,7 +69,9 @@ impl Run {
             return false;
         }
         let last = i128::from(self.logical) + i128::from(self.stride) * i128::from(self.records() - 1);
-        let highest = last.max(i128::from(self.logical)) + i128::from(self.record.min(self.bytes));
+        let ends = [(i128::from(self.logical), 0), (last, self.records() - 1)];
+        let highest =
+            ends.map(|(begin, turn)| begin + i128::from(self.len(turn))).into_iter().max().unwrap_or(0);
         last >= 0
             && highest <= i128::from(i64::MAX)
             && (self.stride == 0 || self.stride.unsigned_abs() >= self.record)

@@ -21,6 +21,8 @@ const ZERO_RANGE: u32 = 16;
 
 /// The pool makes longer reads: copying them would hold the thread too long.
 const CACHED_BYTES_MAX: usize = 128 << 10;
+/// The pool makes reads of more regions, for the same reason.
+const CACHED_REGIONS_MAX: u64 = 64;
 
 /// See the module. Clones share it.
 #[derive(Clone)]
@@ -104,6 +106,27 @@ impl LocalFile {
         let read = shared.local.0.host.read_now(&shared.file, offset, &mut data).ok()??;
         data.truncate(read);
         Some(data.into())
+    }
+
+    /// The same for a few regions, all of which the host has in memory.
+    fn cached_regions(&self, pattern: &Pattern, len: usize) -> Option<Bytes> {
+        let shared = &self.0.shared;
+        let is_small = len <= CACHED_BYTES_MAX && pattern.regions_max() <= CACHED_REGIONS_MAX;
+        if !is_small || !shared.rights.contains(Rights::READ) || shared.local.is_closed() {
+            return None;
+        }
+        let mut packed = vec![0; len];
+        let mut rest = &mut packed[..];
+        for region in pattern.regions() {
+            let (now, after) = rest.split_at_mut(region.len as usize);
+            let read = shared.local.0.host.read_now(&shared.file, region.offset as u64, now).ok()??;
+            // At an end of the file the pool looks again.
+            if (read as u64) < region.len {
+                return None;
+            }
+            rest = after;
+        }
+        Some(packed.into())
     }
 
     async fn put(&self, offset: u64, data: Bytes, durable: bool) -> Result<()> {
@@ -194,19 +217,26 @@ impl VfsFile for LocalFile {
         Ok(())
     }
 
-    async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes> {
+    async fn read_pattern_sized(&self, pattern: &Pattern) -> Result<(Bytes, u64)> {
         check(pattern)?;
-        let len = error::read_len(pattern)?;
+        let (len, end) = (error::read_len(pattern)?, pattern.bounds().map_or(0, |(_, end)| end as u64));
         let pattern = pattern.coalesce();
+        if let Some(packed) = self.cached_regions(&pattern, len) {
+            return Ok((packed, end));
+        }
         let work = move |host: &dyn HostFiles, file: &HostFile| {
-            let mut packed = vec![0; len];
+            let (mut packed, mut reached) = (vec![0; len], end);
             let mut rest = &mut packed[..];
             for region in pattern.regions() {
                 let (now, after) = rest.split_at_mut(region.len as usize);
-                host.read(file, region.offset as u64, now)?;
+                let read = host.read(file, region.offset as u64, now)?;
+                if (read as u64) < region.len {
+                    // Where several reads met an end, the file may have grown between them.
+                    reached = reached.min(region.offset as u64 + read as u64);
+                }
                 rest = after;
             }
-            Ok(packed.into())
+            Ok((packed.into(), reached))
         };
         self.run("read", Rights::READ, work).await
     }

@@ -1,0 +1,125 @@
+//! Writes to an open container: appends the bytes of a pattern to a writer's log.
+//!
+//! A patterned write is divided into stretches ([`crate::online`]). Each has a turn of the container's and
+//! the writer's own, so an open or another write need not wait for the whole pattern. A writer whose log
+//! failed takes no more bytes: the next stretch goes to another writer.
+
+use super::{State, Writer};
+use bytes::Bytes;
+use shoal_pattern::{Pattern, Region};
+use shoal_proto::{Status, Time};
+use shoal_vfs::{Error, Result, Vfs};
+use std::iter::Peekable;
+use std::rc::Rc;
+
+impl<B: Vfs> State<B> {
+    /// Write at a place. `writer` gives the writer of the open file.
+    pub(in crate::container) async fn write(
+        &self,
+        writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
+        logical: u64,
+        data: Bytes,
+    ) -> Result<()> {
+        let region = self.region(logical, data.len())?;
+        self.write_regions(writer, region.into_iter(), data).await
+    }
+
+    /// Append: the place is the file's end, and each append has its own.
+    pub(in crate::container) async fn append(
+        &self,
+        writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
+        data: Bytes,
+    ) -> Result<u64> {
+        loop {
+            let writer = writer().await?;
+            let _turn = self.turns.acquire(1).await;
+            let place = self.size().max(self.reserved.get());
+            let mut regions = self.region(place, data.len())?.into_iter().peekable();
+            let end = place.saturating_add(data.len() as u64);
+            self.reserved.set(end);
+            let written = self.write_stretch(&writer, &mut regions, &mut data.clone()).await;
+            if !matches!(written, Ok(true)) && self.reserved.get() == end {
+                // No other append has a place after it.
+                self.reserved.set(place);
+            }
+            if written? {
+                return Ok(place);
+            }
+        }
+    }
+
+    /// Write packed bytes to the places of a pattern: an append to the data log for each stretch of regions
+    /// under one entry, so two for a strided pattern.
+    pub(in crate::container) async fn write_pattern(
+        &self,
+        writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
+        pattern: &Pattern,
+        data: Bytes,
+    ) -> Result<()> {
+        let invalid = |words: String| Error::new(Status::Invalid, "write").of(self.object).because(words);
+        if pattern.len() != data.len() as u64 {
+            let words = format!("the pattern has {} bytes and the data {}", pattern.len(), data.len());
+            return Err(invalid(words));
+        }
+        // Refused before a byte is written.
+        if let Some((first, _)) = pattern.bounds().filter(|(first, _)| *first < 0) {
+            return Err(invalid(format!("the pattern reaches before the file, to {first}")));
+        }
+        self.write_regions(writer, pattern.coalesce().regions(), data).await
+    }
+
+    /// The region of a write; `None`: it has no bytes.
+    fn region(&self, logical: u64, len: usize) -> Result<Option<Region>> {
+        let end = logical.checked_add(len as u64).and_then(|end| i64::try_from(end).ok());
+        end.ok_or_else(|| Error::new(Status::FileTooBig, "write").of(self.object))?;
+        Ok((len > 0).then(|| Region::new(logical as i64, len as u64)))
+    }
+
+    /// The regions are as long as the data.
+    async fn write_regions(
+        &self,
+        writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
+        regions: impl Iterator<Item = Region>,
+        mut data: Bytes,
+    ) -> Result<()> {
+        let mut regions = regions.peekable();
+        while regions.peek().is_some() {
+            let writer = writer().await?;
+            let _turn = self.turns.acquire(1).await;
+            self.write_stretch(&writer, &mut regions, &mut data).await?;
+        }
+        Ok(())
+    }
+
+    /// Write the next regions that go under one entry, if there are any. `false`: the writer takes no more
+    /// bytes. The caller has a turn.
+    async fn write_stretch(
+        &self,
+        writer: &Writer<B>,
+        regions: &mut Peekable<impl Iterator<Item = Region>>,
+        data: &mut Bytes,
+    ) -> Result<bool> {
+        let _own = writer.turn.acquire(1).await;
+        if writer.is_broken() {
+            return Ok(false);
+        }
+        if regions.peek().is_none() {
+            return Ok(true);
+        }
+        // An entry has one stamp: a write over newer bytes needs a newer one.
+        let stretch = {
+            let index = self.index.borrow();
+            let is_newer =
+                |region: Region, stamp: u64| index.is_newer_within(region.offset as u64, region.len, stamp);
+            writer.stretch(regions, is_newer, || self.clock.draw(&self.shared.env))
+        };
+        let (begins, len) = (stretch.entry.is_some(), stretch.len);
+        let bytes = data.split_to(len as usize);
+        let current = writer.append(&self.shared.over, stretch, bytes).await?;
+        let mut index = self.index.borrow_mut();
+        let log = index.add_log(writer.id);
+        index.wrote(log, current, begins, len);
+        self.wrote_at.set(Some(Time(self.shared.env.wall().0)));
+        Ok(true)
+    }
+}
