@@ -27,6 +27,17 @@ fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'stat
 /// Limits are the process's: one test at a time.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
+/// Do calls while no file of this process may be longer.
+async fn with_files_up_to<T>(bytes: u64, calls: impl Future<Output = T>) -> T {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    ignore_the_signal_of_the_limit();
+    let old = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(bytes), maximum: old.maximum }).unwrap();
+    let done = calls.await;
+    setrlimit(Resource::Fsize, old).unwrap();
+    done
+}
+
 #[test]
 fn an_append_that_fails_leaves_no_hole() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -34,15 +45,8 @@ fn an_append_that_fails_leaves_no_hole() {
         let one = mount(&env, dir).await;
         let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
         file.append(Bytes::from(vec![1; 600 << 10])).await.unwrap();
-        ignore_the_signal_of_the_limit();
-        let old = rustix::process::getrlimit(rustix::process::Resource::Fsize);
-        rustix::process::setrlimit(
-            rustix::process::Resource::Fsize,
-            rustix::process::Rlimit { current: Some(600 << 10), maximum: old.maximum },
-        )
-        .unwrap();
-        let failed = file.append(Bytes::from(vec![2; 500 << 10])).await;
-        rustix::process::setrlimit(rustix::process::Resource::Fsize, old).unwrap();
+        let long = file.append(Bytes::from(vec![2; 500 << 10]));
+        let failed = with_files_up_to(600 << 10, long).await;
         assert!(failed.is_err());
         let at = file.append(Bytes::from_static(b"next")).await.unwrap();
         assert_eq!(at, 600 << 10, "{failed:?}");
@@ -56,13 +60,9 @@ fn a_write_that_waited_for_one_that_fails_goes_to_another_log() {
         let one = mount(&env, dir).await;
         let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
         file.append(Bytes::from(vec![1; 500 << 10])).await.unwrap();
-        ignore_the_signal_of_the_limit();
-        let old = rustix::process::getrlimit(rustix::process::Resource::Fsize);
-        let limit = rustix::process::Rlimit { current: Some(600 << 10), maximum: old.maximum };
-        rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
         let long = file.write(500 << 10, Bytes::from(vec![2; 200 << 10]));
-        let (failed, waited) = join(long, file.write(0, Bytes::from_static(b"waited"))).await;
-        rustix::process::setrlimit(rustix::process::Resource::Fsize, old).unwrap();
+        let both = join(long, file.write(0, Bytes::from_static(b"waited")));
+        let (failed, waited) = with_files_up_to(600 << 10, both).await;
         assert!(failed.is_err());
         waited.unwrap();
         let two = mount(&env, dir).await;
