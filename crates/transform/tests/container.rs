@@ -433,8 +433,10 @@ fn a_write_that_is_given_up_does_not_move_the_bytes_of_later_ones() {
         let one = mount(&env, dir).await;
         let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
         file.write(0, Bytes::from_static(b"0123456789")).await.unwrap();
-        // Its entry is in the log, and a thread writes its bytes.
-        assert!(file.write(100, Bytes::from(vec![7; 8 << 20])).now_or_never().is_none());
+        // A thread writes the bytes. On a busy machine it may end before this one looks, so one write of several
+        // is given up.
+        let given_up = || file.write(100, Bytes::from(vec![7; 8 << 20])).now_or_never().is_none();
+        assert!((0..100).any(|_| given_up()));
         env.sleep(Duration::from_millis(50)).await;
         file.write(10, Bytes::from_static(b"next bytes")).await.unwrap();
         for mount in [one.clone(), mount(&env, dir).await] {
