@@ -8,19 +8,12 @@ shoal_up() { exec "$SHOAL" up "$1" --servers "$servers" --mount "$2" "${@:3}"; }
 shoal_mount() { exec "$SHOAL" mount "$1" "$2" --key "$3/key" "${@:4}"; }
 shoal_fsck() { "$SHOAL" fsck "$1" --key "$2/key" --quiet; } # ADDRESS DATA; status 0: clean
 
-# find_shoal: sets SHOAL to $SHOAL_BIN, or to what cargo builds.
+# find_shoal: the program, where there is a FUSE to mount with.
 find_shoal() {
   [ -e /dev/fuse ] ||
     die "no /dev/fuse: this kernel or container gives no FUSE (modprobe fuse; docker run --device /dev/fuse --cap-add SYS_ADMIN)"
   need fusermount3 mountpoint
-  SHOAL=${SHOAL_BIN:-}
-  if [ -z "$SHOAL" ]; then
-    need cargo
-    cargo build --quiet --locked --profile quick -p shoal --manifest-path "$repo_root/Cargo.toml"
-    SHOAL=${CARGO_TARGET_DIR:-$repo_root/target}/quick/shoal
-  fi
-  [ -x "$SHOAL" ] || die "no program: $SHOAL"
-  SHOAL=$(realpath "$SHOAL")
+  find_program
   servers=${servers:-4}
 }
 

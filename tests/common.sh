@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Sourced by the test scripts: where things are kept, how a tool is installed, how a result is said.
+# Sourced by the test scripts: where things are kept, how a tool or the program is found, how a result is said.
 # Nothing here belongs to ShoalFS alone: every script under tests/ runs against any directory.
 
 tests_root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -24,6 +24,18 @@ need() {
   local missing=() c
   for c in "$@"; do command -v "$c" >/dev/null || missing+=("$c"); done
   [ ${#missing[@]} -eq 0 ] || die "missing: ${missing[*]}. Run tests/prepare first"
+}
+
+# find_program: sets SHOAL to $SHOAL_BIN, or to what cargo builds, with its libraries beside it.
+find_program() {
+  SHOAL=${SHOAL_BIN:-}
+  if [ -z "$SHOAL" ]; then
+    need cargo
+    cargo build --quiet --locked --profile quick -p shoal -p shoal-preload -p shoal-capi --manifest-path "$repo_root/Cargo.toml"
+    SHOAL=${CARGO_TARGET_DIR:-$repo_root/target}/quick/shoal
+  fi
+  [ -x "$SHOAL" ] || die "no program: $SHOAL"
+  SHOAL=$(realpath "$SHOAL")
 }
 
 # crate_tool NAME VERSION: prints the path of a program from crates.io, installing exactly that version when it is not

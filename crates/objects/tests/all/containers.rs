@@ -1,5 +1,6 @@
 //! Containers over an object store: byte for byte what plain files are; kills; requests.
 
+use crate::scene::{BOTH, OWNER, name};
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
@@ -7,7 +8,7 @@ use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
 use shoal_objects::{Memory, Objects, ObjectsOptions, Requests};
-use shoal_proto::{Handle, Name, Owner, Rights, Status};
+use shoal_proto::{Handle, Rights, Status};
 use shoal_transform::container::tools;
 use shoal_transform::{Container, ContainerFile, ContainerOptions};
 use shoal_vfs::{AnyVfs, Connect, RenameFlags, Vfs, VfsFile};
@@ -16,15 +17,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const SIZE: u64 = 400;
 
 type Mounted = Container<AnyVfs>;
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
 
 async fn mount(env: &Env, memory: &Memory) -> Mounted {
     let over = ObjectsOptions::new(memory.clone(), "scratch");

@@ -1,32 +1,15 @@
 //! Damage, wrong settings, stores that refuse, hang or list late: each is an error with the object and the
 //! remedy, and nothing else is touched.
 
+use crate::scene::{BOTH, OWNER, keys, mount, name, run};
 use bytes::Bytes;
 use shoal_env::Env;
-use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
-use shoal_objects::{Memory, Objects, ObjectsOptions, PART_BYTES_MAX, Refusal};
-use shoal_proto::{Handle, Kind, Name, Owner, Rights, Status};
+use shoal_objects::{Memory, ObjectsOptions, PART_BYTES_MAX, Refusal};
+use shoal_proto::{Handle, Kind, Name, Rights, Status};
 use shoal_transform::{Container, ContainerOptions};
 use shoal_vfs::{AnyVfs, Connect, Error, Listing, Vfs, VfsFile};
 use std::time::Duration;
-
-const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-fn run(body: impl AsyncFnOnce(Env, Memory) + 'static) {
-    let world = World::new(3, Config::default());
-    let process = world.process("process", world.machine("machine"));
-    world.complete(process, async move |env| body(env, Memory::default()).await);
-}
-
-async fn mount(env: &Env, memory: &Memory) -> Objects {
-    ObjectsOptions::new(memory.clone(), "").connect(env.clone()).await.unwrap()
-}
 
 async fn containers(env: &Env, memory: &Memory) -> Container<AnyVfs> {
     let over = ObjectsOptions::new(memory.clone(), "");
@@ -38,10 +21,6 @@ async fn put(vfs: &impl Vfs, text: &str, len: usize) -> Handle {
     file.write(0, Bytes::from(vec![7; len])).await.unwrap();
     file.close().await.unwrap();
     attr.handle
-}
-
-fn keys(memory: &Memory, part: &str) -> Vec<String> {
-    memory.objects().into_keys().filter(|key| key.contains(part)).collect()
 }
 
 async fn names(vfs: &impl Vfs) -> Vec<String> {
@@ -57,7 +36,7 @@ fn says(error: &Error, status: Status, words: &[&str]) {
 
 #[test]
 fn a_damaged_name_is_named_and_all_other_files_work() {
-    run(async |env, memory| {
+    run(3, async |env, memory| {
         let vfs = mount(&env, &memory).await;
         put(&vfs, "a", 10).await;
         put(&vfs, "b", 10).await;
@@ -87,7 +66,7 @@ fn a_damaged_name_is_named_and_all_other_files_work() {
 
 #[test]
 fn a_part_that_is_missing_or_of_another_length_is_named_and_the_file_can_be_removed() {
-    run(async |env, memory| {
+    run(3, async |env, memory| {
         for damage in 0..4 {
             let vfs = mount(&env, &memory).await;
             let handle = put(&vfs, "f", 3 * PART_BYTES_MAX).await;
@@ -119,7 +98,7 @@ fn a_part_that_is_missing_or_of_another_length_is_named_and_the_file_can_be_remo
 
 #[test]
 fn a_container_whose_log_lost_a_part_is_refused_by_name_and_can_be_removed() {
-    run(async |env, memory| {
+    run(3, async |env, memory| {
         let vfs = containers(&env, &memory).await;
         put(&vfs, "f", 2 * PART_BYTES_MAX).await;
         put(&vfs, "g", 10).await;
@@ -143,7 +122,7 @@ fn a_container_whose_log_lost_a_part_is_refused_by_name_and_can_be_removed() {
 
 #[test]
 fn keys_that_are_none_of_this_file_system_are_passed_over() {
-    run(async |env, memory| {
+    run(3, async |env, memory| {
         let vfs = mount(&env, &memory).await;
         let dir = vfs.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap();
         let key = keys(&memory, "/dir").remove(0);
@@ -159,7 +138,7 @@ fn keys_that_are_none_of_this_file_system_are_passed_over() {
 
 #[test]
 fn a_removed_directory_that_another_program_copied_into_itself_can_be_removed() {
-    run(async |env, memory| {
+    run(3, async |env, memory| {
         let vfs = mount(&env, &memory).await;
         let inner = vfs.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap().handle;
         vfs.mknod(inner, &name("x"), OWNER, Kind::Fifo, 0).await.unwrap();
@@ -181,7 +160,7 @@ fn a_removed_directory_that_another_program_copied_into_itself_can_be_removed() 
 
 #[test]
 fn a_store_that_refuses_is_named_with_the_remedy() {
-    run(async |env, memory| {
+    run(3, async |env, memory| {
         let words = "the key is unknown".to_owned();
         let refusals = [
             (Refusal::NoBucket, Status::Io, "make the bucket"),
@@ -205,7 +184,7 @@ fn a_store_that_refuses_is_named_with_the_remedy() {
 
 #[test]
 fn a_store_that_hangs_fails_each_request_at_its_deadline() {
-    run(async |env, memory| {
+    run(3, async |env, memory| {
         let vfs = mount(&env, &memory).await;
         put(&vfs, "f", 10).await;
         memory.conduct(Conduct { ends_after: Some(0), ..Conduct::default() });
@@ -221,7 +200,7 @@ fn a_store_that_hangs_fails_each_request_at_its_deadline() {
 
 #[test]
 fn a_store_that_ignores_conditions_is_refused_and_left_as_it_was() {
-    run(async |env, memory| {
+    run(3, async |env, memory| {
         memory.conduct(Conduct { ignores_conditions: true, ..Conduct::default() });
         let refused = ObjectsOptions::new(memory.clone(), "").connect(env).await.map(drop).unwrap_err();
         says(&refused, Status::NotSupported, &["If-None-Match", "use a store"]);
@@ -231,7 +210,7 @@ fn a_store_that_ignores_conditions_is_refused_and_left_as_it_was() {
 
 #[test]
 fn a_prefix_that_is_none_is_refused_and_a_read_only_one_must_be_there() {
-    run(async |env, memory| {
+    run(3, async |env, memory| {
         for prefix in ["a//b", "..", "a/../b", "a b", "ä", &"x".repeat(201)] {
             let refused = ObjectsOptions::new(memory.clone(), prefix).connect(env.clone()).await;
             says(&refused.map(drop).unwrap_err(), Status::Invalid, &["prefix"]);
@@ -248,7 +227,7 @@ fn a_prefix_that_is_none_is_refused_and_a_read_only_one_must_be_there() {
 
 #[test]
 fn where_listings_are_late_an_older_state_is_seen_and_nothing_is_invented() {
-    run(async |env, memory| {
+    run(3, async |env, memory| {
         let late = Duration::from_secs(20);
         let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
         memory.conduct(Conduct { lists_late: late, ..Conduct::default() });

@@ -1,5 +1,6 @@
 //! Random programs of several processes against a plain model; kills at any call, and power cuts.
 
+use crate::scene::{BOTH, Draw};
 use bytes::Bytes;
 use shoal_env::sim::{Config, World};
 use shoal_env::{Env, Instant};
@@ -13,23 +14,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const ROOT: Handle = Handle::ROOT;
 type Mounted = Composed<AnyVfs>;
 /// A path of two parts, the first one a directory or empty, and its contents.
 type Tree = BTreeMap<(u64, u64), Vec<u8>>;
-
-/// A small generator: a seed repeats its run.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 fn seeds(usual: u64) -> u64 {
     std::env::var("SHOAL_TRANSFORM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)

@@ -1,9 +1,10 @@
 //! Containers over several backends when something goes wrong: kills, power cuts, full disks, races.
 
+use crate::scene::{BOTH, Draw, PLAIN, name, run};
 use bytes::Bytes;
 use shoal_env::sim::{Config, World};
 use shoal_env::{Env, real};
-use shoal_proto::{Handle, Name, Owner, Rights, Status};
+use shoal_proto::{Handle, Owner, Rights, Status};
 use shoal_transform::federation;
 use shoal_transform::{Container, Federated, FederationOptions};
 use shoal_vfs::{Connect, Listing, Local, LocalOptions, RenameFlags, Result, Vfs, VfsFile};
@@ -14,23 +15,15 @@ use std::rc::Rc;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-#[path = "../../../tests/skipped.rs"]
-mod skipped;
-use skipped::skipped;
+use crate::skipped::skipped;
 
 type Mounted = Container<Federated<Local>>;
 
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-const PLAIN: RenameFlags = RenameFlags { no_replace: false, exchange: false };
 const EXCHANGE: RenameFlags = RenameFlags { no_replace: false, exchange: true };
 const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
 
 fn owner() -> Owner {
     Owner { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw(), ..OWNER }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
 }
 
 fn paths(dir: &Path, count: usize) -> Vec<PathBuf> {
@@ -47,11 +40,6 @@ async fn mount(env: &Env, backends: &[PathBuf]) -> Mounted {
     let over = LocalOptions { inline: true, ..LocalOptions::new(&backends[0]) };
     let over = FederationOptions::new(over, backends[1..].to_vec());
     Container::checked(env.clone(), over.connect(env.clone()).await.unwrap()).await.unwrap()
-}
-
-fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
-    let dir = tempfile::tempdir().unwrap();
-    real::run("federation", move |env| async move { body(env, dir.path()).await })
 }
 
 async fn put<V: Vfs>(vfs: &V, dir: Handle, text: &str, bytes: &str) -> Result<Handle> {
@@ -354,18 +342,6 @@ fn a_removal_of_a_directory_and_a_creation_in_it_never_both_succeed() {
     }
 }
 
-/// A small generator: a seed repeats its run.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: u64) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n) as usize
-    }
-}
-
 /// Names and contents; a name may have either of two while a rename is under way.
 type Model = Rc<RefCell<BTreeMap<String, String>>>;
 
@@ -382,7 +358,7 @@ async fn renames(env: Env, seed: u64, model: Model) {
     let sub = mounted.mkdir(Handle::ROOT, &name("sub"), OWNER).await.unwrap().handle;
     mounted.fsync_directory(Handle::ROOT).await.unwrap();
     for turn in 0.. {
-        let dir = |at: usize| if at < 6 { Handle::ROOT } else { sub };
+        let dir = |at: u64| if at < 6 { Handle::ROOT } else { sub };
         let (one, other) = (draw.below(12), draw.below(12));
         let (from, to) = (format!("n{one}"), format!("n{other}"));
         let is_there = model.borrow().contains_key(&from);

@@ -1,36 +1,19 @@
 //! Stores that are away for longer than a deadline, do a request late, list wrongly, or were changed by
 //! another program: no byte is lost, each file can be written on, and each call has an end.
 
+use crate::scene::{BOTH, OWNER, mount, name, run};
 use bytes::Bytes;
 use shoal_env::Env;
-use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
 use shoal_objects::{
     BESIDE_NAME_MAX, BUFFERED_BYTES_MAX, Found, Keys, Memory, ObjectFile, Objects, ObjectsOptions,
     PART_BYTES_MAX, PART_BYTES_MIN, Reaches, Reply, Store, Tag, When,
 };
-use shoal_proto::{Handle, Name, Owner, Rights, Status};
+use shoal_proto::{Handle, Rights, Status};
 use shoal_vfs::{Connect, Vfs, VfsFile};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
-
-const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-fn run(body: impl AsyncFnOnce(Env, Memory) + 'static) {
-    let world = World::new(5, Config::default());
-    let process = world.process("process", world.machine("machine"));
-    world.complete(process, async move |env| body(env, Memory::default()).await);
-}
-
-async fn mount(env: &Env, memory: &Memory) -> Objects {
-    ObjectsOptions::new(memory.clone(), "").connect(env.clone()).await.unwrap()
-}
 
 async fn make(vfs: &Objects, text: &str) -> ObjectFile {
     vfs.create(Handle::ROOT, &name(text), OWNER, true, BOTH).await.unwrap().2
@@ -54,7 +37,7 @@ async fn is_whole(env: &Env, memory: &Memory, text: &str, len: usize) {
 
 #[test]
 fn a_put_whose_answer_is_lost_past_the_deadline_is_known_as_its_own_and_the_file_is_written_on() {
-    run(async |env, memory| {
+    run(5, async |env, memory| {
         // Beside the name, at the first part, in a short part, and where a part gets full.
         for before in
             [0, 10, BESIDE_NAME_MAX - 5, BESIDE_NAME_MAX + 5, PART_BYTES_MIN + 9, PART_BYTES_MAX - 9]
@@ -85,7 +68,7 @@ fn a_put_whose_answer_is_lost_past_the_deadline_is_known_as_its_own_and_the_file
 
 #[test]
 fn a_sync_that_is_given_up_does_not_make_the_next_one_take_its_bytes_for_another_process_s() {
-    run(async |env, memory| {
+    run(5, async |env, memory| {
         for before in [10, BESIDE_NAME_MAX + 5, PART_BYTES_MIN + 9] {
             let (vfs, text) = (mount(&env, &memory).await, format!("{before}"));
             let file = make(&vfs, &text).await;
@@ -105,7 +88,7 @@ fn a_sync_that_is_given_up_does_not_make_the_next_one_take_its_bytes_for_another
 
 #[test]
 fn a_cut_after_a_lost_put_leaves_a_file_that_can_be_written_on() {
-    run(async |env, memory| {
+    run(5, async |env, memory| {
         for size in [0, 100, BESIDE_NAME_MAX + 100] {
             let (vfs, text) = (mount(&env, &memory).await, format!("{size}"));
             let file = make(&vfs, &text).await;
@@ -129,7 +112,7 @@ fn a_cut_after_a_lost_put_leaves_a_file_that_can_be_written_on() {
 
 #[test]
 fn an_exclusive_creation_that_the_store_does_late_is_not_taken_for_another_process_s() {
-    run(async |env, memory| {
+    run(5, async |env, memory| {
         let vfs = mount(&env, &memory).await;
         for turn in 0..20 {
             memory.conduct(Conduct { late_each: (1, Duration::from_millis(20)), ..Conduct::default() });
@@ -148,7 +131,7 @@ fn an_exclusive_creation_that_the_store_does_late_is_not_taken_for_another_proce
 
 #[test]
 fn open_files_together_keep_a_bounded_number_of_bytes_in_memory() {
-    run(async |env, memory| {
+    run(5, async |env, memory| {
         let vfs = mount(&env, &memory).await;
         let (count, len) = (2 * BUFFERED_BYTES_MAX / PART_BYTES_MAX, PART_BYTES_MAX - 1);
         let data = bytes(0, len);
@@ -228,7 +211,7 @@ impl Store for OddStore {
 
 #[test]
 fn a_store_that_lists_the_same_again_or_nothing_or_out_of_order_is_refused_and_ends_no_call_late() {
-    run(async |env, memory| {
+    run(5, async |env, memory| {
         let plain = mount(&env, &memory).await;
         let dir = plain.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap();
         for number in 0..3 {
@@ -255,7 +238,7 @@ fn a_store_that_lists_the_same_again_or_nothing_or_out_of_order_is_refused_and_e
 
 #[test]
 fn a_store_that_is_away_is_named_with_its_address_and_the_time() {
-    run(async |env, memory| {
+    run(5, async |env, memory| {
         let options = ObjectsOptions::new(Odd { memory: memory.clone(), way: 3 }, "");
         let vfs = ObjectsOptions { timeout: Duration::from_secs(45), ..options }
             .connect(env.clone())
@@ -275,7 +258,7 @@ fn a_store_that_is_away_is_named_with_its_address_and_the_time() {
 
 #[test]
 fn a_check_of_directories_that_lead_to_each_other_has_an_end_and_names_them() {
-    run(async |env, memory| {
+    run(5, async |env, memory| {
         let vfs = mount(&env, &memory).await;
         let outer = vfs.mkdir(Handle::ROOT, &name("outer"), OWNER).await.unwrap();
         vfs.mkdir(outer.handle, &name("inner"), OWNER).await.unwrap();

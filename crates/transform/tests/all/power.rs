@@ -1,6 +1,7 @@
 //! Kills and power cuts of a simulated machine: what returned is there after a kill, what was synced after a
 //! power cut.
 
+use crate::scene::{BOTH, Draw};
 use bytes::Bytes;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
@@ -13,7 +14,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const SIZE: u64 = 400;
 
 /// The bytes that the file must hold: as they were last written, and as they were last synced; a byte that
@@ -46,18 +46,6 @@ impl Model {
     fn sync(&mut self) {
         self.synced = self.now.clone();
         self.is_touched.clear();
-    }
-}
-
-/// A small generator: a seed repeats its run.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
     }
 }
 

@@ -1,45 +1,25 @@
 //! Containers over a directory, against a plain file: byte for byte, whatever is opened, written, cut, moved
 //! and removed, by several processes.
 
+use crate::scene::{BOTH, find, mount, name, run};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
-use shoal_env::{Env, real};
 use shoal_pattern::{Level, Pattern, Region};
-use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status, Time};
-use shoal_transform::{Container, ContainerFile, ContainerOptions};
-use shoal_vfs::{AnyVfs, Connect, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
+use shoal_proto::{Handle, Kind, Owner, Rights, SetAttr, Status, Time};
+use shoal_transform::{Container, ContainerFile};
+use shoal_vfs::{AnyVfs, Listing, RenameFlags, Vfs, VfsFile};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 type Mounted = Container<AnyVfs>;
 type File = ContainerFile<AnyVfs>;
 
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 
 fn owner() -> Owner {
     Owner { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw(), ..OWNER }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
-}
-
-/// The object of a name at the root, as a mount that has not seen it finds it.
-async fn find(mount: &Mounted, text: &str) -> Handle {
-    mount.lookup(Handle::ROOT, &name(text)).await.unwrap().handle
-}
-
-fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
-    let dir = tempfile::tempdir().unwrap();
-    real::run("test", move |env| async move { body(env, dir.path()).await })
 }
 
 #[derive(Clone, Debug)]

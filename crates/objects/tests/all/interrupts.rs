@@ -1,41 +1,17 @@
 //! One request of a call is held, or gets no answer, while other processes go on: what they make meanwhile is
 //! not lost, and no call lasts longer than its deadline.
 
-mod held;
-
+use crate::held::Held;
+use crate::scene::{BOTH, OWNER, PLAIN, keys, mount, name, run};
 use bytes::Bytes;
 use futures_util::future::{self, Either, join};
-use held::Held;
 use shoal_env::Env;
-use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
-use shoal_objects::{Memory, Objects, ObjectsOptions, PART_BYTES_MAX};
-use shoal_proto::{Handle, Name, Owner, Rights, Status};
-use shoal_vfs::{Connect, RenameFlags, Vfs, VfsFile};
+use shoal_objects::{Memory, PART_BYTES_MAX};
+use shoal_proto::{Handle, Rights, Status};
+use shoal_vfs::{Vfs, VfsFile};
 use std::pin::pin;
 use std::time::Duration;
-
-const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-const PLAIN: RenameFlags = RenameFlags { no_replace: false, exchange: false };
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-fn run(seed: u64, body: impl AsyncFnOnce(Env, Memory) + 'static) {
-    let world = World::new(seed, Config::default());
-    let process = world.process("process", world.machine("machine"));
-    world.complete(process, async move |env| body(env, Memory::default()).await);
-}
-
-async fn mount(env: &Env, memory: &Memory) -> Objects {
-    ObjectsOptions::new(memory.clone(), "").connect(env.clone()).await.unwrap()
-}
-
-fn keys(memory: &Memory, part: &str) -> Vec<String> {
-    memory.objects().into_keys().filter(|key| key.contains(part)).collect()
-}
 
 /// Nothing is left, also of the steps that go on after a call.
 async fn is_clean(env: &Env, memory: &Memory) {

@@ -1,22 +1,19 @@
 //! A process ends between any two changes of the store: each name leads where it did before the call that was
 //! under way or where it would have led after it, to synced bytes, and nothing is left for ever.
 
+use crate::scene::{BOTH, EXCHANGE, OWNER, PLAIN, mount, name};
 use bytes::Bytes;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
-use shoal_objects::{Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MIN};
-use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status};
-use shoal_vfs::{Connect, Listing, RenameFlags, Vfs, VfsFile};
+use shoal_objects::{Memory, ObjectFile, Objects, PART_BYTES_MIN};
+use shoal_proto::{Handle, Kind, Name, SetAttr, Status};
+use shoal_vfs::{Listing, Vfs, VfsFile};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-const PLAIN: RenameFlags = RenameFlags { no_replace: false, exchange: false };
-const EXCHANGE: RenameFlags = RenameFlags { no_replace: false, exchange: true };
 /// Two parts, and one that is put again with more bytes.
 const LARGE: usize = 2 * PART_BYTES_MIN + 100;
 
@@ -82,10 +79,6 @@ fn names(path: &str) -> (Option<&str>, &str) {
     path.split_once('/').map_or((None, path), |(dir, name)| (Some(dir), name))
 }
 
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
 async fn place(vfs: &Objects, path: &str) -> (Handle, Name) {
     let (dir, last) = names(path);
     let dir = match dir {
@@ -93,10 +86,6 @@ async fn place(vfs: &Objects, path: &str) -> (Handle, Name) {
         None => Handle::ROOT,
     };
     (dir, name(last))
-}
-
-async fn mount(env: &Env, memory: &Memory) -> Objects {
-    ObjectsOptions::new(memory.clone(), "").connect(env.clone()).await.unwrap()
 }
 
 impl Model {

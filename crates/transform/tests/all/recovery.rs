@@ -1,40 +1,18 @@
 //! Recovery gives up bytes, and closes a writer that may run, only with the option for it.
 
+use crate::scene::{BOTH, find, mount, name, owner, run};
 use bytes::Bytes;
-use shoal_env::{Env, real};
-use shoal_proto::{Handle, Name, Owner, Rights, Status};
+use shoal_env::Env;
+use shoal_proto::{Handle, Rights, Status};
+use shoal_transform::Container;
 use shoal_transform::container::tools::{self, Allowed};
 use shoal_transform::record::{Record, Records};
-use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{AnyVfs, Connect, Error, LocalOptions, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Error, Vfs, VfsFile};
 use std::path::{Path, PathBuf};
 
-type Mounted = Container<AnyVfs>;
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const STRICT: Allowed = Allowed { lossy: false, ended: false };
 const ENDED: Allowed = Allowed { lossy: false, ended: true };
 const LOSSY: Allowed = Allowed { lossy: true, ended: false };
-
-fn owner() -> Owner {
-    Owner { mode: 0o644, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
-}
-
-async fn find(mount: &Mounted, text: &str) -> Handle {
-    mount.lookup(Handle::ROOT, &name(text)).await.unwrap().handle
-}
-
-fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
-    let dir = tempfile::tempdir().unwrap();
-    real::run("test", move |env| async move { body(env, dir.path()).await })
-}
 
 /// The logs of a container whose names begin so.
 fn logs(container: &Path, prefix: &str) -> Vec<PathBuf> {

@@ -1,30 +1,17 @@
 //! A file is written under another name and renamed over an existing name: readers always find the old file
 //! or the new one.
 
+use crate::scene::{BOTH, mount, name, owner, run};
 use bytes::Bytes;
-use shoal_env::{Env, real};
-use shoal_proto::{Handle, Kind, Name, Owner, Rights, Status};
-use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{AnyVfs, Connect, Error, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
+use shoal_env::Env;
+use shoal_proto::{Handle, Kind, Rights, Status};
+use shoal_transform::Container;
+use shoal_vfs::{AnyVfs, Error, Listing, RenameFlags, Vfs, VfsFile};
 use std::cell::Cell;
-use std::path::Path;
 use std::time::Duration;
 
 type Mounted = Container<AnyVfs>;
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const ROUNDS: u64 = 700;
-
-fn owner() -> Owner {
-    Owner { mode: 0o644, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
-}
 
 async fn replace(mount: &Mounted, round: u64) -> Result<(), Error> {
     let aside = name(&format!("aside{}", round % 2));
@@ -91,11 +78,6 @@ async fn readers_never_miss(env: &Env, writer: Mounted, readers: Vec<Mounted>) {
         assert!(turns.unwrap() > 10);
     }
     env.sleep(Duration::from_millis(1)).await;
-}
-
-fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
-    let dir = tempfile::tempdir().unwrap();
-    real::run("test", move |env| async move { body(env, dir.path()).await })
 }
 
 #[test]

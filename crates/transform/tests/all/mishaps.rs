@@ -1,32 +1,14 @@
 //! Mishaps that reviews found. Each test repeats one, and checks that nothing is lost or wrong any more.
 
+use crate::scene::{BOTH, find, mount, name, owner, run};
 use bytes::Bytes;
-use shoal_env::{Env, real};
-use shoal_proto::{Handle, Name, Owner, Rights};
+use shoal_proto::{Handle, Rights};
+use shoal_transform::Container;
 use shoal_transform::container::tools;
 use shoal_transform::record::{Record, Records};
-use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{AnyVfs, Connect, LocalOptions, RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, RenameFlags, Vfs, VfsFile};
 use std::path::{Path, PathBuf};
 
-type Mounted = Container<AnyVfs>;
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-fn owner() -> Owner {
-    Owner { mode: 0o644, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
-}
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
-}
-async fn find(mount: &Mounted, text: &str) -> Handle {
-    mount.lookup(Handle::ROOT, &name(text)).await.unwrap().handle
-}
-fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
-    let dir = tempfile::tempdir().unwrap();
-    real::run("test", move |env| async move { body(env, dir.path()).await })
-}
 fn logs(dir: &Path, prefix: &str) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for h in std::fs::read_dir(dir)

@@ -1,40 +1,20 @@
 //! Stores that answer what they did not do, do requests late, or name one version twice; and names and parts
 //! to which nothing leads.
 
+use crate::scene::{BOTH, OWNER, keys, mount, name, run};
 use bytes::Bytes;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
 use shoal_objects::{
-    Found, Keys, Memory, Objects, ObjectsOptions, PART_BYTES_MAX, Reaches, Refusal, Reply, Store, Tag, When,
+    Found, Keys, Memory, ObjectsOptions, PART_BYTES_MAX, Reaches, Refusal, Reply, Store, Tag, When,
 };
-use shoal_proto::{Handle, Name, Owner, Rights, SetAttr, Status};
+use shoal_proto::{Handle, Rights, SetAttr, Status};
 use shoal_vfs::{Connect, RenameFlags, Vfs, VfsFile};
 use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
-
-const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-fn run(seed: u64, body: impl AsyncFnOnce(Env, Memory) + 'static) {
-    let world = World::new(seed, Config::default());
-    let process = world.process("process", world.machine("machine"));
-    world.complete(process, async move |env| body(env, Memory::default()).await);
-}
-
-async fn mount(env: &Env, memory: &Memory) -> Objects {
-    ObjectsOptions::new(memory.clone(), "").connect(env.clone()).await.unwrap()
-}
-
-fn keys(memory: &Memory, part: &str) -> Vec<String> {
-    memory.objects().into_keys().filter(|key| key.contains(part)).collect()
-}
 
 #[test]
 fn a_store_that_answers_that_nothing_is_there_is_refused_and_ends_each_call() {

@@ -1,27 +1,14 @@
 //! Folding: many small or dead logs become one, while others read and begin to write.
 
+use crate::scene::{BOTH, mount, name, owner, run};
 use bytes::Bytes;
-use shoal_env::{Env, real};
-use shoal_proto::{Handle, Name, Owner, Rights};
+use shoal_proto::{Handle, Rights};
+use shoal_transform::Container;
 use shoal_transform::container::tools;
-use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{AnyVfs, Connect, LocalOptions, Vfs, VfsFile};
+use shoal_vfs::{AnyVfs, Vfs, VfsFile};
 use std::path::Path;
 
 type Mounted = Container<AnyVfs>;
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-
-fn owner() -> Owner {
-    Owner { mode: 0o644, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
-}
 
 async fn open(mount: &Mounted, rights: Rights) -> shoal_transform::ContainerFile<AnyVfs> {
     let attr = mount.lookup(Handle::ROOT, &name("f")).await.unwrap();
@@ -31,11 +18,6 @@ async fn open(mount: &Mounted, rights: Rights) -> shoal_transform::ContainerFile
 async fn make(mount: &Mounted) {
     let (_, _, file) = mount.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
     file.close().await.unwrap();
-}
-
-fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
-    let dir = tempfile::tempdir().unwrap();
-    real::run("test", move |env| async move { body(env, dir.path()).await })
 }
 
 /// Files and folders below, and bytes of the files.

@@ -1,9 +1,10 @@
 //! Bad input to composed directories: each is an error with the place and the remedy, and only the damaged
 //! parts are lost.
 
+use crate::scene::{BOTH, compose, name, run};
 use bytes::Bytes;
-use shoal_env::{Env, real};
-use shoal_proto::{Handle, Name, Owner, Rights, Status};
+use shoal_env::Env;
+use shoal_proto::{Handle, Owner, Rights, Status};
 use shoal_transform::composed::format::{HEADER_BYTES, Header, Op, Record, Settings, stamp};
 use shoal_transform::composed::tools;
 use shoal_transform::{Composed, ComposedOptions, Wishes, WriterId};
@@ -13,29 +14,14 @@ use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 
 type Mounted = Composed<AnyVfs>;
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 const ROOT: Handle = Handle::ROOT;
 const BLOCK: u64 = 16 << 10;
 
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-async fn mount(env: &Env, dir: &Path, words: &str) -> shoal_vfs::Result<Mounted> {
-    let wishes = Wishes::parse(words).unwrap();
-    ComposedOptions { over: LocalOptions::new(dir), wishes }.connect(env.clone()).await
-}
-
 async fn refused(env: &Env, dir: &Path, words: &str, says: &[&str]) -> Error {
-    let Err(error) = mount(env, dir, words).await else { panic!("it is opened: {says:?}") };
+    let Err(error) = compose(env, dir, words).await else { panic!("it is opened: {says:?}") };
     assert!(says.iter().all(|said| error.to_string().contains(said)), "{error} has not all of {says:?}");
     error
-}
-
-fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
-    let dir = tempfile::tempdir().unwrap();
-    real::run("test", move |env| async move { body(env, dir.path()).await })
 }
 
 async fn put(vfs: &Mounted, text: &str, data: &[u8]) -> shoal_vfs::Result<()> {
@@ -51,7 +37,7 @@ async fn get(vfs: &Mounted, text: &str) -> shoal_vfs::Result<Vec<u8>> {
 
 /// A directory with files of 6000 bytes, of one writer: two in a block.
 async fn filled(env: &Env, dir: &Path, files: u8) {
-    let vfs = mount(env, dir, "block=16K").await.unwrap();
+    let vfs = compose(env, dir, "block=16K").await.unwrap();
     for n in 0..files {
         put(&vfs, &format!("{n}"), &[n + 1; 6000]).await.unwrap();
     }
@@ -80,7 +66,7 @@ fn a_block_that_was_overwritten_is_named_and_costs_what_is_in_it_only() {
                 if !has_merged {
                     let _ = fs::remove_file(dir.join("merged"));
                 }
-                let vfs = mount(&env, dir, "").await.unwrap();
+                let vfs = compose(&env, dir, "").await.unwrap();
                 let found = tools::check(&vfs, |_, _| {}).await.unwrap();
                 assert!(
                     found.iter().any(|line| line.contains(words) && line.contains("block 64 ")),
@@ -121,7 +107,7 @@ fn a_physical_file_that_is_cut_short_missing_or_another_directorys_is_said() {
         let file = dir.join("blocks.0");
         let whole = fs::read(&file).unwrap();
         fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(lane(2) + 100).unwrap();
-        let vfs = mount(&env, dir, "").await.unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
         let found = tools::check(&vfs, |_, _| {}).await.unwrap();
         assert!(found.iter().any(|line| line.contains("lost")), "{found:?}");
         assert_eq!(get(&vfs, "0").await.unwrap(), vec![1; 6000]);
@@ -135,7 +121,7 @@ fn a_physical_file_that_is_cut_short_missing_or_another_directorys_is_said() {
         let other = tempfile::tempdir().unwrap();
         filled(&env, other.path(), 3).await;
         fs::copy(other.path().join("blocks.0"), &file).unwrap();
-        let vfs = mount(&env, dir, "").await.unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
         let found = tools::check(&vfs, |_, _| {}).await.unwrap();
         assert!(
             found.iter().any(|line| line.contains("of another directory with the same file")),
@@ -143,7 +129,7 @@ fn a_physical_file_that_is_cut_short_missing_or_another_directorys_is_said() {
         );
         drop(vfs);
         fs::write(&file, whole).unwrap();
-        let vfs = mount(&env, dir, "").await.unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
         assert_eq!(get(&vfs, "19").await.unwrap(), vec![20; 6000]);
     });
 }
@@ -158,7 +144,7 @@ fn foreign_files_among_markers_and_claims_of_more_than_a_file_can_be_are_named_a
         symlink("x", dir.join(format!("claims/0.0.{}", 1u64 << 48))).unwrap();
         // A claim without a block.
         symlink(WriterId([5; 16]).to_string(), dir.join("claims/0.0.9")).unwrap();
-        let vfs = mount(&env, dir, "").await.unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
         assert_eq!(get(&vfs, "2").await.unwrap(), vec![3; 6000]);
         put(&vfs, "further", b"bytes").await.unwrap();
         let error = put(&vfs, "new", b"bytes").await.unwrap_err();
@@ -190,7 +176,7 @@ fn a_block_without_a_claim_is_not_believed() {
         let op = Op::Bind(vec![bind]);
         bytes.extend(Record { stamp: stamp(u64::MAX / 2, 1), object: 0, op }.encode(&[]));
         smash(dir, 7 * BLOCK, &bytes);
-        let vfs = mount(&env, dir, "").await.unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
         assert_eq!(get(&vfs, "0").await.unwrap(), vec![1; 6000]);
     });
 }
@@ -218,7 +204,7 @@ fn a_directory_of_other_files_other_settings_and_a_newer_format_are_refused_and_
         fs::remove_file(dir.join("merged")).unwrap();
         refused(&env, dir, "", &["format 9 is newer"]).await;
         smash(dir, 12, &[1]);
-        let vfs = mount(&env, dir, "").await.unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
         assert_eq!(get(&vfs, "1").await.unwrap(), vec![2; 6000]);
         fs::remove_dir_all(dir.join("claims")).unwrap();
         refused(&env, dir, "", &["`claims`", "restore it"]).await;

@@ -1,46 +1,17 @@
-//! Writes and opens that fail. The tests have a process of their own, because limits of the process make the
-//! calls fail.
+//! Containers: a write, an append, an open that fails leaves nothing half made.
 
+use crate::limits::{alone, limit_descriptors, with_files_up_to};
+use crate::scene::{BOTH, mount, name, owner, run};
 use bytes::Bytes;
 use futures_util::future::join;
-use shoal_env::{Env, real};
-use shoal_proto::{Handle, Name, Owner, Rights};
-use shoal_transform::{Container, ContainerOptions};
-use shoal_vfs::{AnyVfs, Connect, LocalOptions, Vfs, VfsFile};
+use shoal_proto::{Handle, Rights};
+use shoal_transform::ContainerOptions;
+use shoal_vfs::{Connect, LocalOptions, Vfs, VfsFile};
 use std::path::Path;
-
-type Mounted = Container<AnyVfs>;
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-fn owner() -> Owner {
-    Owner { mode: 0o644, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
-}
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-async fn mount(env: &Env, dir: &Path) -> Mounted {
-    ContainerOptions::new(LocalOptions::new(dir)).connect(env.clone()).await.unwrap()
-}
-fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
-    let dir = tempfile::tempdir().unwrap();
-    real::run("test", move |env| async move { body(env, dir.path()).await })
-}
-/// Limits are the process's: one test at a time.
-static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-/// Do calls while no file of this process may be longer.
-async fn with_files_up_to<T>(bytes: u64, calls: impl Future<Output = T>) -> T {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    ignore_the_signal_of_the_limit();
-    let old = getrlimit(Resource::Fsize);
-    setrlimit(Resource::Fsize, Rlimit { current: Some(bytes), maximum: old.maximum }).unwrap();
-    let done = calls.await;
-    setrlimit(Resource::Fsize, old).unwrap();
-    done
-}
 
 #[test]
 fn an_append_that_fails_leaves_no_hole() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     run(async |env, dir| {
         let one = mount(&env, dir).await;
         let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
@@ -55,7 +26,7 @@ fn an_append_that_fails_leaves_no_hole() {
 
 #[test]
 fn a_write_that_waited_for_one_that_fails_goes_to_another_log() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     run(async |env, dir| {
         let one = mount(&env, dir).await;
         let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
@@ -71,22 +42,6 @@ fn a_write_that_waited_for_one_that_fails_goes_to_another_log() {
     });
 }
 
-/// Descriptors that this process may open beyond those it has: `None` lifts the limit.
-fn limit_descriptors(more: Option<u64>) {
-    let old = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let current = match more {
-        // It may be that no directory can be read now.
-        None => old.maximum,
-        Some(more) => {
-            let used = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-            let used: Vec<u64> = used.filter_map(|fd| fd.file_name().to_str()?.parse().ok()).collect();
-            Some((0..).find(|free| !used.contains(free)).unwrap_or(0) + more)
-        }
-    };
-    let limit = rustix::process::Rlimit { current, maximum: old.maximum };
-    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
-}
-
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -94,7 +49,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 #[test]
 fn a_create_or_write_without_descriptors_leaves_nothing_half_made() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     run(async |env, dir| {
         let one = mount(&env, dir).await;
         let mut failed = 0;
@@ -128,7 +83,7 @@ fn a_create_or_write_without_descriptors_leaves_nothing_half_made() {
 
 #[test]
 fn an_open_for_writing_fails_as_that_of_a_plain_file_where_the_directory_is_read_only() {
-    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _alone = alone();
     run(async |env, dir| {
         let one = mount(&env, dir).await;
         let (attr, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
@@ -146,17 +101,4 @@ fn an_open_for_writing_fails_as_that_of_a_plain_file_where_the_directory_is_read
         assert!(again.is_err());
         assert_eq!(one.getattr(attr.handle).await.unwrap().size, 5);
     });
-}
-
-/// Then a write beyond the limit is an error.
-fn ignore_the_signal_of_the_limit() {
-    const SIGXFSZ: i32 = 25;
-    const SIG_IGN: usize = 1;
-    unsafe extern "C" {
-        fn signal(number: i32, handler: usize) -> usize;
-    }
-    // SAFETY: it is C's `signal`, with a signal's number and the constant that ignores it.
-    unsafe {
-        signal(SIGXFSZ, SIG_IGN);
-    }
 }

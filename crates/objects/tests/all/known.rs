@@ -1,37 +1,16 @@
 //! A mount knows names that other processes, or its own calls, changed since: it changes no wrong object, and
 //! what it was given is not lost.
 
-mod held;
-
+use crate::held::Held;
+use crate::scene::{BOTH, EXCHANGE, OWNER, PLAIN, mount, name, run};
 use bytes::Bytes;
 use futures_util::future::{join, join4};
-use held::Held;
 use shoal_env::Env;
-use shoal_env::sim::{Config, World};
 use shoal_objects::{Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MIN};
-use shoal_proto::{Allocation, Handle, Kind, Name, Owner, Rights, SetAttr, Status, Time};
+use shoal_proto::{Allocation, Handle, Kind, Rights, SetAttr, Status, Time};
 use shoal_transform::ContainerOptions;
-use shoal_vfs::{Connect, Listing, RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{Connect, Listing, Vfs, VfsFile};
 use std::time::Duration;
-
-const OWNER: Owner = Owner { mode: 0o755, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-const PLAIN: RenameFlags = RenameFlags { no_replace: false, exchange: false };
-const EXCHANGE: RenameFlags = RenameFlags { no_replace: false, exchange: true };
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-fn run(seed: u64, body: impl AsyncFnOnce(Env, Memory) + 'static) {
-    let world = World::new(seed, Config::default());
-    let process = world.process("process", world.machine("machine"));
-    world.complete(process, async move |env| body(env, Memory::default()).await);
-}
-
-async fn mount(env: &Env, memory: &Memory) -> Objects {
-    ObjectsOptions::new(memory.clone(), "").connect(env.clone()).await.unwrap()
-}
 
 async fn make(vfs: &Objects, text: &str) -> ObjectFile {
     vfs.create(Handle::ROOT, &name(text), OWNER, true, BOTH).await.unwrap().2

@@ -1,9 +1,10 @@
 //! Composed directories: counts of writes and claims, several processes, compaction, the merged directory.
 
+use crate::scene::{BOTH, compose, name, run};
 use bytes::Bytes;
+use shoal_env::Env;
 use shoal_env::sim::{Config, World};
-use shoal_env::{Env, real};
-use shoal_proto::{Handle, Kind, Name, Owner, Rights, SetAttr, Status};
+use shoal_proto::{Handle, Kind, Owner, Rights, SetAttr, Status};
 use shoal_transform::composed::tools;
 use shoal_transform::{Composed, ComposedOptions, Wishes};
 use shoal_vfs::{AnyVfs, Connect, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
@@ -12,23 +13,8 @@ use std::path::Path;
 use std::time::Duration;
 
 type Mounted = Composed<AnyVfs>;
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 const ROOT: Handle = Handle::ROOT;
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-async fn mount(env: &Env, dir: &Path, words: &str) -> shoal_vfs::Result<Mounted> {
-    let wishes = Wishes::parse(words).unwrap();
-    ComposedOptions { over: LocalOptions::new(dir), wishes }.connect(env.clone()).await
-}
-
-fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
-    let dir = tempfile::tempdir().unwrap();
-    real::run("test", move |env| async move { body(env, dir.path()).await })
-}
 
 /// The same in a simulated world.
 fn simulated(body: impl AsyncFnOnce(Env, &Path) + 'static) {
@@ -67,7 +53,7 @@ fn below(dir: &Path, folder: &str) -> usize {
 fn a_thousand_small_files_are_eight_writes_of_blocks_and_four_claims() {
     // Blocks are written after some seconds too: time stands still in a simulated world.
     simulated(async |env, below| {
-        let vfs = mount(&env, below, "buffer=block,names=own").await.unwrap();
+        let vfs = compose(&env, below, "buffer=block,names=own").await.unwrap();
         for n in 0..1000 {
             put(&vfs, &format!("file-{n:04}"), &[n as u8; 8192]).await;
         }
@@ -76,7 +62,7 @@ fn a_thousand_small_files_are_eight_writes_of_blocks_and_four_claims() {
         let facts = tools::facts(&vfs).await.unwrap();
         assert_eq!((facts.files, facts.claims, facts.writers), (1000, 4, 1));
         vfs.close().await;
-        let again = mount(&env, below, "").await.unwrap();
+        let again = compose(&env, below, "").await.unwrap();
         assert_eq!(listed(&again).await.len(), 1000);
         assert_eq!(get(&again, "file-0777").await.unwrap(), vec![777u16 as u8; 8192]);
         // The claims, and nothing else: no marker of a name, no file of the writer.
@@ -95,7 +81,7 @@ fn a_thousand_small_files_are_eight_writes_of_blocks_and_four_claims() {
 #[test]
 fn by_default_a_file_is_one_write_and_no_marker_stays() {
     run(async |env, dir| {
-        let vfs = mount(&env, dir, "").await.unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
         for n in 0..100 {
             put(&vfs, &format!("file-{n:04}"), &[n as u8; 8192]).await;
         }
@@ -107,8 +93,8 @@ fn by_default_a_file_is_one_write_and_no_marker_stays() {
 #[test]
 fn what_was_closed_is_seen_by_another_process_and_outlives_its_own() {
     run(async |env, dir| {
-        let one = mount(&env, dir, "block=64K").await.unwrap();
-        let two = mount(&env, dir, "").await.unwrap();
+        let one = compose(&env, dir, "block=64K").await.unwrap();
+        let two = compose(&env, dir, "").await.unwrap();
         put(&one, "a", b"of one").await;
         assert_eq!(get(&two, "a").await.unwrap(), b"of one");
         put(&two, "a", b"of two, and longer").await;
@@ -120,7 +106,7 @@ fn what_was_closed_is_seen_by_another_process_and_outlives_its_own() {
         assert_eq!(get(&two, "a").await, None);
         // Both end without a word; their locks are theirs no more.
         drop((one, two));
-        let three = mount(&env, dir, "").await.unwrap();
+        let three = compose(&env, dir, "").await.unwrap();
         assert!(get(&three, "large").await.unwrap() == large);
         assert_eq!(listed(&three).await.into_iter().collect::<Vec<_>>(), ["large"]);
         three.close().await;
@@ -132,7 +118,7 @@ fn of_processes_that_make_one_name_exclusively_one_succeeds() {
     run(async |env, dir| {
         let mut mounts = Vec::new();
         for _ in 0..6 {
-            mounts.push(mount(&env, dir, "").await.unwrap());
+            mounts.push(compose(&env, dir, "").await.unwrap());
         }
         for round in 0..30 {
             let text = name(&format!("lock {round}"));
@@ -164,8 +150,8 @@ fn of_processes_that_make_one_name_exclusively_one_succeeds() {
 #[test]
 fn a_file_that_is_being_made_is_opened_by_another_process_as_the_same_file() {
     run(async |env, dir| {
-        let one = mount(&env, dir, "").await.unwrap();
-        let two = mount(&env, dir, "").await.unwrap();
+        let one = compose(&env, dir, "").await.unwrap();
+        let two = compose(&env, dir, "").await.unwrap();
         let (first, _, a) = one.create(ROOT, &name("log"), OWNER, false, BOTH).await.unwrap();
         let (second, is_new, b) = two.create(ROOT, &name("log"), OWNER, false, BOTH).await.unwrap();
         assert_eq!((first.handle, is_new), (second.handle, false));
@@ -183,8 +169,8 @@ fn a_file_that_is_being_made_is_opened_by_another_process_as_the_same_file() {
 #[test]
 fn a_file_made_in_a_directory_that_is_removed_brings_it_back() {
     run(async |env, dir| {
-        let one = mount(&env, dir, "").await.unwrap();
-        let two = mount(&env, dir, "").await.unwrap();
+        let one = compose(&env, dir, "").await.unwrap();
+        let two = compose(&env, dir, "").await.unwrap();
         let made = one.mkdir(ROOT, &name("d"), Owner { mode: 0o755, ..OWNER }).await.unwrap();
         one.publish().await.unwrap();
         two.lookup(ROOT, &name("d")).await.unwrap();
@@ -208,13 +194,13 @@ fn a_file_made_in_a_directory_that_is_removed_brings_it_back() {
 fn thousands_of_writers_one_after_the_other_leave_a_directory_that_works() {
     run(async |env, dir| {
         for n in 0..300 {
-            let vfs = mount(&env, dir, "block=16K").await.unwrap();
+            let vfs = compose(&env, dir, "block=16K").await.unwrap();
             put(&vfs, &format!("{n}"), format!("of {n}").as_bytes()).await;
             if n % 3 > 0 {
                 vfs.close().await;
             }
         }
-        let vfs = mount(&env, dir, "").await.unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
         assert_eq!(listed(&vfs).await.len(), 300);
         assert_eq!(below(dir, "claims"), 300);
         let done = tools::compact(&vfs, |_, _| {}).await.unwrap();
@@ -230,8 +216,8 @@ fn thousands_of_writers_one_after_the_other_leave_a_directory_that_works() {
 #[test]
 fn compaction_gives_space_back_and_leaves_running_writers_and_contents_alone() {
     run(async |env, dir| {
-        let one = mount(&env, dir, "block=16K").await.unwrap();
-        let running = mount(&env, dir, "").await.unwrap();
+        let one = compose(&env, dir, "block=16K").await.unwrap();
+        let running = compose(&env, dir, "").await.unwrap();
         put(&running, "of the running one", &[7; 50_000]).await;
         for n in 0..40 {
             put(&one, &format!("{n}"), &[n as u8; 5000]).await;
@@ -249,15 +235,15 @@ fn compaction_gives_space_back_and_leaves_running_writers_and_contents_alone() {
         }
         let before = one.lookup(ROOT, &name("3")).await.unwrap();
         one.close().await;
-        let reader = mount(&env, dir, "").await.unwrap();
+        let reader = compose(&env, dir, "").await.unwrap();
         let file = reader.open_name(ROOT, &name("2"), Rights::READ).await.unwrap();
         file.read(0, 10).await.unwrap();
-        let tool = mount(&env, dir, "").await.unwrap();
+        let tool = compose(&env, dir, "").await.unwrap();
         let done = tools::compact(&tool, |_, _| {}).await.unwrap();
         assert!(done.extents > 3 && done.given_back > 200_000, "{done:?}");
         tool.close().await;
         assert_eq!(file.read(4990, 100).await.unwrap(), vec![2u8; 10]);
-        let fresh = mount(&env, dir, "").await.unwrap();
+        let fresh = compose(&env, dir, "").await.unwrap();
         for vfs in [&running, &reader, &fresh] {
             vfs.refreshed().await.unwrap();
             assert_eq!(listed(vfs).await.len(), 7);
@@ -293,7 +279,7 @@ fn of_a_short_processs_block_a_new_process_reads_the_first_bytes_only() {
     run(async |env, dir| {
         let mut writers = Vec::new();
         for n in 0..WRITERS {
-            let one = mount(&env, dir, "block=1M,files=1").await.unwrap();
+            let one = compose(&env, dir, "block=1M,files=1").await.unwrap();
             put(&one, &format!("{n}"), &[n as u8; 1000]).await;
             writers.push(one);
         }
@@ -314,12 +300,12 @@ fn records_that_reach_beyond_what_is_read_first_of_a_block_are_found() {
         for pad in 0..140 {
             let below = dir.join(format!("{pad}"));
             std::fs::create_dir(&below).unwrap();
-            let one = mount(&env, &below, "block=1M,files=1").await.unwrap();
+            let one = compose(&env, &below, "block=1M,files=1").await.unwrap();
             put(&one, "first", &vec![1; 65_536 - pad]).await;
             put(&one, "second", &vec![2; 100 + pad]).await;
             put(&one, "third", &[3; 70_000]).await;
             // As after a kill: nothing says that it ended.
-            let two = mount(&env, &below, "").await.unwrap();
+            let two = compose(&env, &below, "").await.unwrap();
             assert_eq!(listed(&two).await.len(), 3, "{pad}");
             assert!(get(&two, "first").await.unwrap() == vec![1; 65_536 - pad], "{pad}");
             assert!(get(&two, "second").await.unwrap() == vec![2; 100 + pad], "{pad}");
@@ -333,13 +319,13 @@ fn records_that_reach_beyond_what_is_read_first_of_a_block_are_found() {
 #[test]
 fn parts_of_records_that_reach_beyond_what_is_read_first_of_their_blocks_are_read() {
     run(async |env, dir| {
-        let one = mount(&env, dir, "block=1M,files=1").await.unwrap();
+        let one = compose(&env, dir, "block=1M,files=1").await.unwrap();
         put(&one, "file", &vec![1; 800_000]).await;
         let file = one.open_name(ROOT, &name("file"), BOTH).await.unwrap();
         file.write(700_000, Bytes::from(vec![2; 800_000])).await.unwrap();
         file.close().await.unwrap();
         // Each of the two parts ends before its record does.
-        let two = mount(&env, dir, "").await.unwrap();
+        let two = compose(&env, dir, "").await.unwrap();
         let file = two.open_name(ROOT, &name("file"), Rights::READ).await.unwrap();
         let read = file.read(0, 1_000_000).await.unwrap();
         assert!(
@@ -353,11 +339,11 @@ fn parts_of_records_that_reach_beyond_what_is_read_first_of_their_blocks_are_rea
 #[test]
 fn one_that_reads_on_while_a_compaction_gives_an_extent_back_reads_its_next_writer() {
     run(async |env, dir| {
-        let one = mount(&env, dir, "block=16K,files=1").await.unwrap();
+        let one = compose(&env, dir, "block=16K,files=1").await.unwrap();
         put(&one, "first", b"old").await;
         one.unlink(ROOT, &name("first")).await.unwrap();
         one.close().await;
-        let reader = mount(&env, dir, "").await.unwrap();
+        let reader = compose(&env, dir, "").await.unwrap();
         let claims = dir.join("claims");
         let taken: Vec<_> = std::fs::read_dir(&claims).unwrap().map(|claim| claim.unwrap().path()).collect();
         let text = taken.iter().fold(String::new(), |text, claim| {
@@ -367,12 +353,12 @@ fn one_that_reads_on_while_a_compaction_gives_an_extent_back_reads_its_next_writ
         });
         std::fs::write(claims.join("r.1"), text + "end\n").unwrap();
         assert_eq!(get(&reader, "first").await, None);
-        let tool = mount(&env, dir, "").await.unwrap();
+        let tool = compose(&env, dir, "").await.unwrap();
         let done = tools::compact(&tool, |_, _| {}).await.unwrap();
         assert_eq!(done.extents, taken.len() as u64, "{done:?}");
         tool.close().await;
         assert!(taken.iter().all(|claim| claim.symlink_metadata().is_err()));
-        let two = mount(&env, dir, "").await.unwrap();
+        let two = compose(&env, dir, "").await.unwrap();
         put(&two, "second", b"new").await;
         assert!(taken.iter().all(|claim| claim.symlink_metadata().is_ok()), "it has the same extents");
         assert_eq!(get(&reader, "second").await.unwrap(), b"new");
@@ -382,7 +368,7 @@ fn one_that_reads_on_while_a_compaction_gives_an_extent_back_reads_its_next_writ
 #[test]
 fn a_file_that_was_open_before_a_compaction_is_not_read_from_the_next_writer_of_its_block() {
     run(async |env, dir| {
-        let one = mount(&env, dir, "block=16K,files=1").await.unwrap();
+        let one = compose(&env, dir, "block=16K,files=1").await.unwrap();
         // Its last file lies in an extent of a lane in which the compaction needs none.
         for n in 0..40 {
             put(&one, &format!("{n}"), &[n; 5000]).await;
@@ -394,16 +380,16 @@ fn a_file_that_was_open_before_a_compaction_is_not_read_from_the_next_writer_of_
         let taken: Vec<_> =
             std::fs::read_dir(dir.join("claims")).unwrap().map(|claim| claim.unwrap().path()).collect();
         // They know where the bytes were, and have not read them.
-        let readers = [mount(&env, dir, "").await.unwrap(), mount(&env, dir, "").await.unwrap()];
+        let readers = [compose(&env, dir, "").await.unwrap(), compose(&env, dir, "").await.unwrap()];
         let mut files = Vec::new();
         for reader in &readers {
             files.push(reader.open_name(ROOT, &name("39"), Rights::READ).await.unwrap());
         }
-        let tool = mount(&env, dir, "").await.unwrap();
+        let tool = compose(&env, dir, "").await.unwrap();
         tools::compact(&tool, |_, _| {}).await.unwrap();
         tool.close().await;
         assert!(taken.iter().all(|claim| claim.symlink_metadata().is_err()));
-        let two = mount(&env, dir, "").await.unwrap();
+        let two = compose(&env, dir, "").await.unwrap();
         for n in 0..40 {
             put(&two, &format!("next {n}"), &[100; 5000]).await;
         }
@@ -426,7 +412,7 @@ fn a_read_under_way_does_not_take_the_next_writer_of_a_block_for_the_one_that_it
             let claims = vfs.over().lookup(ROOT, &name("claims")).await.unwrap().handle;
             vfs.over().names(claims).await.unwrap().into_iter().collect::<BTreeSet<_>>()
         };
-        let one = mount(&env, dir, "block=16K,files=1").await.unwrap();
+        let one = compose(&env, dir, "block=16K,files=1").await.unwrap();
         for n in 0..40 {
             put(&one, &format!("{n}"), &[n; 5000]).await;
         }
@@ -435,21 +421,21 @@ fn a_read_under_way_does_not_take_the_next_writer_of_a_block_for_the_one_that_it
         }
         one.close().await;
         // Its part is in a block of a writer that goes on.
-        let live = mount(&env, dir, "").await.unwrap();
+        let live = compose(&env, dir, "").await.unwrap();
         let taken = claims(&live).await;
         let file = live.open_name(ROOT, &name("39"), BOTH).await.unwrap();
         file.write(0, Bytes::from(vec![77; 2000])).await.unwrap();
         file.fsync().await.unwrap();
-        let reader = mount(&env, dir, "").await.unwrap();
+        let reader = compose(&env, dir, "").await.unwrap();
         let file = reader.open_name(ROOT, &name("39"), Rights::READ).await.unwrap();
         let mut read = std::pin::pin!(file.read(0, 5000));
         let waits = std::future::poll_fn(|cx| std::task::Poll::Ready(read.as_mut().poll(cx).is_pending()));
         assert!(waits.await);
-        let tool = mount(&env, dir, "").await.unwrap();
+        let tool = compose(&env, dir, "").await.unwrap();
         tools::compact(&tool, |_, _| {}).await.unwrap();
         tool.close().await;
         assert!(claims(&reader).await.is_disjoint(&taken));
-        let two = mount(&env, dir, "").await.unwrap();
+        let two = compose(&env, dir, "").await.unwrap();
         for n in 0..40 {
             put(&two, &format!("next {n}"), &[100; 5000]).await;
         }
@@ -467,18 +453,18 @@ fn a_read_under_way_does_not_take_the_next_writer_of_a_block_for_the_one_that_it
 #[test]
 fn a_merged_directory_is_one_read_and_a_stale_or_damaged_one_is_not_believed() {
     run(async |env, dir| {
-        let one = mount(&env, dir, "block=16K").await.unwrap();
+        let one = compose(&env, dir, "block=16K").await.unwrap();
         for n in 0..50 {
             put(&one, &format!("{n}"), &[n as u8; 100]).await;
         }
         one.close().await;
         let merged = std::fs::read(dir.join("merged")).unwrap();
-        let two = mount(&env, dir, "").await.unwrap();
+        let two = compose(&env, dir, "").await.unwrap();
         put(&two, "new", b"beside it").await;
         two.unlink(ROOT, &name("7")).await.unwrap();
         drop(two);
         // It covers the first writer only.
-        let three = mount(&env, dir, "").await.unwrap();
+        let three = compose(&env, dir, "").await.unwrap();
         let names = listed(&three).await;
         assert!(names.len() == 50 && names.contains("new") && !names.contains("7"));
         tools::compact(&three, |_, _| {}).await.unwrap();
@@ -486,7 +472,7 @@ fn a_merged_directory_is_one_read_and_a_stale_or_damaged_one_is_not_believed() {
         // One of before the compaction, and one that is damaged.
         for mut bytes in [merged.clone(), merged] {
             std::fs::write(dir.join("merged"), &bytes).unwrap();
-            let four = mount(&env, dir, "").await.unwrap();
+            let four = compose(&env, dir, "").await.unwrap();
             assert_eq!(listed(&four).await, names);
             assert_eq!(get(&four, "3").await.unwrap(), vec![3; 100]);
             drop(four);
@@ -524,7 +510,7 @@ fn what_a_process_wrote_is_there_for_the_next_one_though_it_closed_nothing() {
 #[test]
 fn a_name_that_is_renamed_to_itself_stays() {
     run(async |env, dir| {
-        let vfs = mount(&env, dir, "").await.unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
         let made = vfs.mkdir(ROOT, &name("d"), OWNER).await.unwrap();
         vfs.mkdir(made.handle, &name("inner"), OWNER).await.unwrap();
         let (d, plain) = (name("d"), RenameFlags::default());
@@ -577,7 +563,7 @@ fn a_process_sees_at_once_what_another_one_removed_replaced_or_appended() {
 #[test]
 fn a_composed_directory_is_not_opened_as_one_of_containers() {
     run(async |env, dir| {
-        put(&mount(&env, dir, "").await.unwrap(), "f", b"abc").await;
+        put(&compose(&env, dir, "").await.unwrap(), "f", b"abc").await;
         let options = shoal_transform::ContainerOptions::new(LocalOptions::new(dir));
         let Err(error) = options.connect(env.clone()).await else { panic!("it is opened") };
         assert!(error.to_string().contains("it is a composed directory"), "{error}");

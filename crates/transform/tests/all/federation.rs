@@ -1,10 +1,11 @@
 //! Containers over several backends: the names are one tree, whatever backend an object lies on.
 
+use crate::scene::{BOTH, PLAIN, name, run};
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
-use shoal_env::{Env, real};
-use shoal_proto::{Handle, Kind, Name, Owner, Rights, Status};
+use shoal_env::Env;
+use shoal_proto::{Handle, Kind, Owner, Rights, Status};
 use shoal_transform::federation::{self, Federation};
 use shoal_transform::{Container, ContainerOptions, Federated, FederationOptions};
 use shoal_vfs::conformance::{Promises, check};
@@ -15,16 +16,10 @@ use std::time::Duration;
 
 type Mounted = Container<Federated<Local>>;
 
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-const PLAIN: RenameFlags = RenameFlags { no_replace: false, exchange: false };
 const EXCHANGE: RenameFlags = RenameFlags { no_replace: false, exchange: true };
 
 fn owner(mode: u32) -> Owner {
     Owner { mode, uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
 }
 
 /// The directories of so many backends, made.
@@ -50,11 +45,6 @@ async fn refusal(env: &Env, backends: &[PathBuf]) -> Error {
         Ok(_) => panic!("{backends:?} are no federation"),
         Err(error) => error,
     }
-}
-
-fn run<T: Send + 'static>(body: impl AsyncFnOnce(Env, &Path) -> T + Send + 'static) -> T {
-    let dir = tempfile::tempdir().unwrap();
-    real::run("federation", move |env| async move { body(env, dir.path()).await })
 }
 
 async fn put<V: Vfs>(vfs: &V, dir: Handle, text: &str, bytes: &str) -> Handle {

@@ -1,18 +1,17 @@
 //! Several processes make, move and remove the same names at the same time: each name is one process's, no
 //! object is lost and none has two names.
 
+use crate::scene::{EXCHANGE, OWNER};
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
 use shoal_objects::{Memory, Objects, ObjectsOptions};
-use shoal_proto::{Handle, Name, Owner, Rights, Status};
+use shoal_proto::{Handle, Name, Rights, Status};
 use shoal_vfs::{Connect, Error, Listing, RenameFlags, Vfs, VfsFile};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 const NO_REPLACE: RenameFlags = RenameFlags { no_replace: true, exchange: false };
-const EXCHANGE: RenameFlags = RenameFlags { no_replace: false, exchange: true };
 const PROCESSES: u64 = 4;
 const STEPS: u64 = 40;
 

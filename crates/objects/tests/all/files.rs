@@ -1,17 +1,11 @@
 //! Files over an object store: parts, tails, the last close; one writer; damage.
 
+use crate::scene::{BOTH, OWNER, name};
 use bytes::Bytes;
 use shoal_env::{Env, real};
 use shoal_objects::{Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MAX, PART_BYTES_MIN};
-use shoal_proto::{Attr, Handle, Name, Owner, Rights, SetAttr, Status, Time};
+use shoal_proto::{Attr, Handle, SetAttr, Status, Time};
 use shoal_vfs::{Connect, RenameFlags, Vfs, VfsFile};
-
-const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
-const BOTH: Rights = Rights::READ.union(Rights::WRITE);
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
 
 async fn mount(env: &Env, memory: &Memory) -> Objects {
     ObjectsOptions::new(memory.clone(), "p").connect(env.clone()).await.unwrap()
