@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A look-up asks all parts and takes the newest byte. Its time is logarithmic in the records, and in the
-//! writers whose runs are in families. It is linear in the writers that write in this process now.
+//! writers whose runs are in families. It is linear in the entries that writers of this process have under way.
 //!
 //! Invariants: spans are disjoint; a run has at least [`RUN_RECORDS_MIN`] records when it enters a family; no
 //! record of a run overlaps another record of this run. `locate` keeps the laws of a [`Placement`] (test:
@@ -22,7 +22,7 @@ mod family;
 mod run;
 mod spans;
 
-use crate::limits::SINGLE_RECORDS_MAX;
+use crate::limits::WRITTEN_SINGLY_MAX;
 use crate::record::Entry;
 use crate::writer_id::WriterId;
 pub use build::{IndexError, LogFacts};
@@ -30,6 +30,7 @@ use family::Family;
 use run::Run;
 use shoal_pattern::{Located, Piece, Placement};
 use spans::Spans;
+use std::collections::BTreeMap;
 
 /// A shorter run is kept record by record.
 pub(crate) const RUN_RECORDS_MIN: u64 = 8;
@@ -56,18 +57,17 @@ pub(crate) struct Order {
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     logs: Vec<WriterId>,
+    numbers: BTreeMap<WriterId, u32>,
     spans: Spans,
     families: Vec<Family>,
     /// By log.
-    growing: Vec<Option<Run>>,
+    growing: BTreeMap<u32, Run>,
     /// The file is at least so long, by truncation.
     at_least: u64,
     /// Bytes of all data logs.
     stored: u64,
     newest: u64,
     cuts: u64,
-    /// Records that are kept one by one.
-    single: u64,
 }
 
 impl Index {
@@ -78,7 +78,7 @@ impl Index {
 
     /// The size of the file.
     pub fn size(&self) -> u64 {
-        let growing = self.growing.iter().flatten().map(Run::end).max().unwrap_or(0);
+        let growing = self.growing.values().map(Run::end).max().unwrap_or(0);
         let families = self.families.iter().map(Family::end).max().unwrap_or(0);
         self.at_least.max(growing).max(families).max(self.spans.end())
     }
@@ -103,14 +103,20 @@ impl Index {
         if let Some(log) = self.log(id) {
             return log;
         }
+        let log = self.logs.len() as u32;
         self.logs.push(id);
-        self.growing.push(None);
-        (self.logs.len() - 1) as u32
+        self.numbers.insert(id, log);
+        log
     }
 
     /// The number of a writer's log.
     pub fn log(&self, id: WriterId) -> Option<u32> {
-        self.logs.iter().position(|known| *known == id).map(|log| log as u32)
+        self.numbers.get(&id).copied()
+    }
+
+    /// Whether so many records are kept one by one that nothing more should be written.
+    pub fn is_full(&self) -> bool {
+        self.spans.count() > WRITTEN_SINGLY_MAX
     }
 
     /// The file is at least so long.
@@ -138,13 +144,19 @@ impl Index {
     /// `len` bytes were appended to a log under the entry `current`; `begins`: they are its first.
     pub fn wrote(&mut self, log: u32, current: Entry, begins: bool, len: u64) {
         let id = self.logs[log as usize];
-        if begins && let Some(ended) = self.growing[log as usize].take() {
-            self.add(ended);
+        if begins {
+            self.ended(log);
         }
-        let new = || Run::of(log, id, current, 0);
-        self.growing[log as usize].get_or_insert_with(new).bytes += len;
+        self.growing.entry(log).or_insert_with(|| Run::of(log, id, current, 0)).bytes += len;
         self.stored = self.stored.saturating_add(len);
         self.newest = self.newest.max(current.stamp);
+    }
+
+    /// The entry that a log had under way has no more bytes.
+    pub fn ended(&mut self, log: u32) {
+        if let Some(ended) = self.growing.remove(&log) {
+            self.add(ended);
+        }
     }
 
     fn add(&mut self, run: Run) {
@@ -152,21 +164,23 @@ impl Index {
         if run.bytes == 0 {
             return;
         }
-        if run.records() < RUN_RECORDS_MIN {
-            return self.add_singly(run);
-        }
-        match self.families.iter().position(|family| family.holds(&run)) {
-            Some(at) => self.families[at].add(run),
-            None if self.families.len() < FAMILIES_MAX => self.families.push(Family::new(run)),
+        match self.family_for(&run) {
+            Some(at) if at < self.families.len() => self.families[at].add(run),
+            Some(_) => self.families.push(Family::new(run)),
             None => self.add_singly(run),
         }
     }
 
-    fn add_singly(&mut self, run: Run) {
-        self.single = self.single.saturating_add(run.records());
-        if self.single > SINGLE_RECORDS_MAX {
-            return;
+    /// The number of its family, which may be a new one. `None`: it is kept record by record.
+    fn family_for(&self, run: &Run) -> Option<usize> {
+        if run.records() < RUN_RECORDS_MIN {
+            return None;
         }
+        let known = self.families.iter().position(|family| family.holds(run));
+        known.or_else(|| Some(self.families.len()).filter(|next| *next < FAMILIES_MAX))
+    }
+
+    fn add_singly(&mut self, run: Run) {
         run.each_record(|logical, len, physical| {
             self.spans.insert(logical, len, run.log, physical, run.order);
         });
@@ -197,7 +211,7 @@ impl Index {
         for family in &self.families {
             ask(family.at(at), family.next_start(at));
         }
-        for run in self.growing.iter().flatten() {
+        for run in self.growing.values() {
             ask(run.at(at), run.next_start(at));
         }
         (best, boundary)

@@ -4,8 +4,11 @@
 pub const INDEX_LOG_BYTES_MAX: u64 = 1 << 32;
 /// Logs that a cut names, at most.
 pub const CUT_LOGS_MAX: usize = 1 << 16;
-/// Records that an index keeps one by one, at most.
+/// Records that an index keeps one by one, at most, when it is read. Those that newer ones cover do not count.
 pub const SINGLE_RECORDS_MAX: u64 = 1 << 26;
+/// As many of them, and nothing more is written: several processes may write, each beside others that it does
+/// not see.
+pub const WRITTEN_SINGLY_MAX: u64 = SINGLE_RECORDS_MAX / 2;
 /// Bytes that one read of a log fetches, at most, where it joins several pieces, and one append where it
 /// joins several regions.
 pub const GROUP_BYTES_MAX: u64 = 4 << 20;

@@ -66,6 +66,11 @@ pub struct Found {
     pub index: u64,
 }
 
+impl Found {
+    /// A length: all of a log that nothing is appended to any more.
+    pub const ALL: u64 = u64::MAX;
+}
+
 /// A truncation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cut {

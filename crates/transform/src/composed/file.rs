@@ -198,22 +198,19 @@ impl<B: Vfs> VfsFile for ComposedFile<B> {
         let object = self.0.object;
         let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
         let end = end.ok_or_else(|| fails(Status::FileTooBig, "fallocate", object))?;
-        let size = self.0.shared.attr(object, "fallocate")?.size;
-        let mut ops = Vec::new();
+        let shared = &self.0.shared;
         // Blocks are taken as they are filled: nothing can be reserved.
-        if matches!(mode, Allocation::Punch | Allocation::Zero | Allocation::ZeroKeepSize) {
-            ops.push((object.0, Op::Hole { offset, len }));
+        let has_hole = matches!(mode, Allocation::Punch | Allocation::Zero | Allocation::ZeroKeepSize);
+        if has_hole {
+            shared.change(vec![(object.0, Op::Hole { offset, len })]).await?;
         }
-        if matches!(mode, Allocation::Extend | Allocation::Zero) && size < end {
-            ops.push((object.0, Op::Size(end)));
+        let is_short = shared.attr(object, "fallocate")?.size < end;
+        let grows = matches!(mode, Allocation::Extend | Allocation::Zero) && is_short;
+        if grows {
+            shared.refresh().await?;
+            shared.grow(object.0, end).await?;
         }
-        match ops.is_empty() {
-            true => Ok(()),
-            false => {
-                self.0.shared.change(ops).await?;
-                self.0.shared.publish_of(object).await
-            }
-        }
+        if has_hole || grows { shared.publish_of(object).await } else { Ok(()) }
     }
 
     async fn close(self) -> Result<()> {

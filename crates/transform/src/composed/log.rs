@@ -176,11 +176,30 @@ impl<B: Vfs> Shared<B> {
     }
 
     /// Log bytes of a file; `None`: at its end. Their offset.
-    pub(super) async fn put(self: &Rc<Self>, object: u64, at: Option<u64>, mut data: Bytes) -> Result<u64> {
+    pub(super) async fn put(self: &Rc<Self>, object: u64, at: Option<u64>, data: Bytes) -> Result<u64> {
         self.check_writable()?;
         let _turn = self.log.turn.acquire(1).await;
-        let size = || self.names.borrow().object(object).map_or(0, super::object::Object::size);
-        let begins = at.unwrap_or_else(size);
+        self.put_in_turn(object, at, data).await
+    }
+
+    /// Make a file at least so long, by a zero at its new end. Unlike a size that is set it cuts no byte, also
+    /// none of another process that is not known here yet.
+    pub(super) async fn grow(self: &Rc<Self>, object: u64, end: u64) -> Result<()> {
+        self.check_writable()?;
+        let _turn = self.log.turn.acquire(1).await;
+        if self.size_of(object) >= end {
+            return Ok(());
+        }
+        self.put_in_turn(object, Some(end - 1), Bytes::from_static(&[0])).await.map(drop)
+    }
+
+    fn size_of(&self, object: u64) -> u64 {
+        self.names.borrow().object(object).map_or(0, super::object::Object::size)
+    }
+
+    /// The caller has the log's turn.
+    async fn put_in_turn(self: &Rc<Self>, object: u64, at: Option<u64>, mut data: Bytes) -> Result<u64> {
+        let begins = at.unwrap_or_else(|| self.size_of(object));
         let end = begins.checked_add(data.len() as u64).filter(|end| i64::try_from(*end).is_ok());
         end.ok_or_else(|| Error::new(Status::FileTooBig, "write").of(shoal_proto::Handle(object)))?;
         let mut offset = begins;

@@ -179,7 +179,8 @@ fn named_by_cuts(all: &mut [Assessed]) {
     for assessed in all.iter_mut().filter(|assessed| assessed.dropping.is_none()) {
         let (id, read) = (assessed.read.facts.id, &assessed.read);
         let is_shorter = |was: &crate::record::Found| {
-            was.id == id && read.is_own && (was.data > read.data || was.index > read.index)
+            let is_less = |found: u64, now: u64| found != crate::record::Found::ALL && found > now;
+            was.id == id && read.is_own && (is_less(was.data, read.data) || is_less(was.index, read.index))
         };
         if let Some(was) = found.iter().find(|was| is_shorter(was)) {
             let words = format!(

@@ -207,13 +207,15 @@ impl<B: Vfs> VfsFile for ContainerFile<B> {
     }
 
     async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()> {
-        let writer = self.writer().await?;
+        self.may_write()?;
         let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
         let end = end.ok_or_else(|| Error::new(Status::FileTooBig, "fallocate").of(self.handle()))?;
         match mode {
             // A log grows as it is written: nothing can be reserved.
             Allocation::KeepSize => Ok(()),
-            Allocation::Extend if self.0.state.size() < end => self.0.state.truncate(&writer, end).await,
+            Allocation::Extend if self.0.state.size() < end => {
+                self.0.state.extend_to(async || self.writer().await, end).await
+            }
             Allocation::Extend => Ok(()),
             _ => Err(Error::new(Status::NotSupported, "fallocate").of(self.handle())),
         }
@@ -261,7 +263,6 @@ impl<B: Vfs> ContainerFile<B> {
 
     /// Set the size through an open file.
     pub(super) async fn truncate(&self, size: u64) -> Result<()> {
-        let writer = self.writer().await?;
-        self.0.state.truncate(&writer, size).await
+        self.0.state.truncate(async || self.writer().await, size).await
     }
 }

@@ -137,7 +137,7 @@ pub(super) fn cut_folded(contents: &Contents, logs: &mut [LogFacts]) {
             let Record::Cut(cut) = record else { continue };
             let named: HashSet<WriterId> = cut.logs.iter().map(|found| found.id).collect();
             if !named.contains(id) && replaced.of.iter().all(|of| named.contains(of)) {
-                cut.logs.push(Found { id: *id, data: u64::MAX, index: u64::MAX });
+                cut.logs.push(Found { id: *id, data: Found::ALL, index: Found::ALL });
             }
         }
     }

@@ -64,8 +64,13 @@ pub(crate) struct State<B: Vfs> {
     pub(super) flattened: Cell<usize>,
     /// A write has one turn, a reload all of them.
     turns: Semaphore,
-    /// Appends have places up to here.
+    /// One append at a time: the next one's place is known when it ended.
+    appending: Semaphore,
+    /// An append that was given up has its place up to here.
     reserved: Cell<u64>,
+    /// Writes that failed or were given up have stamps below this: what they left may be newer than the entry
+    /// of a writer that goes on.
+    unsure: Cell<u64>,
     /// The last write, if its time is not in the access record yet.
     wrote_at: Cell<Option<Time>>,
     /// One sets the times of the access record.
@@ -95,7 +100,9 @@ impl<B: Vfs> State<B> {
             readers: RefCell::new(LruCache::new(some(READERS_MAX))),
             flattened: Cell::new(0),
             turns: Semaphore::new(TURNS),
+            appending: Semaphore::new(1),
             reserved: Cell::new(0),
+            unsure: Cell::new(0),
             wrote_at: Cell::new(None),
             times: Semaphore::new(1),
         })
@@ -120,7 +127,10 @@ impl<B: Vfs> State<B> {
     /// The caller has all turns.
     async fn reload(&self) -> Result<()> {
         let mut contents = load::contents(&self.shared, self.object).await?;
-        let is_own = |id: &WriterId| self.writers.borrow().iter().any(|writer| writer.id == *id);
+        // Of a writer whose write failed more may be in the log than is known here.
+        let is_own = |id: &WriterId| {
+            self.writers.borrow().iter().any(|writer| writer.id == *id && !writer.is_broken())
+        };
         let is_open_elsewhere = contents.writers.iter().any(|(id, closed)| closed.is_none() && !is_own(id));
         if !is_open_elsewhere && self.read_at.borrow().as_ref().is_some_and(|seen| *seen == contents) {
             return Ok(());
@@ -224,19 +234,52 @@ impl<B: Vfs> State<B> {
     }
 
     /// Set the size. Published before it returns: it names how far it found each log, and cuts no other byte.
-    pub(super) async fn truncate(&self, writer: &Writer<B>, size: u64) -> Result<()> {
+    /// `writer` gives the writer of the open file: after the turns are there, as a write that was waited for may
+    /// have failed in its log.
+    pub(super) async fn truncate(
+        &self,
+        writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
+        size: u64,
+    ) -> Result<()> {
         let _all = self.turns.acquire(TURNS).await;
+        let writer = writer().await?;
         self.reload().await?;
         if self.size() == size {
             return Ok(());
         }
-        let stamp = self.clock.draw(&self.shared.env);
-        if size > self.size() {
-            writer.extend(size, stamp).await?;
-            self.index.borrow_mut().ends_at_least(size, stamp);
-        } else {
-            self.cut(writer, size, stamp).await?;
+        match size > self.size() {
+            true => self.extend(&writer, size).await?,
+            false => self.cut(&writer, size).await?,
         }
+        self.was_sized(&writer).await
+    }
+
+    /// Make it at least so long. Published before it returns. It cuts no byte, also none of another process
+    /// that was not known here. `writer`: as of [`truncate`](State::truncate).
+    pub(super) async fn extend_to(
+        &self,
+        writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
+        end: u64,
+    ) -> Result<()> {
+        let _all = self.turns.acquire(TURNS).await;
+        let writer = writer().await?;
+        self.reload().await?;
+        if self.size() >= end {
+            return Ok(());
+        }
+        self.extend(&writer, end).await?;
+        self.was_sized(&writer).await
+    }
+
+    async fn extend(&self, writer: &Writer<B>, end: u64) -> Result<()> {
+        let stamp = self.clock.draw(&self.shared.env);
+        writer.extend(end, stamp).await?;
+        self.index.borrow_mut().ends_at_least(end, stamp);
+        Ok(())
+    }
+
+    /// Its size was set with this writer.
+    async fn was_sized(&self, writer: &Writer<B>) -> Result<()> {
         if !self.shared.outlives_its_process() {
             writer.sync(self).await?;
         }
@@ -244,7 +287,8 @@ impl<B: Vfs> State<B> {
         Ok(())
     }
 
-    async fn cut(&self, writer: &Writer<B>, size: u64, stamp: u64) -> Result<()> {
+    async fn cut(&self, writer: &Writer<B>, size: u64) -> Result<()> {
+        let stamp = self.clock.draw(&self.shared.env);
         let (over, number) = (&self.shared.over, self.read_at.borrow().as_ref().map_or(0, |seen| seen.cuts));
         let logs = self.found().await?;
         if logs.len() > CUT_LOGS_MAX {
@@ -271,7 +315,10 @@ impl<B: Vfs> State<B> {
     async fn found(&self) -> Result<Vec<Found>> {
         let ids: Vec<WriterId> = self.index.borrow().logs().to_vec();
         let found = ids.into_iter().map(|id| async move {
-            let own = self.writers.borrow().iter().find(|writer| writer.id == id).map(|w| w.lengths());
+            let own = self.writers.borrow().iter().find(|writer| writer.id == id).map(|writer| {
+                // Nothing is appended to it any more, but for bytes of a write that failed or was given up.
+                if writer.is_broken() { (Found::ALL, Found::ALL) } else { writer.lengths() }
+            });
             let (data, index) = match own {
                 Some(lengths) => lengths,
                 None => match self.lengths(id).await {
@@ -357,6 +404,8 @@ impl<B: Vfs> State<B> {
         published?;
         let (end, cuts) = (self.size(), self.index.borrow().cuts());
         writer.end_entry();
+        let log = self.index.borrow().log(writer.id);
+        log.into_iter().for_each(|log| self.index.borrow_mut().ended(log));
         let over = &self.shared.over;
         let owner = self.shared.while_short(async || super::attributes::owner_of(over, self.object).await);
         let owner = owner.await?;

@@ -93,15 +93,15 @@ impl<V: Vfs> VfsFile for FederatedFile<V> {
     }
 
     async fn read_pattern(&self, pattern: &Pattern) -> Result<Bytes> {
-        self.file.read_pattern(pattern).await
+        self.said(self.file.read_pattern(pattern).await)
     }
 
     async fn read_pattern_sized(&self, pattern: &Pattern) -> Result<(Bytes, u64)> {
-        self.file.read_pattern_sized(pattern).await
+        self.said(self.file.read_pattern_sized(pattern).await)
     }
 
     async fn write_pattern(&self, pattern: &Pattern, data: Bytes) -> Result<()> {
-        self.file.write_pattern(pattern, data).await
+        self.said(self.file.write_pattern(pattern, data).await)
     }
 
     async fn write_durable(&self, offset: u64, data: Bytes) -> Result<()> {
@@ -109,7 +109,7 @@ impl<V: Vfs> VfsFile for FederatedFile<V> {
     }
 
     async fn write_pages(&self, offset: u64, data: Bytes) -> Result<()> {
-        self.file.write_pages(offset, data).await
+        self.said(self.file.write_pages(offset, data).await)
     }
 
     async fn lock(&self, call: &LockCall) -> Result<bool> {

@@ -63,6 +63,10 @@ impl Index {
     /// # Errors
     /// [`IndexError`].
     pub fn build(logs: &[LogFacts]) -> Result<Index, IndexError> {
+        Index::build_within(logs, SINGLE_RECORDS_MAX)
+    }
+
+    fn build_within(logs: &[LogFacts], singles_max: u64) -> Result<Index, IndexError> {
         let mut index = Index::default();
         let mut parts: HashMap<WriterId, Parts> = HashMap::new();
         for facts in logs {
@@ -88,9 +92,12 @@ impl Index {
         }
         // Oldest first: a newer record then replaces at once what it covers. And always in one order.
         runs.sort_unstable_by_key(|run| (run.order, run.physical));
-        runs.into_iter().for_each(|run| index.add(run));
-        if index.single > SINGLE_RECORDS_MAX {
-            return Err(IndexError::TooLarge);
+        for run in runs {
+            let more = if index.family_for(&run).is_none() { run.records() } else { 0 };
+            if index.spans.count().saturating_add(more) > singles_max {
+                return Err(IndexError::TooLarge);
+            }
+            index.add(run);
         }
         Ok(index)
     }
@@ -158,5 +165,30 @@ impl Parts {
             run.cut(size, found.data, |kept| left.push(kept));
         }
         self.runs = left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One log that writes single records at these places, each of 10 bytes.
+    fn facts(places: impl Iterator<Item = u64>) -> LogFacts {
+        let entry = |(turn, logical): (usize, u64)| {
+            let (record, stride, physical) = (0, 0, 10 * turn as u64);
+            (Record::Entry(Entry { logical, record, stride, physical, stamp: 1 + turn as u64 }), 0)
+        };
+        let records: Vec<_> = places.enumerate().map(entry).collect();
+        LogFacts { id: WriterId([1; 16]), data: 10 * records.len() as u64, is_whole: true, records }
+    }
+
+    #[test]
+    fn records_that_newer_ones_cover_do_not_count_to_the_limit() {
+        let again = facts((0..2000).map(|turn| turn % 50 * 100));
+        let index = Index::build_within(&[again], 100).unwrap();
+        assert_eq!(index.newest_at(100).0, Some((0, 19_510, 1952)));
+        assert_eq!(index.spans.count(), 50);
+        let apart = facts((0..2000).map(|turn| turn * 100));
+        assert_eq!(Index::build_within(&[apart], 100).unwrap_err(), IndexError::TooLarge);
     }
 }

@@ -23,6 +23,10 @@ impl Span {
 pub(super) struct Spans(BTreeMap<u64, Span>);
 
 impl Spans {
+    pub(super) fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     pub(super) fn end(&self) -> u64 {
         self.0.last_key_value().map_or(0, |(start, span)| start + span.len)
     }

@@ -2,9 +2,10 @@
 
 use crate::scene::{BOTH, compose, name, run};
 use bytes::Bytes;
+use futures_util::future::join;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
-use shoal_proto::{Handle, Kind, Owner, Rights, SetAttr, Status};
+use shoal_proto::{Allocation, Handle, Kind, Owner, Rights, SetAttr, Status};
 use shoal_transform::composed::tools;
 use shoal_transform::{Composed, ComposedOptions, Wishes};
 use shoal_vfs::{AnyVfs, Connect, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
@@ -574,5 +575,27 @@ fn a_composed_directory_is_not_opened_as_one_of_containers() {
                 .count(),
             0
         );
+    });
+}
+
+#[test]
+fn an_allocation_cuts_nothing_that_is_written_meanwhile() {
+    run(async |env, dir| {
+        let one = compose(&env, dir, "").await.unwrap();
+        let (_, _, file) = one.create(ROOT, &name("f"), OWNER, true, BOTH).await.unwrap();
+        let long = file.write(0, Bytes::from(vec![7; 8 << 20]));
+        let (written, allocated) = join(long, file.allocate(0, 4096, Allocation::Extend)).await;
+        written.and(allocated).unwrap();
+        assert_eq!(file.read(4096, 9 << 20).await.unwrap(), vec![7; (8 << 20) - 4096]);
+        // Another process writes since this one read what was published.
+        put(&one, "g", b"").await;
+        let (two, own) = (compose(&env, dir, "").await.unwrap(), one.open_name(ROOT, &name("g"), BOTH).await);
+        put(&two, "g", &[7; 1000]).await;
+        let own = own.unwrap();
+        own.allocate(0, 500, Allocation::Extend).await.unwrap();
+        own.allocate(500, 1000, Allocation::Extend).await.unwrap();
+        own.close().await.unwrap();
+        let there = compose(&env, dir, "").await.unwrap();
+        assert_eq!(get(&there, "g").await.unwrap()[..], [vec![7; 1000], vec![0; 500]].concat());
     });
 }

@@ -4,10 +4,12 @@
 use crate::scene::{BOTH, find, mount, name, run};
 use bytes::Bytes;
 use futures_util::FutureExt;
+use futures_util::future::join;
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
 use shoal_pattern::{Level, Pattern, Region};
-use shoal_proto::{Handle, Kind, Owner, Rights, SetAttr, Status, Time};
+use shoal_proto::{Allocation, Handle, Kind, Owner, Rights, SetAttr, Status, Time};
+use shoal_transform::container::tools;
 use shoal_transform::{Container, ContainerFile};
 use shoal_vfs::{AnyVfs, Listing, RenameFlags, Vfs, VfsFile};
 use std::collections::BTreeMap;
@@ -407,22 +409,93 @@ fn an_open_sees_all_that_returned_before_it_while_writers_close() {
     });
 }
 
+/// Begin writes of 8 MiB until one is given up. On a busy machine a thread may end one before this one looks.
+fn give_up_a_write(file: &File, at: u64) {
+    let given_up = || file.write(at, Bytes::from(vec![7; 8 << 20])).now_or_never().is_none();
+    assert!((0..100).any(|_| given_up()));
+}
+
 #[test]
 fn a_write_that_is_given_up_does_not_move_the_bytes_of_later_ones() {
+    // One that begins an entry, and one whose entry is in the log.
+    for at in [100, 10] {
+        run(async move |env, dir| {
+            let one = mount(&env, dir).await;
+            let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+            file.write(0, Bytes::from_static(b"0123456789")).await.unwrap();
+            give_up_a_write(&file, at);
+            env.sleep(Duration::from_millis(50)).await;
+            file.write(10, Bytes::from_static(b"next bytes")).await.unwrap();
+            for mount in [one.clone(), mount(&env, dir).await] {
+                let opened = mount.open(find(&mount, "f").await, Rights::READ).await.unwrap();
+                assert_eq!(opened.read(0, 20).await.unwrap()[..], *b"0123456789next bytes");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_truncation_cuts_what_a_write_that_was_given_up_left() {
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (attr, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        for size in [0, 10] {
+            file.write(0, Bytes::from_static(b"0123456789")).await.unwrap();
+            give_up_a_write(&file, 10);
+            env.sleep(Duration::from_millis(50)).await;
+            assert_eq!(one.truncate(attr.handle, size, false).await.unwrap().size, size);
+            let two = mount(&env, dir).await;
+            assert_eq!(two.lookup(Handle::ROOT, &name("f")).await.unwrap().size, size);
+            let opened = two.open(find(&two, "f").await, Rights::READ).await.unwrap();
+            assert_eq!(opened.read(0, 100).await.unwrap()[..], b"0123456789"[..size as usize]);
+        }
+        file.close().await.unwrap();
+        one.close().await;
+        let two = mount(&env, dir).await;
+        assert_eq!(tools::check(&two, find(&two, "f").await).await.unwrap(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn an_allocation_cuts_nothing_that_is_written_meanwhile() {
     run(async |env, dir| {
         let one = mount(&env, dir).await;
         let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
-        file.write(0, Bytes::from_static(b"0123456789")).await.unwrap();
-        // A thread writes the bytes. On a busy machine it may end before this one looks, so one write of several
-        // is given up.
-        let given_up = || file.write(100, Bytes::from(vec![7; 8 << 20])).now_or_never().is_none();
-        assert!((0..100).any(|_| given_up()));
-        env.sleep(Duration::from_millis(50)).await;
-        file.write(10, Bytes::from_static(b"next bytes")).await.unwrap();
-        for mount in [one.clone(), mount(&env, dir).await] {
-            let opened = mount.open(find(&mount, "f").await, Rights::READ).await.unwrap();
-            assert_eq!(opened.read(0, 20).await.unwrap()[..], *b"0123456789next bytes");
+        let long = file.write(0, Bytes::from(vec![7; 8 << 20]));
+        let (written, allocated) = join(long, file.allocate(0, 4096, Allocation::Extend)).await;
+        written.and(allocated).unwrap();
+        assert_eq!(file.read(4096, 9 << 20).await.unwrap(), vec![7; (8 << 20) - 4096]);
+        // A process does not see what another one wrote since it opened the file.
+        let (_, _, own) = one.create(Handle::ROOT, &name("g"), owner(), true, BOTH).await.unwrap();
+        let two = mount(&env, dir).await;
+        let other = two.open(find(&two, "g").await, BOTH).await.unwrap();
+        other.write(0, Bytes::from(vec![7; 1000])).await.unwrap();
+        own.allocate(0, 500, Allocation::Extend).await.unwrap();
+        own.allocate(500, 1000, Allocation::Extend).await.unwrap();
+        let there = mount(&env, dir).await;
+        let opened = there.open(find(&there, "g").await, Rights::READ).await.unwrap();
+        assert_eq!(opened.read(0, 2000).await.unwrap()[..], [vec![7; 1000], vec![0; 500]].concat());
+    });
+}
+
+#[test]
+fn a_read_of_more_pieces_than_are_gathered_at_once_has_each_at_its_place() {
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        let other = file.again();
+        // Each second byte is of another log.
+        let records = 35_000u64;
+        for (file, at) in [(&file, 0), (&other, 1)] {
+            let data: Bytes = (0..records).map(|n| ((2 * n + at) % 251) as u8).collect();
+            let pattern = Pattern::strided(at as i64, 1, 2, records).unwrap();
+            file.write_pattern(&pattern, data).await.unwrap();
         }
+        let all: Vec<u8> = (0..2 * records).map(|n| (n % 251) as u8).collect();
+        assert!(file.read(0, all.len()).await.unwrap() == all, "other bytes");
+        let backwards = Pattern::strided(2 * records as i64 - 1, 1, -1, 2 * records).unwrap();
+        let reversed: Vec<u8> = all.into_iter().rev().collect();
+        assert!(file.read_pattern(&backwards).await.unwrap() == reversed, "other bytes backwards");
     });
 }
 

@@ -3,7 +3,7 @@
 use crate::limits::{alone, limit_descriptors, with_files_up_to};
 use crate::scene::{BOTH, mount, name, owner, run};
 use bytes::Bytes;
-use futures_util::future::join;
+use futures_util::future::{join, join3};
 use shoal_proto::{Handle, Rights};
 use shoal_transform::ContainerOptions;
 use shoal_vfs::{Connect, LocalOptions, Vfs, VfsFile};
@@ -40,6 +40,48 @@ fn a_write_that_waited_for_one_that_fails_goes_to_another_log() {
         let there = two.open_name(Handle::ROOT, &name("f"), Rights::READ).await.unwrap();
         assert_eq!(there.read(0, 8).await.unwrap()[..], *b"waited\x01\x01");
     });
+}
+
+#[test]
+fn a_write_that_failed_hides_no_later_write_of_another_open_file() {
+    let _alone = alone();
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        let other = file.again();
+        other.write(0, Bytes::from_static(b"0123456789")).await.unwrap();
+        file.write(1 << 30, Bytes::from(vec![1; 500 << 10])).await.unwrap();
+        // A part of it lands.
+        let long = file.write(10, Bytes::from(vec![2; 200 << 10]));
+        assert!(with_files_up_to(600 << 10, long).await.is_err());
+        other.write(10, Bytes::from_static(b"kept")).await.unwrap();
+        for mount in [one.clone(), mount(&env, dir).await] {
+            let there = mount.open_name(Handle::ROOT, &name("f"), Rights::READ).await.unwrap();
+            assert_eq!(there.read(0, 15).await.unwrap()[..], *b"0123456789kept\x02");
+        }
+    });
+}
+
+#[test]
+fn appends_beside_one_that_fails_follow_each_other() {
+    let _alone = alone();
+    for is_one_handle in [true, false] {
+        run(async move |env, dir| {
+            let one = mount(&env, dir).await;
+            let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+            file.append(Bytes::from(vec![1; 500 << 10])).await.unwrap();
+            let [second, third] = [(); 2].map(|()| if is_one_handle { file.clone() } else { file.again() });
+            let (long, small) = (vec![2; 200 << 10], Bytes::from_static(b"small"));
+            let all = join3(file.append(long.into()), second.append(small.clone()), third.append(small));
+            let (failed, second, third) = with_files_up_to(600 << 10, all).await;
+            assert!(failed.is_err());
+            assert_eq!((second.unwrap(), third.unwrap()), (500 << 10, (500 << 10) + 5));
+            let next = file.append(Bytes::from_static(b"next")).await.unwrap();
+            assert_eq!(next, (500 << 10) + 10);
+            let bytes = file.read(500 << 10, 14).await.unwrap();
+            assert_eq!(bytes[..], *b"smallsmallnext");
+        });
+    }
 }
 
 fn names(dir: &Path) -> Vec<String> {

@@ -12,6 +12,22 @@ use shoal_vfs::{Error, Result, Vfs};
 use std::iter::Peekable;
 use std::rc::Rc;
 
+/// A write of a log that is under way. Unless it ends well its bytes may be there, or come late: writes after
+/// it need an entry that is newer.
+struct UnderWay<'a, B: Vfs>(&'a State<B>);
+
+impl<B: Vfs> UnderWay<'_, B> {
+    fn ended(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<B: Vfs> Drop for UnderWay<'_, B> {
+    fn drop(&mut self) {
+        self.0.unsure.set(self.0.clock.draw(&self.0.shared.env));
+    }
+}
+
 impl<B: Vfs> State<B> {
     /// Write at a place. `writer` gives the writer of the open file.
     pub(in crate::container) async fn write(
@@ -30,18 +46,16 @@ impl<B: Vfs> State<B> {
         writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
         data: Bytes,
     ) -> Result<u64> {
+        let _one = self.appending.acquire(1).await;
         loop {
             let writer = writer().await?;
             let _turn = self.turns.acquire(1).await;
             let place = self.size().max(self.reserved.get());
             let mut regions = self.region(place, data.len())?.into_iter().peekable();
-            let end = place.saturating_add(data.len() as u64);
-            self.reserved.set(end);
+            // If this is given up, its bytes may come late: then no other append has their place.
+            self.reserved.set(place.saturating_add(data.len() as u64));
             let written = self.write_stretch(&writer, &mut regions, &mut data.clone()).await;
-            if !matches!(written, Ok(true)) && self.reserved.get() == end {
-                // No other append has a place after it.
-                self.reserved.set(place);
-            }
+            self.reserved.set(place);
             if written? {
                 return Ok(place);
             }
@@ -109,13 +123,20 @@ impl<B: Vfs> State<B> {
         // An entry has one stamp: a write over newer bytes needs a newer one.
         let stretch = {
             let index = self.index.borrow();
-            let is_newer =
-                |region: Region, stamp: u64| index.is_newer_within(region.offset as u64, region.len, stamp);
+            if index.is_full() {
+                let words = "the file has too many records that are not regular: `shoal container compact`";
+                return Err(Error::new(Status::OverLimit, "write").of(self.object).because(words));
+            }
+            let is_newer = |region: Region, stamp: u64| {
+                stamp < self.unsure.get() || index.is_newer_within(region.offset as u64, region.len, stamp)
+            };
             writer.stretch(regions, is_newer, || self.clock.draw(&self.shared.env))
         };
         let (begins, len) = (stretch.entry.is_some(), stretch.len);
         let bytes = data.split_to(len as usize);
+        let under_way = UnderWay(self);
         let current = writer.append(&self.shared.over, stretch, bytes).await?;
+        under_way.ended();
         let mut index = self.index.borrow_mut();
         let log = index.add_log(writer.id);
         index.wrote(log, current, begins, len);
