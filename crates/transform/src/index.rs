@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A look-up asks all parts and takes the newest byte. Its time is logarithmic in the records, and in the
-//! writers whose runs are in families. It is linear in the entries that writers of this process have under way.
+//! writers whose runs are in families. It is linear in the entries under way of this process's writers.
 //!
 //! Invariants: spans are disjoint; a run has at least [`RUN_RECORDS_MIN`] records when it enters a family; no
 //! record of a run overlaps another record of this run. `locate` keeps the laws of a [`Placement`] (test:

@@ -234,8 +234,8 @@ impl<B: Vfs> State<B> {
     }
 
     /// Set the size. Published before it returns: it names how far it found each log, and cuts no other byte.
-    /// `writer` gives the writer of the open file: after the turns are there, as a write that was waited for may
-    /// have failed in its log.
+    /// `writer` gives the writer of the open file. It is called with all turns, as a write that was waited for
+    /// may have failed in the log of the one before.
     pub(super) async fn truncate(
         &self,
         writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
