@@ -81,9 +81,7 @@ class Worker:
         del self.sizes[name]
 
     def rename(self, name):
-        to = f"{self.prefix}{self.draw.randrange(FILES)}"
-        if to == name:
-            return
+        to = self.draw.choice([to for to in (f"{self.prefix}{n}" for n in range(FILES)) if to != name])
         self.note("rename", name, to)
         os.rename(self.path(name), self.path(to))
         self.sizes[to] = self.sizes.pop(name)
@@ -195,14 +193,16 @@ class Rounds:
         self.shoal, self.kind, self.home = shoal, kind, home
         self.dir = os.path.join(home, "dir")
         os.mkdir(self.dir)
-        self.model, self.draw = [], random.Random(1)
+        self.model, self.workers, self.draw = [], [], random.Random(1)
 
     def over(self, *words):
         return [self.shoal, "run", "--over", f"{self.dir}={self.kind}", "--", sys.executable, os.path.abspath(__file__), *words]
 
     def start(self, name):
         log = os.path.join(self.home, f"{name}.log")
-        worker = subprocess.Popen(self.over("work", self.dir, log, str(self.draw.getrandbits(32)), f"{name}."), start_new_session=True)
+        words = self.over("work", self.dir, log, str(self.draw.getrandbits(32)), f"{name}.")
+        worker = subprocess.Popen(words, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.workers.append(worker)
         self.model.append((log, f"{name}."))
         deadline = time.monotonic() + 60
         while not (os.path.exists(log) and os.path.getsize(log)):
@@ -216,6 +216,7 @@ class Rounds:
             self.fails(f"{name} ended: status {worker.returncode}")
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
+        self.workers.remove(worker)
 
     def look(self, model):
         path = os.path.join(self.home, "model.json")
@@ -232,6 +233,8 @@ class Rounds:
 
     def fails(self, words):
         print(f"{self.kind}: round {self.round}: {words}", flush=True)
+        for worker in self.workers:
+            worker.kill()
         sys.exit(1)
 
     def run(self, rounds):

@@ -140,11 +140,28 @@ pub struct IndexReads {
 }
 
 /// Containers over a file system. See the module.
-#[derive(Clone)]
 pub struct Container<B: Vfs>(pub(crate) Rc<Shared<B>>);
+
+impl<B: Vfs> Clone for Container<B> {
+    fn clone(&self) -> Container<B> {
+        self.0.clones.set(self.0.clones.get() + 1);
+        Container(self.0.clone())
+    }
+}
+
+impl<B: Vfs> Drop for Container<B> {
+    fn drop(&mut self) {
+        self.0.clones.set(self.0.clones.get() - 1);
+        if self.0.clones.get() == 0 {
+            // Each has the shared state in turn: kept here, they would keep it, and all descriptors below.
+            self.0.idle.borrow_mut().clear();
+        }
+    }
+}
 
 /// The state that the clones share.
 pub(crate) struct Shared<B: Vfs> {
+    clones: Cell<u64>,
     pub(crate) env: Env,
     pub(crate) over: B,
     /// Host and process, for the heads of logs.
@@ -216,6 +233,7 @@ impl<B: Vfs> Container<B> {
         let words = living::own_words();
         let process = living::Process::parse(&words, names::short_boot(env.boot_id()));
         Container(Rc::new(Shared {
+            clones: Cell::new(1),
             env,
             over,
             words,
@@ -395,6 +413,7 @@ impl<B: Vfs> Shared<B> {
             && is_it
             && let Some(state) = states.remove(&state.object)
             && !state.is_removed.get()
+            && self.clones.get() > 0
         {
             self.idle.borrow_mut().push(state.object, state);
         }

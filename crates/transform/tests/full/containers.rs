@@ -144,3 +144,30 @@ fn an_open_for_writing_fails_as_that_of_a_plain_file_where_the_directory_is_read
         assert_eq!(one.getattr(attr.handle).await.unwrap().size, 5);
     });
 }
+
+#[test]
+fn a_mount_that_is_gone_keeps_no_descriptor() {
+    let _alone = alone();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let round = || {
+        run(async |env, dir| {
+            let one = mount(&env, dir).await;
+            for turn in 0..50 {
+                let text = name(&format!("f{turn}"));
+                let (_, _, file) = one.create(Handle::ROOT, &text, owner(), true, BOTH).await.unwrap();
+                file.write(0, Bytes::from_static(b"hello")).await.unwrap();
+                file.close().await.unwrap();
+            }
+            let (_, _, last) = one.create(Handle::ROOT, &name("last"), owner(), true, BOTH).await.unwrap();
+            last.write(0, Bytes::from_static(b"hello")).await.unwrap();
+            // The mount is gone before its last file.
+            drop(one);
+            last.close().await.unwrap();
+        });
+    };
+    // What a process opens once.
+    round();
+    let before = open();
+    round();
+    assert_eq!(open(), before);
+}
