@@ -171,7 +171,7 @@ impl Shared {
     pub(crate) async fn setattr(&self, object: Handle, set: SetAttr) -> Result<Attr> {
         let op = "setattr";
         let body = self.nodes.borrow().body(object);
-        if let Some(body) = body {
+        if let Some(body) = body.filter(|body| body.is_ahead()) {
             return body.set_attributes(&set).await;
         }
         let (place, asked) = (self.place_of(op, object)?, self.moment());
@@ -182,12 +182,15 @@ impl Shared {
             let Some((mut named, tag)) = found.filter(|(named, _)| self.is_it(object, named)) else {
                 return Err(Error::new(Status::Stale, op).of(object));
             };
+            let _turns = self.turns_of(vec![named.id]).await;
             let mut len = named.content.len() as u64;
             if named.has_parts && set.mtime.is_some() {
                 len = Parts::read(self, op, &named).await?.extent().len;
             }
             change(&mut named, &set, len, self.now());
-            if let Put::Done(_) = self.calls.put(op, &key, self.object(&named), When::Is(tag)).await? {
+            if let Put::Done(tag) = self.calls.put(op, &key, self.object(&named), When::Is(tag)).await? {
+                let body = self.nodes.borrow().body(object);
+                body.iter().for_each(|body| body.changed(&set, &named, &tag));
                 if set.mtime.is_some()
                     && let Some(node) = self.nodes.borrow_mut().get(object)
                 {

@@ -153,7 +153,7 @@ impl Calls {
         bytes: u64,
         request: impl Fn() -> Reply<T>,
     ) -> (std::result::Result<T, Refusal>, bool) {
-        let (mut pause, mut tries, begun) = (PAUSE_MIN, 0u32, self.env.now());
+        let (mut pause, mut tries, begun, wall) = (PAUSE_MIN, 0u32, self.env.now(), self.env.wall());
         loop {
             tries += 1;
             let most = try_time(bytes).min(TRY_MAX * (1 << (tries - 1).min(10)));
@@ -167,12 +167,16 @@ impl Calls {
             // Two processes that failed together do not repeat together.
             let jitter = self.env.random_u64() % (pause.as_micros() as u64 / 2).max(1);
             let next = self.env.now() + pause + Duration::from_micros(jitter);
-            if next >= deadline {
+            let is_over = next >= deadline || {
+                self.env.sleep_until(next).await;
+                // The clock of deadlines stands still while the machine is suspended.
+                u128::from(self.env.wall().0.abs_diff(wall.0)) >= (deadline - begun).as_nanos()
+            };
+            if is_over {
                 let seconds = (self.env.now() - begun).as_secs();
                 let why = format!("{why} (tried {tries} times in {seconds} s)");
                 return (Err(Refusal::Passing(why)), tries > 1);
             }
-            self.env.sleep_until(next).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }

@@ -106,8 +106,10 @@ impl Shared {
             if self.left_in(op, named.id).await?.is_none() {
                 return refused(Status::NotEmpty);
             }
-            self.leaves(op, &named).await?;
-            let begun = self.env.now();
+            if !self.leaves(op, &place, &named, &tag).await? {
+                continue;
+            }
+            let begun = self.begin();
             let left = match self.end_directory(op, &place, &named, tag).await? {
                 Ended::Done(left) => left,
                 Ended::HasEntries => return refused(Status::NotEmpty),
@@ -181,7 +183,7 @@ impl Shared {
             self.nodes.borrow_mut().changed(place.dir, self.now());
             return Ok(());
         }
-        let begun = self.env.now();
+        let begun = self.begin();
         let words = "another process removed its directory: look that up again";
         let gone = Error::new(Status::Stale, op).because(words);
         let Some(tag) = tag else { return Err(gone) };

@@ -26,7 +26,7 @@ use crate::attributes::{self, Extent};
 use crate::format::Named;
 use crate::name_space::Version;
 use crate::vfs::{Objects, Shared};
-use crate::{BUFFERED_BYTES_MAX, GAP_BYTES_MAX, PART_BYTES_MAX, PART_BYTES_MIN};
+use crate::{BUFFERED_BYTES_MAX, GAP_BYTES_MAX, PART_BYTES_MAX, PART_BYTES_MIN, Tag};
 use bytes::Bytes;
 use content::Content;
 use parts::Parts;
@@ -94,7 +94,25 @@ impl Body {
 
     /// Its name's object is this one now.
     pub(crate) fn has_version(&self, named: &Named, tag: Version) {
-        self.state.borrow_mut().has_version(named, tag);
+        let mut state = self.state.borrow_mut();
+        if !state.has_version(named, tag) && !state.is_dirty() {
+            // Another process wrote it, and all that was written here is published: the next open takes it.
+            state.has_written = false;
+        }
+    }
+
+    /// Attributes were changed in the object of its name, which is this one now.
+    pub(crate) fn changed(&self, set: &SetAttr, named: &Named, tag: &Tag) {
+        self.has_version(named, Some(tag.clone()));
+        let mut state = self.state.borrow_mut();
+        let len = state.len();
+        attributes::change(&mut state.named, set, len, named.ctime);
+    }
+
+    /// Bytes and attributes are here that the object of its name must not take back, or it has no name.
+    pub(crate) fn is_ahead(&self) -> bool {
+        let state = self.state.borrow();
+        state.is_unlinked || state.is_dirty()
     }
 
     /// Its attributes as they are here.
@@ -164,7 +182,6 @@ impl Body {
             };
             if is_full {
                 self.publish(op).await?;
-                self.is_crowded(&self.state.borrow());
             }
         }
         Ok(())
@@ -228,6 +245,8 @@ impl Body {
     /// The caller has the turn.
     async fn set_len_now(&self, size: u64) -> Result<()> {
         let op = "truncate";
+        // No open replaces the state from now on.
+        self.state.borrow_mut().has_written = true;
         self.load_tail(op).await?;
         let len = self.state.borrow().len();
         if size > len {
@@ -302,10 +321,11 @@ impl Objects {
         Ok(ObjectFile::new(body, rights))
     }
 
-    /// Open a file that was just made here.
+    /// Open a file that was just made here, and that another task may have opened since.
     pub(crate) fn open_new(&self, handle: Handle, named: Named, tag: Version, rights: Rights) -> ObjectFile {
-        let body = Body::new(&self.0, handle, Content::new(named, tag, Parts::default()));
-        ObjectFile::new(body, rights)
+        let known = self.0.nodes.borrow().body(handle);
+        let new = || Body::new(&self.0, handle, Content::new(named, tag, Parts::default()));
+        ObjectFile::new(known.unwrap_or_else(new), rights)
     }
 
     /// A further open of a file that is open.

@@ -20,8 +20,8 @@
 //! In a key a byte of a name other than `A-Z a-z 0-9 . _ -` is `!` and two hexadecimal digits. An id is 32
 //! such digits, and an offset 16: so keys of parts are in the order of their offsets.
 //!
-//! **The kind of a leftover is known by its length**: an object of [`ENDED_BYTES`] or less is no name. So a
-//! listing needs no request for it. (One of a directory that is being removed is longer, and is got.)
+//! **Most names are known by their length**: only an object of [`ENDED_BYTES`] or less is got by a listing of
+//! names. It is a leftover, the marker of a folder, or damage. (A leftover of a directory is longer.)
 
 use bytes::Bytes;
 use shoal_env::Env;

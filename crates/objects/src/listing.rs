@@ -1,9 +1,9 @@
 //! Listings: pages of keys of the store, in the order of the keys.
 //!
 //! A place is 3 and the number of entries before. A page is one request; a name's object is another, and
-//! those of the next names are got together. [`ObjectListing::next_name`] needs no object. Within this page
-//! and the one before it, a listing continues after a name, whatever was made and removed; further back it
-//! counts anew.
+//! those of the next names are got together. [`ObjectListing::next_name`] needs only those that are so short
+//! that a name may be removed there, or damaged. Within this page and the one before it, a listing continues
+//! after a name, whatever was made and removed; further back it counts anew.
 //!
 //! An object of a name that is damaged is an entry of which nothing is known but its name: it hides no other
 //! one (test: `a_damaged_name_is_named_and_all_other_files_work`).
@@ -103,10 +103,16 @@ impl ObjectListing {
         let shared = &self.objects.0;
         let prefix = shared.keys.directory(id);
         let keys = shared.calls.list("readdir", &prefix, after.as_deref(), PAGE_KEYS).await?;
-        let is_name = |size: u64| size > ENDED_BYTES;
-        let found = keys.found.iter().filter(|meta| is_name(meta.size));
-        let names = found.filter_map(|meta| shared.keys.name_of(id, &meta.key)).collect();
+        let found = keys.found.iter();
+        let found = found.filter_map(|meta| Some((shared.keys.name_of(id, &meta.key)?, meta.size)));
+        let looked = found.map(async |(name, size): (Name, u64)| {
+            let place = Place { dir: id, name };
+            let is_name = size > ENDED_BYTES || !matches!(self.look(&place).await?, Object::Gone);
+            Ok::<_, Error>(is_name.then_some(place.name))
+        });
+        let names: Vec<Option<Name>> = stream::iter(looked).buffered(AT_ONCE).try_collect().await?;
         let last = keys.found.last().map(|meta| meta.key.clone());
+        let names = names.into_iter().flatten().collect();
         Ok(Page { first, names, next: last.filter(|_| keys.has_more) })
     }
 

@@ -19,10 +19,9 @@
 use crate::calls::Put;
 use crate::directories::Leftover;
 use crate::format::{Claim, Id, Named, Place};
-use crate::name_space::{LEASE, PATIENCE, Version};
+use crate::name_space::{Begun, LEASE, PATIENCE, Version};
 use crate::store::{Tag, When};
 use crate::vfs::Shared;
-use shoal_env::Instant;
 use shoal_proto::limits::PATH_COMPONENTS_MAX;
 use shoal_proto::{Handle, Kind, Name, Status};
 use shoal_vfs::{Error, RenameFlags, Result};
@@ -63,11 +62,11 @@ impl Shared {
             let target = self.settled(OP, Some(&to)).await?;
             let m = Move { from: &from, to: &to, moved, moved_tag, target, flags };
             self.check(&m).await?;
-            self.leaves(OP, &m.moved).await?;
-            if let Some((target, _)) = &m.target {
-                self.leaves(OP, target).await?;
+            let mut goes_on = self.leaves(OP, &from, &m.moved, &m.moved_tag).await?;
+            if let Some((target, tag)) = &m.target {
+                goes_on &= self.leaves(OP, &to, target, tag).await?;
             }
-            if self.step(m).await? {
+            if goes_on && self.step(m).await? {
                 return Ok(());
             }
             // Two that claim each other's names must not do so again in step.
@@ -131,7 +130,7 @@ impl Shared {
         let mut ids = vec![m.moved.id];
         ids.extend(m.target.as_ref().map(|(target, _)| target.id));
         let _turns = self.turns_of(ids).await;
-        let begun = self.env.now();
+        let begun = self.begin();
         let (from_key, to_key) = (self.keys.name(m.from), self.keys.name(m.to));
         let swap = m.target.as_ref().map(|(target, _)| target).filter(|_| m.flags.exchange);
         let replaced = m.target.as_ref().map(|(target, _)| target).filter(|_| !m.flags.exchange);
@@ -145,15 +144,15 @@ impl Shared {
         let claimed = Named { claim: Some(claim), ..m.moved.clone() };
         let put = self.calls.put(OP, &from_key, self.object(&claimed), When::Is(m.moved_tag.clone())).await?;
         let Put::Done(claim_tag) = put else { return Ok(false) };
-        let (half, others) = (begun + LEASE / 2, swap.map(|swap| (swap, m.from)));
+        let (half, others) = (begun.0 + LEASE / 2, swap.map(|swap| (swap, m.from)));
         for (named, place) in std::iter::once((&m.moved, m.to)).chain(others) {
             self.says_where(OP, named, place, half).await;
         }
         let moved = Named { ctime: self.now(), moved_from: Some(m.from.clone()), ..m.moved.clone() };
         let when = m.target.as_ref().map_or(When::Absent, |(_, tag)| When::Is(tag.clone()));
-        let put = match self.env.now() < begun + LEASE {
-            true => self.calls.put_until(OP, &to_key, self.object(&moved), when, begun + LEASE).await?,
-            false => Put::Refused,
+        let put = match self.lease(begun) {
+            Some(until) => self.calls.put_until(OP, &to_key, self.object(&moved), when, until).await?,
+            None => Put::Refused,
         };
         let (put, tag) = match put {
             Put::Done(tag) => (Some(Some(tag.clone())), Some(tag)),
@@ -190,7 +189,7 @@ impl Shared {
     /// The object was moved into a directory that another process removed meanwhile. It gets its old name
     /// again, before it loses the new one, to which nothing leads. A process that removes the old directory
     /// waits for that ([`Shared::left_in`]), unless it took this one for one that ended.
-    async fn take_back(&self, m: &Move<'_>, to_tag: Version, claim_tag: Tag, begun: Instant) -> Result<bool> {
+    async fn take_back(&self, m: &Move<'_>, to_tag: Version, claim_tag: Tag, begun: Begun) -> Result<bool> {
         let from_key = self.keys.name(m.from);
         let mut put = self.calls.put(OP, &from_key, self.object(&m.moved), When::Is(claim_tag)).await?;
         // Another process took the move for done.
@@ -259,7 +258,7 @@ impl Shared {
         Error::new(Status::Busy, OP).because(words)
     }
 
-    /// A file that is open here has its name as before, in another version.
+    /// A file that is open here has its name as before, in this version.
     fn version_is(&self, named: &Named, tag: Version) {
         let nodes = self.nodes.borrow();
         if let Some(body) = nodes.known(named.id).and_then(|handle| nodes.body(handle)) {
@@ -292,7 +291,7 @@ impl Shared {
     }
 
     /// The old name goes, and a file or an empty directory that was replaced.
-    async fn cleared(&self, m: &Move<'_>, begun: Instant, left: Vec<Leftover>) {
+    async fn cleared(&self, m: &Move<'_>, begun: Begun, left: Vec<Leftover>) {
         let is_marked = match &m.target {
             Some((target, _)) => self.lost_name(OP, target).await,
             None => true,

@@ -24,7 +24,7 @@ use crate::vfs::{Objects, Shared};
 use crate::{AT_ONCE, PAGE_KEYS};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use shoal_env::Instant;
+use shoal_env::{Instant, WallTime};
 use shoal_proto::{Handle, Kind, Name, Owner, Status};
 use shoal_vfs::{Error, Result};
 use std::time::Duration;
@@ -36,6 +36,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks at a name that another process changes.
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(10);
 const LOOK_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// The beginning of a lease, by both clocks: the first stands still while the machine is suspended.
+#[derive(Clone, Copy)]
+pub(crate) struct Begun(pub(crate) Instant, WallTime);
 
 /// The object of a key of a name.
 #[derive(Clone, Debug)]
@@ -154,13 +158,31 @@ impl Shared {
         }
     }
 
-    /// The object is about to lose this name. A claim that is left at the name before would revive then: so
-    /// it is finished first.
-    pub(crate) async fn leaves(&self, op: &'static str, named: &Named) -> Result<()> {
-        match &named.moved_from {
-            Some(from) => self.settled(op, Some(from)).await.map(drop),
-            None => Ok(()),
+    /// The object is about to lose the name `place`, in this version. A claim that is left at the name before
+    /// would revive then: so it is finished first. Whether to go on; otherwise the name changed meanwhile.
+    ///
+    /// # Errors
+    /// `Stale`: both names lead to the object, as its move is being taken back. It keeps the one before.
+    pub(crate) async fn leaves(
+        &self,
+        op: &'static str,
+        place: &Place,
+        named: &Named,
+        tag: &Tag,
+    ) -> Result<bool> {
+        let Some(from) = &named.moved_from else { return Ok(true) };
+        let is_at = |found: Option<(Named, Tag)>| found.filter(|(there, _)| there.id == named.id);
+        if is_at(self.settled(op, Some(from)).await?).is_none() {
+            return Ok(true);
         }
+        // Another process may have moved it back there since this one looked.
+        let now = is_at(self.settled(op, Some(place)).await?);
+        if now.is_none_or(|(_, now)| now != *tag) {
+            return Ok(false);
+        }
+        let words =
+            "its move is being taken back, as another process removed this directory: look it up again";
+        Err(Error::new(Status::Stale, op).because(words))
     }
 
     /// Finish, or give up, the step of a process that ended.
@@ -186,7 +208,7 @@ impl Shared {
             self.mark_going(op, gone).await?;
         }
         // Of several that wait one deletes it: the others see another version, and wait again.
-        let begun = self.env.now();
+        let begun = self.begin();
         let ended = format::ended(Id::ROOT, Id::draw(&self.env), None);
         if let Put::Done(_) = self.calls.put(op, &key, ended, When::Is(tag)).await?
             && let Some(place) = place
@@ -243,10 +265,20 @@ impl Shared {
         }
     }
 
+    /// A lease begins.
+    pub(crate) fn begin(&self) -> Begun {
+        Begun(self.env.now(), self.env.wall())
+    }
+
+    /// The end of a lease; `None`: it is over, by one of the clocks.
+    pub(crate) fn lease(&self, Begun(at, wall): Begun) -> Option<Instant> {
+        let (until, passed) = (at + LEASE, self.env.wall().0.abs_diff(wall.0));
+        (self.env.now() < until && u128::from(passed) < LEASE.as_nanos()).then_some(until)
+    }
+
     /// Delete the object of a name that this process ended or moved away, `begun` then.
-    pub(crate) async fn clear(&self, op: &'static str, place: &Place, begun: Instant) {
-        let deadline = begun + LEASE;
-        if self.env.now() < deadline
+    pub(crate) async fn clear(&self, op: &'static str, place: &Place, begun: Begun) {
+        if let Some(deadline) = self.lease(begun)
             && let Err(error) = self.calls.delete_once(op, &self.keys.name(place), deadline).await
         {
             tracing::debug!("a name that was removed is left for the next that makes it: {error}");
@@ -277,7 +309,8 @@ impl Shared {
     }
 
     /// Give a new object its name. If an answer was lost, another process may have moved or removed the
-    /// object since: then the next try has an id of its own, so that no object gets two names.
+    /// object since: then the next try has an id of its own, so that no object gets two names. And another
+    /// process may have written it: so the version is not the one that was put, and is not returned.
     ///
     /// # Errors
     /// `Exists`.
@@ -295,7 +328,7 @@ impl Shared {
             };
             if let Some(tag) = made {
                 self.made_in(op, place, named, tag.as_ref()).await?;
-                return Ok(tag);
+                return Ok(tag.filter(|_| is_answered));
             }
             if !is_answered {
                 tried.push(named.id);
@@ -306,9 +339,9 @@ impl Shared {
                     return Err(Error::new(Status::Exists, op));
                 }
                 // An earlier try was done late.
-                *named = there;
-                self.made_in(op, place, named, Some(&tag)).await?;
-                return Ok(Some(tag));
+                named.id = there.id;
+                self.made_in(op, place, &there, Some(&tag)).await?;
+                return Ok(None);
             }
             if !is_answered && self.env.now() >= deadline {
                 return Err(self.calls.silent(op, &key));
@@ -331,9 +364,11 @@ impl Shared {
             if named.kind == Kind::Directory {
                 return Err(Error::new(Status::IsDirectory, op).of(dir));
             }
-            self.leaves(op, &named).await?;
+            if !self.leaves(op, &place, &named, &tag).await? {
+                continue;
+            }
             let _turns = self.turns_of(vec![named.id]).await;
-            let begun = self.env.now();
+            let begun = self.begin();
             if self.end(op, &place, named.id, tag).await?.is_none() {
                 continue;
             }

@@ -167,6 +167,8 @@ impl Nodes {
         if former.as_ref().map(|place| place.dir) == place.as_ref().map(|place| place.dir) {
             return;
         }
+        // It is not forgotten while its directory gets to be known.
+        let _ = self.idle.pop(&handle);
         if let Some(place) = place.filter(|place| place.dir != id) {
             let parent = self.handle_of(place.dir, Kind::Directory);
             if let Some(parent) = self.known.get_mut(&parent) {
@@ -177,6 +179,7 @@ impl Nodes {
         if let Some(former) = former {
             self.has_left(id, &former);
         }
+        self.keep_or_rest(handle);
     }
 
     /// An object is not in a directory any more, or is not known any more.
@@ -292,6 +295,17 @@ mod tests {
             }
             assert!(nodes.known.len() <= 4 * IDLE_MAX, "{number}: {}", nodes.known.len());
         }
+        let mut number = 0u128;
+        while nodes.idle.len() < IDLE_MAX {
+            number += 1;
+            let named = Named::new(Kind::File, Id((number << 96 | 1).to_be_bytes()), owner, Time(0));
+            nodes.saw(&named, Some(&Place { dir: Id::ROOT, name: name.clone() }), 0);
+        }
+        // The one that is forgotten next gets into a directory that is not known.
+        let (oldest, _) = nodes.idle.peek_lru().unwrap();
+        let named = Named::new(Kind::File, nodes.known[oldest].id, owner, Time(0));
+        nodes.saw(&named, Some(&Place { dir: Id([0xff; 16]), name }), nodes.moment());
+        assert_eq!(nodes.by_id(Id([0xff; 16])).map(|node| node.children), Some(1));
         // Those that are known lead to the root.
         for node in nodes.known.values() {
             if let Some(place) = &node.place {

@@ -173,7 +173,8 @@ impl Objects {
         checked: &mut Checked,
     ) -> Result<bool> {
         let (mut after, mut said, mut are_there) = (None::<String>, None, false);
-        let is_ended = |meta: &Meta| prefix == self.0.keys.all_names() && meta.size <= ENDED_BYTES;
+        let is_ended =
+            |meta: &Meta| prefix == self.0.keys.all_names() && matches!(meta.size, 0 | ENDED_BYTES);
         loop {
             let page = self.0.calls.list("check", prefix, after.as_deref(), PAGE_KEYS).await?;
             for meta in &page.found {

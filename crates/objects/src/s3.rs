@@ -18,12 +18,14 @@
 //! without encryption is taken on this machine, and elsewhere with `AWS_ALLOW_HTTP=true`.
 
 mod answers;
+mod clients;
 
 use crate::calls::{Calls, try_time};
 use crate::format::{KeySpace, NAMED_BYTES_MAX};
 use crate::store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When};
 use answers::short;
 use bytes::{Bytes, BytesMut};
+use clients::{Clients, authority, is_here};
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, Either, select};
@@ -49,9 +51,6 @@ use tokio::time::timeout;
 
 /// Time to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// A proxy, and the addresses that are reached past it: all of this machine. So requests to a store here,
-/// which may go without encryption, leave it by no proxy.
-const NO_PROXY: (&str, &str) = ("http://127.0.0.1:9", "localhost,127.0.0.0/8,::1");
 /// Time to find the root of a path, for each request.
 const FIND_MAX: Duration = Duration::from_secs(30);
 
@@ -141,20 +140,20 @@ impl Reaches for S3 {
             None => (of(AmazonS3ConfigKey::Endpoint), "AWS_ENDPOINT_URL"),
         };
         let allowed = of(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
+        if endpoint.as_deref().is_some_and(|at| !authority(at).0.is_empty()) {
+            return Err(format!(
+                "s3://{}: {variable} has a user before `@`: remove it, and set AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY",
+                self.bucket
+            ));
+        }
         let is_plain = may_be_plain(endpoint.as_deref(), allowed.is_some_and(|text| text == "true"))
             .map_err(|words| format!("s3://{}: {words}", self.bucket))?;
-        let mut options = ClientOptions::new()
-            .with_timeout_disabled()
-            .with_connect_timeout(CONNECT_MAX)
-            .with_allow_http(is_plain);
-        if endpoint.as_deref().is_some_and(is_here) {
-            // The proxies of the environment count where no other one is set.
-            options = options.with_proxy_url(NO_PROXY.0).with_proxy_excludes(NO_PROXY.1);
-        }
         let endpoint = endpoint.map(|at| format!("{at} ({variable})"));
         let store = builder
             .with_bucket_name(&self.bucket)
-            .with_client_options(options)
+            .with_client_options(ClientOptions::new().with_allow_http(is_plain))
+            .with_http_connector(Clients)
             .with_retry(retry)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .build()
@@ -175,26 +174,13 @@ impl Reaches for S3 {
     }
 }
 
-/// Whether an address is on this machine.
-fn is_here(address: &str) -> bool {
-    let lower = address.to_ascii_lowercase();
-    let rest = lower.split_once("://").map_or(&*lower, |(_, rest)| rest);
-    let host = rest.split('/').next().and_then(|host| host.rsplit('@').next()).unwrap_or("");
-    let host = match host.strip_prefix('[') {
-        Some(six) => six.split(']').next(),
-        None => host.split(':').next(),
-    };
-    let host = host.unwrap_or("");
-    host == "localhost" || host.parse().is_ok_and(|address: core::net::IpAddr| address.is_loopback())
-}
-
 /// Whether requests may go without encryption to an address: to this machine, or by the user's word.
 fn may_be_plain(endpoint: Option<&str>, allowed: bool) -> Result<bool, String> {
     let Some(address) = endpoint else { return Ok(false) };
     if !address.to_ascii_lowercase().starts_with("http://") {
         return Ok(false);
     }
-    if is_here(address) || allowed {
+    if is_here(authority(address).1) || allowed {
         return Ok(true);
     }
     Err(format!(
@@ -229,13 +215,13 @@ impl Bucket {
     where
         F: Future<Output = Result<T, Refusal>> + Send + 'static,
     {
-        let until = real::now() + try_time(bytes);
+        let (until, wall) = (real::now() + try_time(bytes), real::wall());
         let (mut answer, answered) = oneshot::channel();
         let work = request(self.store.clone());
         let sent = self.queue.unbounded_send(Box::pin(async move {
-            // A process that was stopped may come to it late.
-            let now = real::now();
-            if now >= until || answer.is_canceled() {
+            // A process that was stopped may come to it late, or a machine that was suspended.
+            let (now, passed) = (real::now(), u128::from(real::wall().0.abs_diff(wall.0)));
+            if now >= until || passed >= try_time(bytes).as_nanos() || answer.is_canceled() {
                 return;
             }
             let mut work = pin!(work);

@@ -25,6 +25,8 @@ impl Body {
             }
             let last = state.parts.last().filter(|part| part.len < PART_BYTES_MIN as u64).cloned();
             state.is_tail_loaded = last.is_none();
+            // No open replaces the state from now on.
+            state.has_written |= last.is_some();
             last
         };
         let Some(part) = last else { return Ok(()) };
@@ -38,6 +40,12 @@ impl Body {
 
     /// Publish all. The caller has the turn.
     pub(super) async fn publish(&self, op: &'static str) -> Result<()> {
+        let published = self.publish_all(op).await;
+        self.is_crowded(&self.state.borrow());
+        published
+    }
+
+    async fn publish_all(&self, op: &'static str) -> Result<()> {
         if !self.state.borrow().is_dirty() {
             return Ok(());
         }
@@ -54,17 +62,29 @@ impl Body {
             state.has_new_bytes = false;
             return Ok(());
         }
-        if !self.state.borrow().named.has_parts {
-            self.spill(op).await?;
+        let (has_parts, is_cut) = {
+            let state = self.state.borrow();
+            (state.named.has_parts, state.named.content != state.stored.content)
+        };
+        match (has_parts, is_cut) {
+            (false, _) => self.spill(op).await?,
+            // A part that follows must not lie over bytes that were cut.
+            (true, true) => self.put_attributes(op).await?,
+            (true, false) => {}
         }
         while self.state.borrow().has_new_bytes {
             self.put_part(op).await?;
         }
         if self.state.borrow().has_new_attributes {
-            let content = self.state.borrow().named.content.clone();
-            self.put_name(op, content, true).await?;
+            self.put_attributes(op).await?;
         }
         Ok(())
+    }
+
+    /// Put the object of its name, which has parts.
+    async fn put_attributes(&self, op: &'static str) -> Result<()> {
+        let content = self.state.borrow().named.content.clone();
+        self.put_name(op, content, true).await
     }
 
     /// From now on it has parts; bytes beside the name stay there.
@@ -109,8 +129,30 @@ impl Body {
             return self.remove_cut(op).await;
         }
         self.state.borrow_mut().unsure = Some((data.clone(), when.clone()));
-        let put = self.shared.calls.put(op, &key, data.clone(), when).await?;
+        let put = self.shared.calls.put(op, &key, data.clone(), when.clone()).await?;
+        let put = self.follows(op, &key, &when, put).await?;
         self.did_put(op, &data, put)
+    }
+
+    /// A new part was put. It does not stay where the one before it is another one by now, as another process
+    /// cut the file. (A part that is put again has its version as the condition.)
+    async fn follows(&self, op: &'static str, key: &str, when: &When, put: Put) -> Result<Put> {
+        let (id, before) = {
+            let state = self.state.borrow();
+            (state.named.id, state.parts.last().cloned())
+        };
+        let (Put::Done(_), When::Absent, Some(before)) = (&put, when, before) else { return Ok(put) };
+        let before_key = self.shared.keys.part(id, before.at);
+        let now = self.shared.calls.get_range(op, &before_key, 0..1).await?;
+        if now.is_some_and(|now| now.tag == before.tag) {
+            return Ok(put);
+        }
+        self.shared.calls.delete(op, key).await?;
+        let place = self.shared.place_of(op, self.handle)?;
+        match self.shared.find(op, place.as_ref()).await? {
+            Some((named, _)) if self.shared.is_it(self.handle, &named) => Ok(Put::Refused),
+            _ => Err(self.is_elsewhere(op)),
+        }
     }
 
     /// Make the last put of a part again, if its result is not known; whether it was.
@@ -120,7 +162,8 @@ impl Body {
             (self.shared.keys.part(state.named.id, state.tail_at), state.unsure.clone())
         };
         let Some((data, when)) = unsure else { return Ok(false) };
-        let put = self.shared.calls.put_again(op, &key, data.clone(), when).await?;
+        let put = self.shared.calls.put_again(op, &key, data.clone(), when.clone()).await?;
+        let put = self.follows(op, &key, &when, put).await?;
         self.did_put(op, &data, put).map(|()| true)
     }
 
@@ -162,6 +205,10 @@ impl Body {
         self.refused(op, Status::Busy, words)
     }
 
+    fn is_elsewhere(&self, op: &'static str) -> Error {
+        self.refused(op, Status::Stale, "another process moved or removed it: look its name up again")
+    }
+
     /// Put the object of its name. Attributes that another process set meanwhile stay.
     async fn put_name(&self, op: &'static str, content: Bytes, has_parts: bool) -> Result<()> {
         let begun = self.shared.env.now();
@@ -197,8 +244,7 @@ impl Body {
             }
             let now = self.shared.settled(op, place.as_ref()).await?;
             let Some((now, tag)) = now.filter(|(now, _)| self.shared.is_it(self.handle, now)) else {
-                let words = "another process moved or removed it: look its name up again";
-                return Err(self.refused(op, Status::Stale, words));
+                return Err(self.is_elsewhere(op));
             };
             if !self.state.borrow_mut().has_version(&now, Some(tag)) {
                 return Err(self.other_writer(op));

@@ -22,10 +22,16 @@ pub(super) fn short(error: &dyn fmt::Display) -> String {
     text[..end].replace('\n', " ")
 }
 
+/// The remedy for an answer that names another place.
+const ELSEWHERE: &str =
+    "set AWS_REGION to the region of the bucket, and AWS_ENDPOINT_URL to the address of its store";
+
 /// An answer of a store, as the crate has it in an error: its number, and the body's code (`NoSuchBucket`).
 struct Answered {
     status: u16,
     code: Option<String>,
+    /// It is that of one key of a removal.
+    is_of_key: bool,
 }
 
 /// The words of an error, and of those that it comes from. The key stands in some of them: so only the
@@ -58,7 +64,8 @@ fn answered(error: &(dyn Error + 'static)) -> Option<Answered> {
     chain(error).find_map(|text| {
         if text.starts_with("DeleteObjects request failed for key ") {
             let code = text.rsplit_once("(code: ")?.1.strip_suffix(')')?;
-            return Some(Answered { status: number_of(code)?, code: Some(code.to_owned()) });
+            let status = number_of(code).unwrap_or(400);
+            return Some(Answered { status, code: Some(code.to_owned()), is_of_key: true });
         }
         let (status, body) = match text.strip_prefix("Server returned error response: ") {
             Some(body) => (200, body),
@@ -70,7 +77,7 @@ fn answered(error: &(dyn Error + 'static)) -> Option<Answered> {
         let code = body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
         let code = code.map(|(code, _)| code.to_owned());
         let number = code.as_deref().filter(|_| status == 200).and_then(number_of);
-        Some(Answered { status: number.unwrap_or(status), code })
+        Some(Answered { status: number.unwrap_or(status), code, is_of_key: false })
     })
 }
 
@@ -79,8 +86,10 @@ impl From<StoreError> for Refusal {
         use StoreError as Error;
         let words = short(&error);
         let answer = answered(&error);
-        let (status, code) = answer.map_or((None, None), |answer| (Some(answer.status), answer.code));
-        let code = code.unwrap_or_default();
+        let status = answer.as_ref().map(|answer| answer.status);
+        let is_of_key = answer.as_ref().is_some_and(|answer| answer.is_of_key);
+        let code = answer.and_then(|answer| answer.code).unwrap_or_default();
+        let begins = |words: &str| chain(&error).any(|text| text.starts_with(words));
         // It looked for credentials of a virtual machine, as the variables have none.
         let is_for_credentials = |text: String| {
             let request = text.strip_prefix("Error performing ").and_then(|rest| rest.split_once(' '));
@@ -89,6 +98,7 @@ impl From<StoreError> for Refusal {
         match error {
             _ if code == "NoSuchBucket" => Refusal::NoBucket,
             Error::NotFound { .. } => Refusal::Absent,
+            Error::Generic { .. } if is_of_key && code == "NoSuchKey" => Refusal::Absent,
             // Another request for the key is under way: nothing is said of the condition.
             Error::AlreadyExists { .. } | Error::Precondition { .. }
                 if status == Some(409) && !code.ends_with("Exists") =>
@@ -108,8 +118,13 @@ impl From<StoreError> for Refusal {
             Error::Generic { .. } => match status {
                 Some(401 | 403) => Refusal::Denied(words),
                 Some(501) => Refusal::NotOffered(words),
-                Some(408 | 409 | 429 | 500..) | None => Refusal::Passing(words),
-                Some(_) => Refusal::Other(words),
+                Some(408 | 409 | 429 | 500..) => Refusal::Passing(words),
+                Some(300..=399) => Refusal::Other(format!("{words}; {ELSEWHERE}")),
+                None if begins("Received redirect") => Refusal::Other(format!("{words}; {ELSEWHERE}")),
+                // The answer did not arrive.
+                None if begins("HTTP error: ") => Refusal::Passing(words),
+                // An answer that is none of S3's.
+                Some(_) | None => Refusal::Other(words),
             },
             _ => Refusal::Other(words),
         }

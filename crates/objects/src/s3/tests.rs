@@ -1,10 +1,11 @@
 //! Addresses, answers of stores, and foreign keys in listings.
 
 use super::answers::WORDS_MAX;
+use super::clients::is_near;
 use super::*;
 use std::error::Error;
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::mpsc;
 
@@ -105,51 +106,177 @@ fn a_refusal_of_a_list_or_of_one_key_of_a_removal_is_one_of_the_credentials() {
     assert!(matches!(within("Odd"), Refusal::Other(_)));
 }
 
-/// Answer each request with a refusal, and say so.
-fn refuses(called: &'static str, said: &mpsc::Sender<&'static str>) -> String {
+/// Read a request to its end.
+fn read(connection: &TcpStream) {
+    let (mut reader, mut len) = (BufReader::new(connection), 0);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) < 3 {
+            break;
+        }
+        let lower = line.to_ascii_lowercase();
+        len = lower.strip_prefix("content-length:").map_or(len, |text| text.trim().parse().unwrap());
+    }
+    let _ = std::io::copy(&mut reader.take(len), &mut std::io::sink());
+}
+
+/// Give each request this answer (none if it is empty), and say so. The port.
+fn answers(called: &'static str, answer: &str, said: &mpsc::Sender<&'static str>) -> u16 {
     let (listener, said) = (TcpListener::bind("127.0.0.1:0").unwrap(), said.clone());
-    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (port, answer) = (listener.local_addr().unwrap().port(), answer.to_owned());
     std::thread::spawn(move || {
         for connection in listener.incoming() {
             let mut connection = connection.unwrap();
-            let _ = connection.read(&mut [0; 4096]);
-            said.send(called).unwrap();
-            let _ = connection
-                .write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            read(&connection);
+            let _ = said.send(called);
+            let _ = connection.write_all(answer.as_bytes());
         }
     });
-    address
+    port
+}
+
+/// An answer with a head and a body.
+fn with_body(head: &str, body: &str) -> String {
+    format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+}
+
+/// The turn of a test that runs in a process of its own.
+const TURN: &str = "SHOAL_OBJECTS_TURN";
+
+fn turn() -> Option<usize> {
+    std::env::var(TURN).ok().map(|text| text.parse().unwrap())
+}
+
+/// Run a test of this module in a process of its own, with these variables alone.
+fn run_again(test: &str, turn: usize, variables: &[(&str, &str)]) {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", &format!("s3::tests::{test}")]).env_clear().env(TURN, turn.to_string());
+    let output = child.envs(variables.iter().copied()).output().unwrap();
+    assert!(output.status.success(), "{turn}: {}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Two variables of the environment.
+type Two<'a> = [(&'a str, &'a str); 2];
+
+const KEYS: Two<'_> = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
+
+/// The refusal of one request to the store of the environment.
+fn refusal(verb: &'static str) -> Refusal {
+    real::run("test", async move |env: Env| {
+        let store = S3::new("bucket").reach(&env).unwrap();
+        let refused = match verb {
+            "get" => store.get("k", 0..9).await.map(drop),
+            "put" => store.put("k", Bytes::from_static(b"x"), When::Absent).await.map(drop),
+            "list" => store.list("", None, 1).await.map(drop),
+            _ => store.delete("k").await,
+        };
+        refused.unwrap_err()
+    })
 }
 
 #[test]
 fn a_store_on_this_machine_is_reached_past_the_proxy_of_the_environment() {
-    const IS_CHILD: &str = "SHOAL_OBJECTS_ONE_REQUEST";
-    if std::env::var_os(IS_CHILD).is_some() {
-        return real::run("test", async |env: Env| {
-            let store = S3::new("bucket").reach(&env).unwrap();
-            assert!(matches!(store.list("", None, 1).await, Err(Refusal::Denied(_))));
-        });
+    is_reached(
+        "a_store_on_this_machine_is_reached_past_the_proxy_of_the_environment",
+        &[("127.0.0.1", KEYS, "store"), ("localhost", KEYS, "store")],
+    );
+}
+
+#[test]
+fn a_service_that_gives_credentials_is_reached_as_its_address_says_and_not_as_that_of_the_store() {
+    let service = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/keys"),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/dev/null"),
+    ];
+    is_reached(
+        "a_service_that_gives_credentials_is_reached_as_its_address_says_and_not_as_that_of_the_store",
+        &[("127.0.0.1", service, "proxy")],
+    );
+    for near in ["127.0.0.1", "[::1]", "LOCALHOST", "169.254.170.2", "169.254.169.254", "[fd00:ec2::23]"] {
+        assert!(is_near(near), "{near}");
+    }
+    for far in ["192.0.2.1", "sts.eu-west-1.amazonaws.com", "[fd00:ec3::23]", "127.0.0.1.example"] {
+        assert!(!is_near(far), "{far}");
+    }
+}
+
+/// The first request to a store at a host, with these credentials, and a proxy in the environment, goes to
+/// the one that is named.
+fn is_reached(test: &str, turns: &[(&str, Two<'_>, &str)]) {
+    if turn().is_some() {
+        return assert!(matches!(refusal("list"), Refusal::Denied(_)));
     }
     let (say, said) = mpsc::channel();
-    let (store, proxy) = (refuses("store", &say), refuses("proxy", &say));
-    let port = store.rsplit(':').next().unwrap();
-    for host in ["127.0.0.1", "localhost"] {
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args([
-            "--exact",
-            "s3::tests::a_store_on_this_machine_is_reached_past_the_proxy_of_the_environment",
-        ]);
-        child.env(IS_CHILD, "1").env("AWS_ENDPOINT_URL", format!("http://{host}:{port}"));
-        child.env("AWS_ACCESS_KEY_ID", "a").env("AWS_SECRET_ACCESS_KEY", "b");
-        for variable in ["AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP", "NO_PROXY", "no_proxy", "REQUEST_METHOD"] {
-            child.env_remove(variable);
+    let refuses = |called| answers(called, &with_body("403 Forbidden", ""), &say);
+    let (port, proxy) = (refuses("store"), format!("http://127.0.0.1:{}", refuses("proxy")));
+    let proxies = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"].map(|name| (name, proxy.as_str()));
+    for (turn, (host, credentials, asked)) in turns.iter().enumerate() {
+        let endpoint = format!("http://{host}:{port}");
+        let variables = [&proxies[..], credentials, &[("AWS_ENDPOINT_URL", endpoint.as_str())]].concat();
+        run_again(test, turn, &variables);
+        assert_eq!(said.try_iter().collect::<Vec<_>>(), [*asked], "{host}");
+    }
+}
+
+#[test]
+fn a_redirect_is_not_followed_and_a_user_in_the_address_is_refused_and_not_shown() {
+    match turn() {
+        Some(0) => match refusal("get") {
+            Refusal::Other(words) => {
+                return assert!(words.contains("307") && words.contains("AWS_REGION"), "{words}");
+            }
+            other => panic!("{other:?}"),
+        },
+        Some(_) => {
+            return real::run("test", async |env: Env| {
+                let words = S3::new("bucket").reach(&env).err().unwrap();
+                assert!(words.contains("AWS_ENDPOINT_URL has a user"), "{words}");
+                assert!(!words.contains("someone") && !words.contains("secret"), "{words}");
+            });
         }
-        for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
-            child.env(variable, &proxy);
-        }
-        let output = child.output().unwrap();
-        assert!(output.status.success(), "{host}: {}", String::from_utf8_lossy(&output.stdout));
-        assert_eq!(said.try_iter().collect::<Vec<_>>(), ["store"], "{host}");
+        None => {}
+    }
+    let (say, said) = mpsc::channel();
+    let other = answers("other", &with_body("200 OK\r\nETag: \"a\"", ""), &say);
+    let head = format!("307 Temporary Redirect\r\nLocation: http://127.0.0.1:{other}/bucket/k");
+    let store = answers("store", &with_body(&head, ""), &say);
+    let test = "a_redirect_is_not_followed_and_a_user_in_the_address_is_refused_and_not_shown";
+    for (turn, (user, asked)) in [("", &["store"][..]), ("someone:secret@", &[][..])].into_iter().enumerate()
+    {
+        let endpoint = format!("http://{user}127.0.0.1:{store}");
+        run_again(test, turn, &[&KEYS[..], &[("AWS_ENDPOINT_URL", endpoint.as_str())]].concat());
+        assert_eq!(said.try_iter().collect::<Vec<_>>(), asked);
+    }
+}
+
+#[test]
+fn a_request_is_repeated_only_where_its_answer_may_be_another_one_later() {
+    let removed =
+        "<DeleteResult><Error><Key>k</Key><Code>NoSuchKey</Code><Message>m</Message></Error></DeleteResult>";
+    let partial = "200 OK\r\nETag: \"a\"\r\nLast-Modified: Mon, 30 Nov 2026 00:00:00 GMT";
+    // What the refusal has in its words; none: it is another one.
+    let cases = [
+        ("get", with_body("301 Moved Permanently", ""), Some("AWS_REGION")),
+        ("get", with_body(partial, "x"), Some("non-partial")),
+        ("put", with_body("200 OK", ""), Some("ETag")),
+        ("list", with_body("200 OK", "<odd>"), Some("invalid list response")),
+        ("delete", with_body("200 OK", removed), None),
+        ("get", String::new(), None),
+    ];
+    if let Some(turn) = turn() {
+        let (verb, _, said) = &cases[turn];
+        return match (refusal(verb), said) {
+            (Refusal::Other(words), Some(said)) => assert!(words.contains(said), "{words}"),
+            (Refusal::Absent, None) => assert_eq!(*verb, "delete"),
+            (Refusal::Passing(_), None) => assert_eq!(*verb, "get"),
+            other => panic!("{other:?}"),
+        };
+    }
+    for (turn, (_, answer, _)) in cases.iter().enumerate() {
+        let port = answers("store", answer, &mpsc::channel().0);
+        let endpoint = format!("http://127.0.0.1:{port}");
+        let variables = [&KEYS[..], &[("AWS_ENDPOINT_URL", endpoint.as_str())]].concat();
+        run_again("a_request_is_repeated_only_where_its_answer_may_be_another_one_later", turn, &variables);
     }
 }
 

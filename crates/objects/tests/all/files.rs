@@ -190,9 +190,43 @@ fn times_that_were_set_stay_until_the_file_grows() {
         file.close().await.unwrap();
         let mtime = async |vfs: &Objects| vfs.lookup(Handle::ROOT, &name("f")).await.unwrap().mtime;
         assert_eq!((mtime(&one).await, mtime(&two).await), (Time(5), Time(5)));
+        // Also where all is published, and the file is open.
+        let file = open(&one, "f").await;
+        file.append(bytes(PART_BYTES_MIN)).await.unwrap();
+        file.fsync().await.unwrap();
+        let set = SetAttr { mtime: Some(Time(6)), ..SetAttr::default() };
+        assert_eq!(one.setattr(attr.handle, set).await.unwrap().mtime, Time(6));
+        file.close().await.unwrap();
+        assert_eq!((mtime(&one).await, mtime(&two).await), (Time(6), Time(6)));
         let file = open(&two, "f").await;
         file.append(bytes(PART_BYTES_MIN)).await.unwrap();
         file.close().await.unwrap();
-        assert!(mtime(&one).await > Time(5));
+        assert!(mtime(&one).await > Time(6));
+    });
+}
+
+#[test]
+fn a_writer_whose_file_another_process_cut_is_refused_and_the_file_can_be_read() {
+    run(async |env, memory| {
+        let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
+        for (size, more) in [(100_000, 5), (PART_BYTES_MIN, PART_BYTES_MIN), (0, 5)] {
+            let text = format!("cut to {size}");
+            let (attr, file) = make(&one, &text).await;
+            for _ in 0..2 {
+                file.append(bytes(PART_BYTES_MIN)).await.unwrap();
+                file.fsync().await.unwrap();
+            }
+            two.lookup(Handle::ROOT, &name(&text)).await.unwrap();
+            two.truncate(attr.handle, size as u64, false).await.unwrap();
+            file.append(bytes(more)).await.unwrap();
+            let synced = file.fsync().await.map_err(|error| error.status);
+            let there = open(&mount(&env, &memory).await, &text).await;
+            assert!(there.read(0, 1 << 20).await.unwrap() == bytes(PART_BYTES_MIN).slice(..size), "{size}");
+            assert_eq!(synced, Err(Status::Busy), "{size}");
+            assert_eq!(file.fsync().await.unwrap_err().status, Status::Busy, "{size}");
+            let other = open(&two, &text).await;
+            assert_eq!(other.append(bytes(5)).await.unwrap(), size as u64);
+            other.close().await.unwrap();
+        }
     });
 }

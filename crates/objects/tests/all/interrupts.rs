@@ -8,7 +8,7 @@ use futures_util::future::{self, Either, join};
 use shoal_env::Env;
 use shoal_objects::memory::Conduct;
 use shoal_objects::{Memory, PART_BYTES_MAX};
-use shoal_proto::{Handle, Rights, Status};
+use shoal_proto::{Handle, Kind, Rights, Status};
 use shoal_vfs::{Vfs, VfsFile};
 use std::pin::pin;
 use std::time::Duration;
@@ -393,5 +393,56 @@ fn a_file_whose_sync_is_given_up_after_a_lost_put_of_its_name_can_be_opened_once
         assert!(is_whole().await);
         file.close().await.unwrap();
         assert!(is_whole().await);
+    });
+}
+
+#[test]
+fn a_name_whose_move_is_being_taken_back_is_changed_by_no_other_process() {
+    run(13, async |env, _| {
+        for way in ["move", "replace", "unlink"] {
+            let memory = Memory::default();
+            let (held, plain, third) =
+                (Held::new(&memory), mount(&env, &memory).await, mount(&env, &memory).await);
+            let bytes = Bytes::from(vec![7; PART_BYTES_MAX + 1]);
+            let file = plain.create(Handle::ROOT, &name("from"), OWNER, true, BOTH).await.unwrap().2;
+            file.write(0, bytes.clone()).await.unwrap();
+            file.close().await.unwrap();
+            let new = plain.mkdir(Handle::ROOT, &name("new"), OWNER).await.unwrap().handle;
+            let vfs = held.mount(&env).await;
+            for mount in [&third, &vfs] {
+                mount.lookup(Handle::ROOT, &name("new")).await.unwrap();
+            }
+            let (from, to, other, mut done) = (name("from"), name("to"), name("other"), None);
+            held.hold("put", "/to", 0);
+            let work = async {
+                held.meanwhile(&env, async || {
+                    plain.rmdir(Handle::ROOT, &name("new")).await.unwrap();
+                    held.hold("put", "/to", 0);
+                })
+                .await;
+                // It has its old name again, and still the new one.
+                held.meanwhile(&env, async || {
+                    done = Some(match way {
+                        "move" => third.rename(new, &to, Handle::ROOT, &other, PLAIN).await,
+                        "replace" => {
+                            third.mknod(Handle::ROOT, &other, OWNER, Kind::Fifo, 0).await.unwrap();
+                            third.rename(Handle::ROOT, &other, new, &to, PLAIN).await
+                        }
+                        _ => third.unlink(new, &to).await,
+                    });
+                })
+                .await;
+            };
+            let (moved, ()) = join(vfs.rename(Handle::ROOT, &from, new, &to, PLAIN), work).await;
+            let fresh = mount(&env, &memory).await;
+            let there = fresh.open_name(Handle::ROOT, &from, Rights::READ).await.unwrap();
+            assert!(there.read(0, bytes.len() + 1).await.unwrap() == bytes, "{way}: {done:?}");
+            let is_there = fresh.lookup(Handle::ROOT, &other).await.is_ok();
+            assert_eq!(is_there, way == "replace", "{way}: {done:?}");
+            for refused in [moved, done.unwrap()] {
+                assert_eq!(refused.unwrap_err().status, Status::Stale, "{way}");
+            }
+            assert_eq!(fresh.check().await.unwrap().damage, Vec::<String>::new(), "{way}");
+        }
     });
 }

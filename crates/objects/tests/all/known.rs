@@ -6,6 +6,7 @@ use crate::scene::{BOTH, EXCHANGE, OWNER, PLAIN, mount, name, run};
 use bytes::Bytes;
 use futures_util::future::{join, join4};
 use shoal_env::Env;
+use shoal_objects::memory::Conduct;
 use shoal_objects::{Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MIN};
 use shoal_proto::{Allocation, Handle, Kind, Rights, SetAttr, Status, Time};
 use shoal_transform::ContainerOptions;
@@ -317,5 +318,123 @@ fn a_file_whose_cut_was_given_up_is_written_on_where_it_ends_then() {
             assert!(content(&env, &memory, "file").await == before[..size], "turn {turn}");
         }
         drop(memory);
+    });
+}
+
+#[test]
+fn a_new_file_that_another_process_writes_before_its_creation_is_answered_keeps_those_bytes() {
+    run(11, async |env, _| {
+        for (is_late, len) in [(false, 6), (false, PART_BYTES_MIN), (true, 6), (true, PART_BYTES_MIN)] {
+            let memory = Memory::default();
+            let (held, other) = (Held::new(&memory), mount(&env, &memory).await);
+            let vfs = held.mount(&env).await;
+            let write = async || {
+                let file = other.open_name(Handle::ROOT, &name("f"), BOTH).await.unwrap();
+                file.write(0, Bytes::from(vec![2; len])).await.unwrap();
+                file.fsync().await.unwrap();
+            };
+            if is_late {
+                let late_each = (1, Duration::from_millis(20));
+                memory.conduct(Conduct { late_each, ..Conduct::default() });
+            } else {
+                held.hold("put", "/f", 0);
+                held.gate.lock().unwrap().loses = true;
+            }
+            let work = async {
+                if is_late {
+                    env.sleep(Duration::from_millis(10)).await;
+                    memory.conduct(Conduct::default());
+                    env.sleep(Duration::from_millis(15)).await;
+                    write().await;
+                } else {
+                    held.meanwhile(&env, write).await;
+                }
+            };
+            let (file, ()) = join(make(&vfs, "f"), work).await;
+            file.write(0, Bytes::from_static(b"own")).await.unwrap();
+            let synced = file.fsync().await.map_err(|error| error.status);
+            assert!(content(&env, &memory, "f").await == vec![2; len], "late: {is_late}, {len}");
+            assert_eq!(synced, Err(Status::Busy));
+        }
+    });
+}
+
+#[test]
+fn a_file_that_is_opened_while_it_is_cut_ends_where_it_was_cut() {
+    run(12, async |env, memory| {
+        let (held, other) = (Held::new(&memory), mount(&env, &memory).await);
+        let vfs = held.mount(&env).await;
+        let file = make(&other, "file").await;
+        for number in 0..3 {
+            file.append(Bytes::from(vec![number; PART_BYTES_MIN])).await.unwrap();
+            file.fsync().await.unwrap();
+        }
+        file.close().await.unwrap();
+        let before = content(&env, &memory, "file").await;
+        let file = vfs.open_name(Handle::ROOT, &name("file"), BOTH).await.unwrap();
+        held.hold("delete", "d/", 0);
+        let mut again = None;
+        let work = held.meanwhile(&env, async || {
+            again = Some(vfs.open_name(Handle::ROOT, &name("file"), BOTH).await.unwrap());
+        });
+        let (cut, ()) = join(vfs.truncate(file.handle(), 100, false), work).await;
+        assert_eq!(cut.unwrap().size, 100);
+        assert_eq!(again.unwrap().append(Bytes::from_static(b"more")).await.unwrap(), 100);
+        file.fsync().await.unwrap();
+        assert!(content(&env, &memory, "file").await == [&before[..100], b"more"].concat());
+    });
+}
+
+#[test]
+fn a_new_file_that_another_task_opens_before_its_creation_returns_is_written_by_both() {
+    run(13, async |env, memory| {
+        let held = Held::new(&memory);
+        let vfs = held.mount(&env).await;
+        let dir = vfs.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap().handle;
+        let (own, mut opened) = (name("f"), None);
+        held.hold("get", "/dir", 0);
+        let work = held.meanwhile(&env, async || {
+            let file = vfs.open_name(dir, &own, BOTH).await.unwrap();
+            file.append(Bytes::from_static(b"one")).await.unwrap();
+            file.fsync().await.unwrap();
+            opened = Some(file);
+        });
+        let (made, ()) = join(vfs.create(dir, &own, OWNER, true, BOTH), work).await;
+        let (file, opened) = (made.unwrap().2, opened.unwrap());
+        file.append(Bytes::from_static(b", two")).await.unwrap();
+        file.fsync().await.unwrap();
+        opened.append(Bytes::from_static(b", three")).await.unwrap();
+        opened.close().await.unwrap();
+        file.append(Bytes::from_static(b", four")).await.unwrap();
+        file.close().await.unwrap();
+        let fresh = mount(&env, &memory).await;
+        let dir = fresh.lookup(Handle::ROOT, &name("dir")).await.unwrap().handle;
+        let there = fresh.open_name(dir, &own, Rights::READ).await.unwrap();
+        assert_eq!(there.read(0, 99).await.unwrap(), "one, two, three, four");
+    });
+}
+
+#[test]
+fn attributes_of_an_open_file_can_be_changed_after_another_process_wrote_it_and_hide_no_byte() {
+    run(14, async |env, _| {
+        for (is_written, len) in [(false, 6), (false, PART_BYTES_MIN), (true, 6), (true, PART_BYTES_MIN)] {
+            let memory = Memory::default();
+            let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
+            let first = make(if is_written { &one } else { &two }, "file").await;
+            first.write(0, Bytes::from_static(b"bytes")).await.unwrap();
+            first.fsync().await.unwrap();
+            let file = one.open_name(Handle::ROOT, &name("file"), Rights::READ).await.unwrap();
+            let more = two.open_name(Handle::ROOT, &name("file"), BOTH).await.unwrap();
+            more.append(Bytes::from(vec![2; len])).await.unwrap();
+            more.fsync().await.unwrap();
+            let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+            let attr = one.setattr(file.handle(), set).await.unwrap();
+            let now = [b"bytes".to_vec(), vec![2; len]].concat();
+            assert_eq!((attr.mode & 0o777, attr.size), (0o600, now.len() as u64), "{is_written}, {len}");
+            let again = one.open_name(Handle::ROOT, &name("file"), Rights::READ).await.unwrap();
+            assert!(again.read(0, now.len() + 1).await.unwrap() == now, "{is_written}, {len}");
+            more.close().await.unwrap();
+            assert!(content(&env, &memory, "file").await == now);
+        }
     });
 }

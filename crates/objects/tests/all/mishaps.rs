@@ -42,13 +42,21 @@ fn a_damaged_name_is_named_and_all_other_files_work() {
         put(&vfs, "b", 10).await;
         let key = keys(&memory, "/a").remove(0);
         let good = memory.objects()[&key].clone();
+        let mut damaged = Vec::new();
         for at in [0, 9, 20, good.len() - 1] {
-            let mut damaged = good.to_vec();
-            damaged[at] ^= 4;
-            memory.set(&key, Some(damaged.into()));
+            let mut bytes = good.to_vec();
+            bytes[at] ^= 4;
+            damaged.push((bytes, if at == 9 { "use the version of ShoalFS" } else { "restore a version" }));
+        }
+        for len in [1, 39, 40] {
+            damaged.push((good[..len].to_vec(), "restore a version"));
+        }
+        damaged.push((Vec::new(), "range"));
+        for (bytes, remedy) in damaged {
+            memory.set(&key, Some(bytes.into()));
             let error = vfs.lookup(Handle::ROOT, &name("a")).await.unwrap_err();
-            let remedy = if at == 9 { "use the version of ShoalFS" } else { "restore a version" };
             says(&error, Status::Io, &[&key, remedy]);
+            assert_eq!(names(&vfs).await, ["a", "b"]);
             assert_eq!(vfs.lookup(Handle::ROOT, &name("b")).await.unwrap().size, 10);
             for plus in [false, true] {
                 let mut listing = vfs.opendir(Handle::ROOT, Duration::from_secs(1));
@@ -117,6 +125,28 @@ fn a_container_whose_log_lost_a_part_is_refused_by_name_and_can_be_removed() {
         other.unlink(Handle::ROOT, &name("f")).await.unwrap();
         other.close().await;
         assert_eq!(names(&other).await, ["g"]);
+    });
+}
+
+#[test]
+fn a_container_has_all_its_bytes_while_the_name_that_says_of_an_open_writer_is_damaged() {
+    run(3, async |env, memory| {
+        let vfs = containers(&env, &memory).await;
+        let file = vfs.create(Handle::ROOT, &name("f"), OWNER, true, BOTH).await.unwrap().2;
+        file.write(0, Bytes::from_static(b"bytes")).await.unwrap();
+        file.fsync().await.unwrap();
+        let key = keys(&memory, "/w.").remove(0);
+        let whole = memory.objects()[&key].clone();
+        let read = async || {
+            let other = containers(&env, &memory).await;
+            other.open_name(Handle::ROOT, &name("f"), Rights::READ).await?.read(0, 99).await
+        };
+        for len in [0, 1, 39] {
+            memory.set(&key, Some(whole.slice(..len)));
+            assert_eq!(read().await.unwrap(), "bytes", "{len} bytes");
+        }
+        memory.set(&key, Some(whole));
+        file.close().await.unwrap();
     });
 }
 

@@ -1,6 +1,7 @@
 //! Stores that are away for longer than a deadline, do a request late, list wrongly, or were changed by
 //! another program: no byte is lost, each file can be written on, and each call has an end.
 
+use crate::held::Held;
 use crate::scene::{BOTH, OWNER, mount, name, run};
 use bytes::Bytes;
 use shoal_env::Env;
@@ -270,4 +271,51 @@ fn a_check_of_directories_that_lead_to_each_other_has_an_end_and_names_them() {
         assert_eq!(checked.damage.len(), 1, "{:?}", checked.damage);
         assert!(checked.damage[0].contains("restore a version"), "{:?}", checked.damage);
     });
+}
+
+#[test]
+fn bytes_that_were_synced_are_not_counted_as_bytes_in_memory() {
+    run(5, async |env, memory| {
+        let vfs = mount(&env, &memory).await;
+        let (data, mut files) = (bytes(0, PART_BYTES_MAX - 1), Vec::new());
+        for number in 0..=BUFFERED_BYTES_MAX / PART_BYTES_MAX {
+            let file = make(&vfs, &format!("{number}")).await;
+            file.write(0, data.clone()).await.unwrap();
+            file.fsync().await.unwrap();
+            files.push(file);
+        }
+        let parts = || memory.objects().keys().filter(|key| key.starts_with("d/")).count();
+        let (file, before) = (make(&vfs, "f").await, parts());
+        for _ in 0..PART_BYTES_MAX / PART_BYTES_MIN {
+            file.append(data.slice(..PART_BYTES_MIN)).await.unwrap();
+        }
+        file.close().await.unwrap();
+        assert_eq!(parts() - before, 1);
+    });
+}
+
+#[test]
+fn a_file_that_was_cut_in_an_outage_can_be_read_after_a_kill_between_any_two_later_changes() {
+    for changes in 0..3 {
+        run(5, async move |env, memory| {
+            let held = Held::new(&memory);
+            let vfs = held.mount(&env).await;
+            let file = make(&vfs, "f").await;
+            for (at, len) in [(0, 10_000), (10_000, PART_BYTES_MIN)] {
+                file.write(at as u64, bytes(at, len)).await.unwrap();
+                file.fsync().await.unwrap();
+            }
+            // Its part is removed, and its name is not put.
+            held.hold("put", "/f", 0);
+            let cut = Box::pin(vfs.truncate(file.handle(), 100, false));
+            assert!(env.deadline(env.now() + Duration::from_secs(5), cut).await.is_err());
+            assert!(held.is_reached());
+            file.write(100, bytes(100, 50)).await.unwrap();
+            memory.conduct(Conduct { ends_after: Some(changes), ..Conduct::default() });
+            let synced = env.deadline(env.now() + Duration::from_secs(5), file.fsync()).await;
+            assert_eq!(synced.is_err(), changes < 2);
+            memory.conduct(Conduct::default());
+            is_whole(&env, &memory, "f", [10_000, 100, 150][changes as usize]).await;
+        });
+    }
 }

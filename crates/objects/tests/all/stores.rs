@@ -1,15 +1,17 @@
 //! Stores that answer what they did not do, do requests late, or name one version twice; and names and parts
 //! to which nothing leads.
 
-use crate::scene::{BOTH, OWNER, keys, mount, name, run};
+use crate::held::Held;
+use crate::scene::{BOTH, OWNER, PLAIN, keys, mount, name, run};
 use bytes::Bytes;
+use futures_util::future::join;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
 use shoal_objects::{
     Found, Keys, Memory, ObjectsOptions, PART_BYTES_MAX, Reaches, Refusal, Reply, Store, Tag, When,
 };
-use shoal_proto::{Handle, Rights, SetAttr, Status};
+use shoal_proto::{Handle, Kind, Rights, SetAttr, Status};
 use shoal_vfs::{Connect, RenameFlags, Vfs, VfsFile};
 use std::cell::Cell;
 use std::ops::Range;
@@ -184,8 +186,12 @@ fn parts_and_names_to_which_nothing_leads_are_found_by_the_check() {
         assert_eq!(one.check().await.unwrap().leftovers, Vec::<String>::new());
         let file = one.open_name(Handle::ROOT, &name("gone"), BOTH).await.unwrap();
         two.unlink(Handle::ROOT, &name("gone")).await.unwrap();
-        // The writer does not know it.
-        file.write(PART_BYTES_MAX as u64, Bytes::from(vec![2; PART_BYTES_MAX])).await.unwrap();
+        // A part that its writer puts does not stay.
+        let written = file.write(PART_BYTES_MAX as u64, Bytes::from(vec![2; PART_BYTES_MAX])).await;
+        assert_eq!(written.unwrap_err().status, Status::Stale);
+        assert_eq!(keys(&memory, "d/").iter().filter(|key| key.starts_with("d/")).count(), 1);
+        // One stays whose writer is killed.
+        memory.set("d/0123456789abcdef0123456789abcdef/0000000000800000", Some(Bytes::from_static(b"part")));
         // And a directory is cut off.
         memory.set(&keys(&memory, "/dir").remove(0), None);
         env.sleep(Duration::from_secs(1)).await;
@@ -326,4 +332,46 @@ fn an_entry_can_be_made_in_a_directory_that_other_processes_moved_and_not_once_i
         assert_eq!(memory.objects().into_keys().collect::<Vec<_>>(), ["root"]);
         assert_eq!(one.check().await.unwrap().leftovers, Vec::<String>::new());
     });
+}
+
+#[test]
+fn a_machine_that_was_suspended_decides_no_move_and_deletes_no_name_late_and_repeats_no_request() {
+    for way in ["unlink", "move", "repeat"] {
+        let world = World::new(1, Config::default());
+        let machine = world.machine("machine");
+        let process = world.process("process", machine);
+        // The clock of deadlines stands still meanwhile.
+        world.at(world.now() + Duration::from_secs(1), move |world| {
+            world.jump_wall(machine, 90_000_000_000);
+        });
+        world.complete(process, async move |env: Env| {
+            let (memory, own) = (Memory::default(), name("f"));
+            let held = Held::new(&memory);
+            let vfs = held.mount(&env).await;
+            vfs.mknod(Handle::ROOT, &own, OWNER, Kind::Fifo, 0).await.unwrap();
+            let (begun, before) = (env.now(), vfs.requests());
+            held.hold("put", "/f", 0);
+            let work = held.meanwhile(&env, async || env.sleep(Duration::from_secs(2)).await);
+            match way {
+                "unlink" => {
+                    let (removed, ()) = join(vfs.unlink(Handle::ROOT, &own), work).await;
+                    removed.unwrap();
+                    assert_eq!(keys(&memory, "/f").len(), 1, "it is left for the next that makes it");
+                }
+                "move" => {
+                    let to = name("to");
+                    let moved = vfs.rename(Handle::ROOT, &own, Handle::ROOT, &to, PLAIN);
+                    join(moved, work).await.0.unwrap();
+                    // A claim that is taken back, and a move.
+                    assert_eq!(vfs.requests().puts - before.puts, 4);
+                }
+                _ => {
+                    memory.conduct(Conduct { fails_each: 1, ..Conduct::default() });
+                    let found = vfs.lookup(Handle::ROOT, &own).await;
+                    assert_eq!(found.map(drop).unwrap_err().status, Status::TimedOut);
+                    assert!(env.now() - begun < Duration::from_secs(10), "{:?}", env.now() - begun);
+                }
+            }
+        });
+    }
 }
