@@ -33,6 +33,9 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod compiled;
 pub mod composed;
 pub mod container;
 pub mod federation;
