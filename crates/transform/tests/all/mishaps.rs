@@ -1,12 +1,11 @@
-//! Mishaps that reviews found. Each test repeats one, and checks that nothing is lost or wrong any more.
+//! Mishaps. Each test repeats one, and checks that nothing is lost or wrong any more.
 
 use crate::scene::{BOTH, find, mount, name, owner, run};
 use bytes::Bytes;
 use shoal_proto::{Handle, Rights};
-use shoal_transform::Container;
 use shoal_transform::container::tools;
 use shoal_transform::record::{Record, Records};
-use shoal_vfs::{AnyVfs, RenameFlags, Vfs, VfsFile};
+use shoal_vfs::{RenameFlags, Vfs, VfsFile};
 use std::path::{Path, PathBuf};
 
 fn logs(dir: &Path, prefix: &str) -> Vec<PathBuf> {

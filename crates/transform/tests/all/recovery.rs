@@ -4,10 +4,9 @@ use crate::scene::{BOTH, find, mount, name, owner, run};
 use bytes::Bytes;
 use shoal_env::Env;
 use shoal_proto::{Handle, Rights, Status};
-use shoal_transform::Container;
 use shoal_transform::container::tools::{self, Allowed};
 use shoal_transform::record::{Record, Records};
-use shoal_vfs::{AnyVfs, Error, Vfs, VfsFile};
+use shoal_vfs::{Error, Vfs, VfsFile};
 use std::path::{Path, PathBuf};
 
 const STRICT: Allowed = Allowed { lossy: false, ended: false };
