@@ -4,7 +4,7 @@
 pub const INDEX_LOG_BYTES_MAX: u64 = 1 << 32;
 /// Logs that a cut names, at most.
 pub const CUT_LOGS_MAX: usize = 1 << 16;
-/// Records that an index keeps one by one, at most, when it is read. Those that newer ones cover do not count.
+/// Records that an index keeps one by one, at most, when it is read. Those that are covered do not count.
 pub const SINGLE_RECORDS_MAX: u64 = 1 << 26;
 /// As many of them, and nothing more is written: several processes may write, each beside others that it does
 /// not see.

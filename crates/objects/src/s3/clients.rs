@@ -8,12 +8,12 @@
 //! machines and containers get their credentials at addresses of the link.
 
 use super::CONNECT_MAX;
+use core::net::IpAddr;
 use futures_util::future::BoxFuture;
 use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService};
 use object_store::{ClientConfigKey, ClientOptions, Error};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
-use std::net::IpAddr;
 
 const AGENT: &str = concat!("shoal/", env!("CARGO_PKG_VERSION"));
 

@@ -10,7 +10,7 @@
 //! If compaction is killed before the rename, the old blocks stay valid. If it is killed after the rename,
 //! the next compaction frees the remaining space.
 
-use super::format::{Changed, HEADER_BYTES, Made, Op, Record};
+use super::format::{Changed, DATA_HEAD, HEADER_BYTES, Made, Op, Record, Stamp};
 use super::lanes::Extent;
 use super::object::{NOWHERE, Object};
 use super::tools::Compacted;
@@ -257,6 +257,37 @@ impl<B: Vfs> Shared<B> {
         }
         for record in records {
             self.replay(record).await?;
+        }
+        Ok(())
+    }
+
+    /// Log a record again, with its own stamp.
+    async fn replay(self: &Rc<Self>, record: Record) -> Result<()> {
+        let _turn = self.log.turn.acquire(1).await;
+        let bytes = record.encode(&[]);
+        self.room(bytes.len()).await?;
+        self.push(&record, &bytes)
+    }
+
+    /// Log bytes again, with their stamp.
+    async fn replay_data(
+        self: &Rc<Self>,
+        object: u64,
+        mut offset: u64,
+        stamp: Stamp,
+        mut data: Bytes,
+    ) -> Result<()> {
+        let _turn = self.log.turn.acquire(1).await;
+        while !data.is_empty() {
+            let free = self.free();
+            if free < DATA_HEAD + data.len().min(512) {
+                self.next_block().await?;
+                continue;
+            }
+            let part = data.split_to(data.len().min(free - DATA_HEAD));
+            let record = Record { stamp, object, op: Op::Data { offset, len: part.len() as u64 } };
+            self.push(&record, &record.encode(&part))?;
+            offset += part.len() as u64;
         }
         Ok(())
     }

@@ -128,6 +128,20 @@ impl<B: Vfs> ComposedFile<B> {
     }
 }
 
+impl<B: Vfs> ComposedFile<B> {
+    /// Make it at least so long, by a zero at its new end. Unlike a size that is set this cuts no byte, also
+    /// none of another process that is not known here yet.
+    async fn grow(&self, end: u64) -> Result<()> {
+        let (shared, object) = (&self.0.shared, self.0.object.0);
+        shared.check_writable()?;
+        let _turn = shared.log.turn.acquire(1).await;
+        if shared.size_of(object) >= end {
+            return Ok(());
+        }
+        shared.put_in_turn(object, Some(end - 1), Bytes::from_static(&[0])).await.map(drop)
+    }
+}
+
 impl<B: Vfs> VfsFile for ComposedFile<B> {
     type PageCounts = ();
 
@@ -208,7 +222,7 @@ impl<B: Vfs> VfsFile for ComposedFile<B> {
         let grows = matches!(mode, Allocation::Extend | Allocation::Zero) && is_short;
         if grows {
             shared.refresh().await?;
-            shared.grow(object.0, end).await?;
+            self.grow(end).await?;
         }
         if has_hole || grows { shared.publish_of(object).await } else { Ok(()) }
     }

@@ -56,7 +56,7 @@ struct Open {
 pub(crate) struct Log<B: Vfs> {
     pub(super) id: Cell<WriterId>,
     /// One changes the log.
-    turn: Semaphore,
+    pub(super) turn: Semaphore,
     pub(super) held: RefCell<Option<B::File>>,
     /// One takes the lock.
     pub(super) holding: Semaphore,
@@ -151,6 +151,11 @@ impl<B: Vfs> Shared<B> {
         stamp(self.clock.draw(&self.env), self.log.tie())
     }
 
+    /// Bytes that the current block has room for.
+    pub(super) fn free(&self) -> usize {
+        self.log.current.borrow().as_ref().map_or(0, |current| current.free(self.block_len()))
+    }
+
     fn block_len(&self) -> usize {
         self.settings.block as usize
     }
@@ -182,23 +187,17 @@ impl<B: Vfs> Shared<B> {
         self.put_in_turn(object, at, data).await
     }
 
-    /// Make a file at least so long, by a zero at its new end. Unlike a size that is set it cuts no byte, also
-    /// none of another process that is not known here yet.
-    pub(super) async fn grow(self: &Rc<Self>, object: u64, end: u64) -> Result<()> {
-        self.check_writable()?;
-        let _turn = self.log.turn.acquire(1).await;
-        if self.size_of(object) >= end {
-            return Ok(());
-        }
-        self.put_in_turn(object, Some(end - 1), Bytes::from_static(&[0])).await.map(drop)
-    }
-
-    fn size_of(&self, object: u64) -> u64 {
+    pub(super) fn size_of(&self, object: u64) -> u64 {
         self.names.borrow().object(object).map_or(0, super::object::Object::size)
     }
 
     /// The caller has the log's turn.
-    async fn put_in_turn(self: &Rc<Self>, object: u64, at: Option<u64>, mut data: Bytes) -> Result<u64> {
+    pub(super) async fn put_in_turn(
+        self: &Rc<Self>,
+        object: u64,
+        at: Option<u64>,
+        mut data: Bytes,
+    ) -> Result<u64> {
         let begins = at.unwrap_or_else(|| self.size_of(object));
         let end = begins.checked_add(data.len() as u64).filter(|end| i64::try_from(*end).is_ok());
         end.ok_or_else(|| Error::new(Status::FileTooBig, "write").of(shoal_proto::Handle(object)))?;
@@ -206,7 +205,7 @@ impl<B: Vfs> Shared<B> {
         while !data.is_empty() {
             let can_grow = self.can_grow(object, offset);
             let head = if can_grow { 0 } else { DATA_HEAD };
-            let free = self.log.current.borrow().as_ref().map_or(0, |current| current.free(self.block_len()));
+            let free = self.free();
             // A part that is hardly larger than its head is not worth it.
             if free < head + data.len().min(512) {
                 self.next_block().await?;
@@ -220,38 +219,7 @@ impl<B: Vfs> Shared<B> {
         Ok(begins)
     }
 
-    /// Log a record again, with its own stamp.
-    pub(super) async fn replay(self: &Rc<Self>, record: Record) -> Result<()> {
-        let _turn = self.log.turn.acquire(1).await;
-        let bytes = record.encode(&[]);
-        self.room(bytes.len()).await?;
-        self.push(&record, &bytes)
-    }
-
-    /// Log bytes again, with their stamp.
-    pub(super) async fn replay_data(
-        self: &Rc<Self>,
-        object: u64,
-        mut offset: u64,
-        stamp: Stamp,
-        mut data: Bytes,
-    ) -> Result<()> {
-        let _turn = self.log.turn.acquire(1).await;
-        while !data.is_empty() {
-            let free = self.log.current.borrow().as_ref().map_or(0, |current| current.free(self.block_len()));
-            if free < DATA_HEAD + data.len().min(512) {
-                self.next_block().await?;
-                continue;
-            }
-            let part = data.split_to(data.len().min(free - DATA_HEAD));
-            let record = Record { stamp, object, op: Op::Data { offset, len: part.len() as u64 } };
-            self.push(&record, &record.encode(&part))?;
-            offset += part.len() as u64;
-        }
-        Ok(())
-    }
-
-    fn push(&self, record: &Record, bytes: &[u8]) -> Result<()> {
+    pub(super) fn push(&self, record: &Record, bytes: &[u8]) -> Result<()> {
         let mut current = self.log.current.borrow_mut();
         let Some(current) = current.as_mut() else { return Err(lost_block()) };
         current.seal();
@@ -292,12 +260,11 @@ impl<B: Vfs> Shared<B> {
     }
 
     /// Have so many bytes free in the block that is being filled.
-    async fn room(self: &Rc<Self>, len: usize) -> Result<()> {
-        let free = || self.log.current.borrow().as_ref().map_or(0, |current| current.free(self.block_len()));
-        if free() < len {
+    pub(super) async fn room(self: &Rc<Self>, len: usize) -> Result<()> {
+        if self.free() < len {
             self.next_block().await?;
         }
-        if free() < len {
+        if self.free() < len {
             let words = format!("{len} bytes do not fit into a block of {}", self.block_len());
             return Err(Error::new(Status::TooBig, "change").because(words));
         }
@@ -305,7 +272,7 @@ impl<B: Vfs> Shared<B> {
     }
 
     /// End the block that is being filled, and begin the next.
-    async fn next_block(self: &Rc<Self>) -> Result<()> {
+    pub(super) async fn next_block(self: &Rc<Self>) -> Result<()> {
         let log = &self.log;
         let (extent, block) = match log.extent.get() {
             Some((extent, block)) if block < extent.blocks() => (extent, block),

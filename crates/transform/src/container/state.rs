@@ -234,7 +234,7 @@ impl<B: Vfs> State<B> {
     }
 
     /// Set the size. Published before it returns: it names how far it found each log, and cuts no other byte.
-    /// `writer` gives the writer of the open file. It is called with all turns, as a write that was waited for
+    /// `writer` gives the writer of the open file. It is called with all turns: a write that was waited for
     /// may have failed in the log of the one before.
     pub(super) async fn truncate(
         &self,

@@ -5,7 +5,6 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
 use shoal_env::Env;
-use shoal_pattern::Pattern;
 use shoal_proto::{Handle, Kind, Owner, Rights, Status};
 use shoal_transform::federation::{self, Federation};
 use shoal_transform::{Container, ContainerOptions, Federated, FederationOptions};
@@ -499,21 +498,4 @@ fn metalinks(dir: &Path) -> Vec<PathBuf> {
         }
     }
     found
-}
-
-#[test]
-fn an_error_of_a_patterned_transfer_names_the_backend() {
-    run(async |env, dir| {
-        let mounted = mount(&env, &backends(dir, 2)).await;
-        let over = mounted.over();
-        put(over, Handle::ROOT, "plain", "0123456789").await;
-        let file = over.open_name(Handle::ROOT, &name("plain"), Rights::READ).await.unwrap();
-        let pattern = Pattern::strided(0, 1, 3, 3).unwrap();
-        let written = file.write_pattern(&pattern, Bytes::from_static(b"abc")).await;
-        let plain = file.write(0, Bytes::from_static(b"abc")).await;
-        for refused in [written, plain] {
-            let error = refused.unwrap_err().to_string();
-            assert!(error.contains("backend"), "{error}");
-        }
-    });
 }

@@ -1,5 +1,5 @@
-//! Containers, federations and composed directories: the suite of all file systems, random programs against plain
-//! files, mishaps, power cuts.
+//! Containers, federations and composed directories: the suite of all file systems, random programs against
+//! plain files, mishaps, power cuts.
 //!
 //! One program, so that what all of them use is compiled once. Tests that change limits of their process, and
 //! processes that are groups, are programs of their own (`full`, `group`).

@@ -1,5 +1,5 @@
-//! Writes and opens that fail, because a limit of the process makes them fail: the tests have a process of their
-//! own, and run one at a time.
+//! Writes and opens that fail, because a limit of the process makes them fail: the tests have a process of
+//! their own, and run one at a time.
 
 mod composed;
 mod containers;
