@@ -224,7 +224,7 @@ class Rounds:
         path = os.path.join(self.home, "model.json")
         with open(path, "w") as file:
             json.dump(model, file)
-        looked = subprocess.run(self.over("look", self.dir, path), capture_output=True, text=True, timeout=300)
+        looked = subprocess.run(self.over("look", self.dir, path), capture_output=True, text=True, timeout=1200)
         if looked.returncode:
             self.fails(looked.stdout + looked.stderr)
 
@@ -271,7 +271,7 @@ class Rounds:
                 for what in ["check", "recover", "check"]:
                     self.tool(what, os.path.join(self.dir, name))
             self.tool("recover", self.dir)
-        self.look(self.model)
+        self.look(self.draw.sample(self.model, min(50, len(self.model))))
 
 
 if __name__ == "__main__":

@@ -254,7 +254,7 @@ fn a_request_is_repeated_only_where_its_answer_may_be_another_one_later() {
     let removed =
         "<DeleteResult><Error><Key>k</Key><Code>NoSuchKey</Code><Message>m</Message></Error></DeleteResult>";
     let partial = "200 OK\r\nETag: \"a\"\r\nLast-Modified: Mon, 30 Nov 2026 00:00:00 GMT";
-    // What the refusal has in its words; none: it is another one.
+    // Words of the refusal; none: it is another one.
     let cases = [
         ("get", with_body("301 Moved Permanently", ""), Some("AWS_REGION")),
         ("get", with_body(partial, "x"), Some("non-partial")),

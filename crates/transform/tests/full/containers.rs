@@ -165,7 +165,7 @@ fn a_mount_that_is_gone_keeps_no_descriptor() {
             last.close().await.unwrap();
         });
     };
-    // What a process opens once.
+    // A process opens some files once.
     round();
     let before = open();
     round();
