@@ -5,6 +5,7 @@
 //! failed takes no more bytes: the next stretch goes to another writer.
 
 use super::{State, Writer};
+use crate::limits::WRITTEN_SINGLY_MAX;
 use bytes::Bytes;
 use shoal_pattern::{Pattern, Region};
 use shoal_proto::{Status, Time};
@@ -124,7 +125,10 @@ impl<B: Vfs> State<B> {
         let stretch = {
             let index = self.index.borrow();
             if index.is_full() {
-                let words = "the file has too many records that are not regular: `shoal container compact`";
+                let words = format!(
+                    "the file has more than {WRITTEN_SINGLY_MAX} records that are not regular: \
+                     `shoal container compact`"
+                );
                 return Err(Error::new(Status::OverLimit, "write").of(self.object).because(words));
             }
             let is_newer = |region: Region, stamp: u64| {
