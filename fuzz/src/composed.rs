@@ -22,7 +22,7 @@ pub(crate) fn settings(bytes: &[u8]) {
 }
 
 pub(crate) fn settings_seeds() -> Vec<Vec<u8>> {
-    vec![Settings { id: [7; 16], block: BLOCK, files: 2 }.encode()]
+    vec![Settings { version: 1, id: [7; 16], block: BLOCK, files: 2 }.encode()]
 }
 
 /// A block is read into an index, which then answers for what it found.

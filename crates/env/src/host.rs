@@ -137,6 +137,15 @@ pub trait HostFiles: Send + Sync {
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }
 
+    /// Whether an object lies in a file system that only this machine uses: each of its processes sees at once
+    /// what another one wrote. `false` if that is not known.
+    ///
+    /// # Errors
+    /// Errors of the host.
+    fn is_of_this_machine(&self, _node: &HostNode) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Make a directory's entries durable.
     fn sync_dir(&self, dir: &HostNode) -> io::Result<()>;
 

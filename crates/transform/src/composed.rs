@@ -132,6 +132,13 @@ pub(crate) struct Shared<B: Vfs> {
     /// The last of them that succeeded.
     refreshed: Cell<u64>,
     looked_at: Cell<Instant>,
+    /// At the last refresh another writer ran.
+    others_run: Cell<bool>,
+    /// Files whose links are markers of names, and that no marker uses now.
+    tokens: RefCell<Vec<marks::Token<B::File>>>,
+    tokens_made: Cell<u64>,
+    /// Names that were marked.
+    marked: Cell<u64>,
     /// Syncs that failed: what they were to write may be lost.
     losses: Cell<u64>,
     /// The last one failed while no file was open.
@@ -184,7 +191,7 @@ async fn compose<B: Vfs>(env: &Env, over: &B, owner: Owner, wishes: &Wishes) -> 
         Some(block) => block,
         None => options::block_below(over).await,
     };
-    let settings = Settings { id, block, files: wishes.files.unwrap_or(1) };
+    let settings = Settings { version: settings::NEWEST, id, block, files: wishes.files.unwrap_or(1) };
     let rights = Rights::READ | Rights::WRITE;
     for file in 0..settings.files {
         let made = over.create(Handle::ROOT, &names_of::blocks(file)?, owner, false, rights).await?;
@@ -264,7 +271,7 @@ impl<B: Vfs> Composed<B> {
         }
         let changes = match read_only {
             true => None,
-            false => changes::open(&over, owner, wishes.publishes_writes).await?,
+            false => changes::open(&over, owner, wishes.publishes_writes, settings.numbers()).await?,
         };
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let shared = Shared {
@@ -303,6 +310,10 @@ impl<B: Vfs> Composed<B> {
             refreshes: Cell::new(0),
             refreshed: Cell::new(0),
             looked_at: Cell::new(env.now()),
+            others_run: Cell::new(false),
+            tokens: RefCell::default(),
+            tokens_made: Cell::new(0),
+            marked: Cell::new(0),
             losses: Cell::new(0),
             is_loss_unseen: Cell::new(false),
             env,

@@ -185,6 +185,7 @@ as_object! {
     async fn fsync_directory(dir: Handle) -> Result<()>;
     async fn sync_all() -> Result<()>;
     async fn statfs() -> Result<Space>;
+    async fn is_of_this_machine() -> Result<Option<bool>>;
     async fn close() -> ();
     async fn walk_path(path: @& [u8], follow_last: bool) -> Result<Attr>;
     async fn walk_inside(path: @& [u8], follow_last: bool) -> Result<Attr>;

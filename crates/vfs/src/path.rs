@@ -22,14 +22,15 @@ pub fn leads_out() -> Error {
 pub(crate) async fn walk<V: Vfs>(vfs: &V, path: &[u8], follow_last: bool, inside: bool) -> Result<Attr> {
     let mut todo: Vec<Bytes> = components(path);
     todo.reverse();
-    let (mut at, mut links) = (vec![vfs.getattr(Handle::ROOT).await?], 0);
+    // Without the root: its attributes are requested only if the path ends there.
+    let (mut at, mut links) = (Vec::<Attr>::new(), 0);
     while let Some(part) = todo.pop() {
         let here = at.last().map_or(Handle::ROOT, |attr| attr.handle);
         match &part[..] {
             b"." => continue,
-            b".." if inside && at.len() == 1 => return Err(leads_out()),
+            b".." if inside && at.is_empty() => return Err(leads_out()),
             b".." => {
-                at.truncate((at.len() - 1).max(1));
+                at.pop();
                 continue;
             }
             _ => {}
@@ -46,9 +47,12 @@ pub(crate) async fn walk<V: Vfs>(vfs: &V, path: &[u8], follow_last: bool, inside
         }
         let target = vfs.readlink(attr.handle).await?;
         if target.first() == Some(&b'/') {
-            at.truncate(1);
+            at.clear();
         }
         todo.extend(components(&target).into_iter().rev());
     }
-    at.pop().ok_or_else(|| Error::new(Status::NotFound, "lookup"))
+    match at.pop() {
+        Some(attr) => Ok(attr),
+        None => vfs.getattr(Handle::ROOT).await,
+    }
 }

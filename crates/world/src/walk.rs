@@ -56,7 +56,9 @@ fn below<'a>(prefix: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     path.strip_prefix(prefix).filter(|rest| rest.first().is_none_or(|byte| *byte == b'/'))
 }
 
-/// The way so far: the objects on it, from the root.
+/// The way so far: the objects on it, below the root. The root's attributes are requested only if the path
+/// ends there.
+#[derive(Default)]
 struct Way {
     at: Vec<(Attr, Vec<u8>)>,
 }
@@ -67,7 +69,7 @@ impl Way {
     }
 
     fn path(&self) -> Vec<u8> {
-        let names = self.at.iter().skip(1).flat_map(|(_, name)| [&b"/"[..], name]);
+        let names = self.at.iter().flat_map(|(_, name)| [&b"/"[..], name]);
         names.collect::<Vec<_>>().concat()
     }
 }
@@ -76,7 +78,7 @@ impl Way {
 pub(crate) async fn walk<V: Vfs>(vfs: &V, prefix: &[u8], path: &[u8], follow: bool) -> Result<Walk> {
     let mut todo: Vec<Vec<u8>> = parts(path).rev().collect();
     let mut must_be_dir = path.len() > 1 && path.ends_with(b"/");
-    let mut way = Way { at: vec![(vfs.getattr(Handle::ROOT).await?, Vec::new())] };
+    let mut way = Way::default();
     let (mut links, mut has_name) = (0, false);
     while let Some(part) = todo.pop() {
         has_name = false;
@@ -85,7 +87,7 @@ pub(crate) async fn walk<V: Vfs>(vfs: &V, prefix: &[u8], path: &[u8], follow: bo
                 return Err(failed(Status::NotDirectory));
             }
             if part == b".." {
-                if way.at.len() == 1 {
+                if way.at.is_empty() {
                     let mut out = [prefix, b"/.."].concat();
                     todo.iter().rev().for_each(|part| out.extend([b"/", &part[..]].concat()));
                     return Ok(Walk::Outside(out));
@@ -122,7 +124,7 @@ pub(crate) async fn walk<V: Vfs>(vfs: &V, prefix: &[u8], path: &[u8], follow: bo
                 return Ok(Walk::Outside(out));
             }
             (Some(b'/'), Some(inside)) => {
-                way.at.truncate(1);
+                way.at.clear();
                 inside.to_vec()
             }
             _ => target.to_vec(),
@@ -130,14 +132,16 @@ pub(crate) async fn walk<V: Vfs>(vfs: &V, prefix: &[u8], path: &[u8], follow: bo
         todo.extend(parts(&target).rev());
     }
     let path = way.path();
-    let above = way.at.len().checked_sub(2).map(|at| way.at[at].0.handle);
-    let Some((attr, name)) = way.at.pop() else { return Err(failed(Status::NotFound)) };
+    let (attr, name) = match way.at.pop() {
+        Some(last) => last,
+        None => (vfs.getattr(Handle::ROOT).await?, Vec::new()),
+    };
     if must_be_dir && attr.kind != Kind::Directory {
         return Err(failed(Status::NotDirectory).of(attr.handle));
     }
-    let place = match above {
-        Some(dir) if has_name => Some((dir, Name::new(&name).map_err(failed)?)),
-        _ => None,
+    let place = match has_name {
+        true => Some((way.handle(), Name::new(&name).map_err(failed)?)),
+        false => None,
     };
     Ok(Walk::Object(Box::new(Found { attr, place, path })))
 }

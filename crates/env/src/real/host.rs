@@ -37,6 +37,10 @@ const LIST_BYTES: usize = 16 * 1024;
 const XATTR_BYTES_MAX: usize = 64 * 1024;
 /// Room for most of them.
 const XATTR_BYTES_MOST: usize = 256;
+/// Types of file systems that only one machine uses (`linux/magic.h`): ext2 to ext4, XFS, btrfs, tmpfs, F2FS,
+/// ZFS, bcachefs, overlays.
+const OF_THIS_MACHINE: [u64; 8] =
+    [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0xF2F5_2010, 0x2FC1_2FC1, 0xCA45_1A4E, 0x794C_7630];
 /// The offset that means the descriptor's own position.
 const OWN_POSITION: u64 = u64::MAX;
 const NANOS: i64 = 1_000_000_000;
@@ -372,6 +376,10 @@ impl HostFiles for RealHost {
             Err(Errno::WOULDBLOCK) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn is_of_this_machine(&self, node: &HostNode) -> io::Result<bool> {
+        Ok(OF_THIS_MACHINE.contains(&(fs::fstatfs(fd(node))?.f_type as u64)))
     }
 
     fn drop_pages(&self, file: &HostFile) -> io::Result<()> {

@@ -380,6 +380,10 @@ impl HostFiles for SimHost {
         Ok(is_new)
     }
 
+    fn is_of_this_machine(&self, _node: &HostNode) -> io::Result<bool> {
+        Ok(true)
+    }
+
     fn drop_pages(&self, _file: &HostFile) -> io::Result<()> {
         // Its files are always in memory.
         Ok(())

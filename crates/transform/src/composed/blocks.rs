@@ -87,7 +87,7 @@ impl<F: VfsFile> Blocks<F> {
             Ok(header) if header.place == place && header.directory == self.settings.short_id() => {
                 Ok(Some(header))
             }
-            Err(error @ Refused::Newer(_)) => {
+            Err(error @ Refused::Newer(..)) => {
                 Err(Error::new(Status::NotSupported, "read").because(format!("a block's {error}")))
             }
             _ => Ok(None),

@@ -4,6 +4,7 @@
 //! processes have published, so the stamp of its change is newer than all records that the change is based
 //! on. With `names=own` it does so only if the last look is older than a second.
 
+use super::changes::Key;
 use super::format::{Bind, Changed, Made, Op};
 use super::marks::{Claimed, Marker};
 use super::{Shared, fails};
@@ -65,8 +66,21 @@ impl<B: Vfs> Shared<B> {
         if self.own_names {
             return self.refresh_after(FRESH_OWN).await;
         }
-        let span = if self.changes.is_some() { FRESH } else { Duration::ZERO };
-        self.look(span).await
+        let hears = self.is_exact() || self.publishes_writes && self.changes.is_some();
+        self.look(if hears { FRESH } else { Duration::ZERO }).await
+    }
+
+    /// Before an object is opened: all that was published of it.
+    pub(super) async fn look_to_open(self: &Rc<Self>, object: Handle) -> Result<()> {
+        match self.is_exact() {
+            true => self.look_at(&[Key::of_object(object.0)]).await,
+            false => self.refresh_now().await,
+        }
+    }
+
+    /// Whether the making of an object was found.
+    pub(super) fn is_known(&self, object: u64) -> bool {
+        self.names.borrow().object(object).is_some()
     }
 
     /// The kind of an object that has a name, or is open.
@@ -168,7 +182,11 @@ impl<B: Vfs> Shared<B> {
         self.check_writable()?;
         let op = if is_dir { "rmdir" } else { "unlink" };
         let _turn = self.naming.acquire(1).await;
-        self.refresh_now().await?;
+        if is_dir || !self.is_exact() {
+            self.refresh_now().await?;
+        } else {
+            self.look_at(&[Key::of_name(dir.0, name), Key::of_object(dir.0)]).await?;
+        }
         self.directory(dir, op)?;
         let object = self.target(dir, name, op)?;
         match (self.alive(object, op)?, is_dir) {

@@ -1,45 +1,127 @@
-//! Notification of changes between the processes of a machine: `changes`, a file of eight bytes.
+//! Notification of changes between processes: `changes`, a file of numbers.
 //!
-//! A process that has published records writes a random number to this file. Each process that may write
-//! reads the number before it looks a name up. That is a read of eight bytes; a check of all claims would
-//! cost one call for each claim. So a process sees at once the changes that another process made before, as
-//! a shell sees a removal by its child. The first process that publishes each write (`shoal run`) makes the
-//! file. A process that began before the file existed, or that only reads, does not use the file: a name
-//! that it knows may be 100 ms old.
+//! A process that has published records writes a random number in the place of each name and object that they
+//! change: a hash leads to one of 4,096 places. A process that looks a name up reads the number of that
+//! name. If it is the number of the last look, the index is current for this name, and nothing else is read.
+//! Else all records that were published since are read. So a process sees at once the changes that another
+//! process made before, as a shell sees a removal by its child, and a job that makes a million names does not
+//! read the names of all others for each of its own.
 //!
 //! ```text
-//!   process A   writes records into its block ─▶ changes := 0x7f31…
-//!   process B   reads a new number in `changes` ─▶ reads the new records ─▶ the name
+//!   process A   writes records into its block ─▶ changes[hash of name] := 0x7f31…
+//!   process B   reads a new number of the name ─▶ reads all new numbers, then the new records ─▶ the name
 //! ```
-//! **The number is read before the records**: a change in between is found the next time. Over a file system
-//! that caches (NFS) the number of another machine arrives late, so a known name may be as old as the cache
-//! time.
+//! **The numbers are read before the records**: a change in between is found the next time. **A publisher
+//! writes its numbers before it gives a name's marker back** ([`marks`](super::marks)).
+//!
+//! **The numbers are exact** if all writers write them, and each reads at once what others wrote. That is so
+//! in a file system of one machine, where each writer makes the file if it is missing. Otherwise (NFS, an
+//! older directory, a writer of another machine) records are read before a name is made or reported missing,
+//! and a known name may be as old as the cache time. A writer that reaches a file system of one machine over
+//! a network says so by the file `claims/shared`, and waits until the others have seen it.
+//!
+//! In version 1 of the settings `changes` has one number for all, and `shoal run` makes it.
 //!
 //! The lock of this file serializes the appends of several processes: each append begins at the end of the
 //! append before it.
 
+use super::change::FRESH;
+use super::format::Op;
 use super::{Shared, names_of};
 use bytes::Bytes;
-use shoal_proto::{Handle, Owner, Rights, Status};
+use shoal_proto::{Handle, Name, Owner, Rights, Status};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 /// An append waits so long for the others, and looks so often.
 const ALONE_MAX: Duration = Duration::from_secs(30);
 const ALONE_PAUSE: Duration = Duration::from_micros(300);
+/// A process that has seen nothing of others for longer looks for `shared`.
+const SHARED_SEEN_WITHIN: Duration = Duration::from_secs(1);
+/// Bytes of a number.
+const NUMBER_BYTES: usize = 8;
+/// With more numbers than these to change, all are written by one call.
+const SINGLY_MAX: usize = 32;
 
-/// The file, and the number in it when all that was published was read last.
+/// The place of a name or object among the numbers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Key(u64);
+
+impl Key {
+    /// Of a name in a directory. Part of the format.
+    pub(super) fn of_name(dir: u64, name: &Name) -> Key {
+        Key(spread(
+            name.as_bytes()
+                .iter()
+                .fold(spread(dir), |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(PRIME)),
+        ))
+    }
+
+    /// Of an object. Part of the format.
+    pub(super) fn of_object(object: u64) -> Key {
+        Key(spread(object ^ PRIME))
+    }
+
+    fn place(self, numbers: u16) -> u16 {
+        (self.0 % u64::from(numbers)) as u16
+    }
+}
+
+/// The prime of the hash FNV-1a.
+const PRIME: u64 = 0x100_0000_01b3;
+
+/// The last step of the hash MurmurHash3: each bit of the result depends on all bits.
+fn spread(mut bits: u64) -> u64 {
+    bits = (bits ^ bits >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    bits = (bits ^ bits >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    bits ^ bits >> 33
+}
+
+/// The file, and the numbers in it when all that was published was read last.
 pub(crate) struct Changes<F> {
     file: F,
-    seen: Cell<u64>,
+    numbers: u16,
+    seen: RefCell<Vec<u64>>,
+    /// All writers of the machine write their numbers, and each reads them at once.
+    is_of_all: bool,
+    /// Another machine writes, too.
+    pub(super) is_shared: Cell<bool>,
+}
+
+impl<F: VfsFile> Changes<F> {
+    async fn number(&self, key: Key) -> Result<u64> {
+        let place = key.place(self.numbers);
+        let bytes = self.file.read(u64::from(place) * NUMBER_BYTES as u64, NUMBER_BYTES).await?;
+        Ok(bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+    }
+
+    async fn all_numbers(&self) -> Result<Vec<u64>> {
+        let bytes = self.file.read(0, usize::from(self.numbers) * NUMBER_BYTES).await?;
+        let mut numbers = vec![0; self.numbers.into()];
+        for (number, bytes) in numbers.iter_mut().zip(bytes.chunks_exact(NUMBER_BYTES)) {
+            *number = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        }
+        Ok(numbers)
+    }
+
+    /// Whether an unchanged number means that nothing was published.
+    fn is_exact(&self) -> bool {
+        self.is_of_all && !self.is_shared.get()
+    }
 }
 
 /// The file of a directory; made if it is `wanted`.
-pub(super) async fn open<B: Vfs>(over: &B, owner: Owner, wanted: bool) -> Result<Option<Changes<B::File>>> {
+pub(super) async fn open<B: Vfs>(
+    over: &B,
+    owner: Owner,
+    wanted: bool,
+    numbers: u16,
+) -> Result<Option<Changes<B::File>>> {
     let (name, rights) = (names_of::name(names_of::CHANGES)?, Rights::READ | Rights::WRITE);
-    let file = match wanted {
+    let is_of_all = numbers > 1 && over.is_of_this_machine().await? == Some(true);
+    let file = match wanted || is_of_all {
         true => over.create(Handle::ROOT, &name, owner, false, rights).await?.2,
         false => match over.open_name(Handle::ROOT, &name, rights).await {
             Ok(file) => file,
@@ -47,43 +129,146 @@ pub(super) async fn open<B: Vfs>(over: &B, owner: Owner, wanted: bool) -> Result
             Err(_) => return Ok(None),
         },
     };
-    Ok(Some(Changes { file, seen: Cell::new(0) }))
+    let seen = RefCell::new(vec![0; numbers.into()]);
+    Ok(Some(Changes { file, numbers, seen, is_of_all, is_shared: Cell::new(false) }))
 }
 
 impl<B: Vfs> Shared<B> {
-    /// Records were published.
-    pub(super) async fn announce(&self) {
+    /// A record is about to be applied that changes these names and this object.
+    pub(super) fn touch(&self, object: u64, op: &Op) {
         let Some(changes) = &self.changes else { return };
-        let number = Bytes::copy_from_slice(&(self.env.random_u64() | 1).to_le_bytes());
-        if let Err(error) = changes.file.write(0, number).await {
+        let names = self.names.borrow();
+        let mut touched = self.log.touched.borrow_mut();
+        let mut add = |key: Key| {
+            touched.insert(key.place(changes.numbers));
+        };
+        match op {
+            Op::Create(made) => {
+                add(Key::of_name(made.dir, &made.name));
+                // Of a new object nobody knows anything.
+                if names.object(object).is_some() {
+                    add(Key::of_object(object));
+                }
+            }
+            Op::Bind(binds) => {
+                for bind in binds {
+                    add(Key::of_name(bind.dir, &bind.name));
+                    let before = names.find(bind.dir, &bind.name);
+                    let objects = before.into_iter().chain(Some(bind.object).filter(|object| *object != 0));
+                    objects.for_each(|object| add(Key::of_object(object)));
+                }
+            }
+            Op::Next(_) | Op::End => {}
+            _ => add(Key::of_object(object)),
+        }
+    }
+
+    /// Records were published: write the numbers of what they change.
+    pub(super) async fn announce(&self) {
+        let touched = self.log.touched.take();
+        let Some(changes) = self.changes.as_ref().filter(|_| !touched.is_empty()) else { return };
+        let number = || (self.env.random_u64() | 1).to_le_bytes();
+        let written = async {
+            if touched.len() > SINGLY_MAX {
+                let all = (0..changes.numbers).flat_map(|_| number()).collect::<Vec<u8>>();
+                return changes.file.write(0, all.into()).await;
+            }
+            for place in &touched {
+                let at = u64::from(*place) * NUMBER_BYTES as u64;
+                changes.file.write(at, Bytes::copy_from_slice(&number())).await?;
+            }
+            Ok(())
+        };
+        if let Err(error) = written.await {
             tracing::warn!("other processes see a change later: {error}");
         }
     }
 
     /// Read what was published, unless nothing was since, or that is not known and was done within this span.
     pub(super) async fn look(self: &Rc<Self>, span: Duration) -> Result<()> {
-        let number = match &self.changes {
-            Some(changes) => {
-                let bytes = changes.file.read(0, 8).await?;
-                bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        let Some(changes) = &self.changes else {
+            if self.env.now() < self.looked_at.get() + span {
+                return Ok(());
             }
-            None => 0,
+            self.looked_at.set(self.env.now());
+            return self.refresh().await;
         };
-        let is_known = self.changes.as_ref().is_none_or(|changes| changes.seen.get() == number);
+        let numbers = changes.all_numbers().await?;
+        let is_known = *changes.seen.borrow() == numbers;
         if is_known && self.env.now() < self.looked_at.get() + span {
             return Ok(());
         }
         self.looked_at.set(self.env.now());
         self.refresh().await?;
-        if let Some(changes) = &self.changes {
-            changes.seen.set(number);
+        changes.seen.replace(numbers);
+        Ok(())
+    }
+
+    /// Whether an unchanged number means that nothing was published.
+    pub(super) fn is_exact(&self) -> bool {
+        self.changes.as_ref().is_some_and(Changes::is_exact)
+    }
+
+    /// Read what was published, unless nothing was since that concerns these names and objects; where numbers
+    /// are not exact, unless that was done within 100 ms.
+    pub(super) async fn look_at(self: &Rc<Self>, keys: &[Key]) -> Result<()> {
+        if let Some(changes) = self.changes.as_ref().filter(|changes| changes.is_exact())
+            && self.env.now() < self.looked_at.get() + FRESH
+            && self.are_current(changes, keys).await?
+        {
+            return Ok(());
+        }
+        self.look(FRESH).await
+    }
+
+    /// Read what was published before this call that concerns a name; certainly.
+    pub(super) async fn look_surely(self: &Rc<Self>, key: Key) -> Result<()> {
+        match &self.changes {
+            Some(changes) if changes.is_exact() => {
+                let is_recent = self.env.now() < self.looked_at.get() + FRESH;
+                if is_recent && self.are_current(changes, &[key]).await? {
+                    return Ok(());
+                }
+                self.look(Duration::ZERO).await
+            }
+            _ => self.refresh().await,
+        }
+    }
+
+    async fn are_current(&self, changes: &Changes<B::File>, keys: &[Key]) -> Result<bool> {
+        for key in keys {
+            let number = changes.number(*key).await?;
+            if changes.seen.borrow()[usize::from(key.place(changes.numbers))] != number {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a marker of a name is a link of a file that is there: it costs less than a new file.
+    pub(super) fn links_marks(&self) -> bool {
+        self.changes.as_ref().is_some_and(|changes| changes.is_of_all)
+    }
+
+    /// Before the first change: if others reach the same file system as that of one machine, they must know
+    /// that a writer does not.
+    pub(super) async fn say_shared(&self) -> Result<()> {
+        if self.settings.numbers() == 1 || self.over.is_of_this_machine().await? != Some(false) {
+            return Ok(());
+        }
+        let name = names_of::name(names_of::SHARED)?;
+        let (_, is_new, file) = self.over.create(self.claims, &name, self.owner, false, Rights::READ).await?;
+        file.close().await?;
+        if is_new {
+            self.env.sleep(SHARED_SEEN_WITHIN).await;
         }
         Ok(())
     }
 
-    /// No other process appends until the result is closed. `None`: nothing tells of other processes.
+    /// No other process appends until the result is closed. `None`: there is no other, or no word of any.
     pub(super) async fn alone(self: &Rc<Self>) -> Result<Option<B::File>> {
-        if self.changes.is_none() {
+        let Some(changes) = &self.changes else { return Ok(None) };
+        if changes.is_of_all && !self.publishes_writes && !self.others_run.get() {
             return Ok(None);
         }
         let name = names_of::name(names_of::CHANGES)?;

@@ -91,6 +91,10 @@ impl<B: Vfs> Shared<B> {
         if self.log.is_used() {
             return Ok(());
         }
+        self.say_shared().await.map_err(|error| match error.status {
+            Status::NotFound | Status::Stale => removed(),
+            _ => error,
+        })?;
         let claims = names_of::name(names_of::CLAIMS)?;
         let mut pauses = REMOVAL_PAUSES;
         for _ in 0..16 + REMOVAL_PAUSES {

@@ -124,7 +124,7 @@ impl<B: Vfs> Composed<B> {
         for name in shared.over.names(shared.claims).await? {
             let bytes = name.as_bytes();
             let is_old = bytes.starts_with(names_of::RETIRED.as_bytes()) && name != list;
-            if is_old || bytes.starts_with(b"t.") {
+            if is_old || bytes.starts_with(b"t.") || bytes == names_of::SHARED.as_bytes() {
                 gone_is_fine(shared.over.unlink(shared.claims, &name).await)?;
             }
         }

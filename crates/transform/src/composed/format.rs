@@ -71,8 +71,8 @@ pub const fn clock_of(stamp: Stamp) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refused {
     /// A later program made them.
-    #[error("format {0} is newer than this program, which reads format {VERSION}: use a newer shoal")]
-    Newer(u16),
+    #[error("format {0} is newer than this program, which reads format {1}: use a newer shoal")]
+    Newer(u16, u16),
     /// They are something else, or damaged.
     #[error("the bytes are damaged, or not of a composed directory")]
     Damaged,
@@ -93,7 +93,11 @@ pub(super) fn seal(mut w: Writer, sum: usize) -> Vec<u8> {
 
 /// Open sealed bytes: the version comes first after the sum. A newer version is said before the sum is held
 /// against the rest.
-pub(super) fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Reader<'a>, Refused> {
+pub(super) fn unseal<'a>(
+    bytes: &'a [u8],
+    magic: &[u8; 8],
+    newest: u16,
+) -> Result<(u16, Reader<'a>), Refused> {
     let r = &mut Reader::new(bytes);
     if &r.get_array::<8>()? != magic {
         return Err(Refused::Damaged);
@@ -101,13 +105,13 @@ pub(super) fn unseal<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<Reader<'a>,
     let (sum, rest) = (r.get_u32()?, r.get_rest());
     let mut r = Reader::new(rest);
     let version = r.get_u16()?;
-    if version > VERSION {
-        return Err(Refused::Newer(version));
+    if version > newest {
+        return Err(Refused::Newer(version, newest));
     }
     if version == 0 || crc32c::crc32c(rest) != sum {
         return Err(Refused::Damaged);
     }
-    Ok(r)
+    Ok((version, r))
 }
 
 /// The head of a block.
@@ -146,7 +150,7 @@ impl Header {
     /// # Errors
     /// They are no header, or one of a newer format.
     pub fn decode(block: &[u8]) -> Result<Header, Refused> {
-        let mut r = unseal(block.get(..HEADER_BYTES).ok_or(Refused::Damaged)?, BLOCK_MAGIC)?;
+        let (_, mut r) = unseal(block.get(..HEADER_BYTES).ok_or(Refused::Damaged)?, BLOCK_MAGIC, VERSION)?;
         r.get_u16()?;
         let header = Header {
             writer: WriterId(r.get_array()?),

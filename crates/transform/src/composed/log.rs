@@ -17,6 +17,7 @@
 use super::change::Unpublished;
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, RESERVE, Record, Records, Stamp, stamp};
 use super::lanes::{Extent, split};
+use super::marks::Mark;
 use super::{Composed, Shared, names_of};
 use crate::writer_id::WriterId;
 use bytes::Bytes;
@@ -70,7 +71,9 @@ pub(crate) struct Log<B: Vfs> {
     pub(super) own: RefCell<BTreeMap<Extent, WriterId>>,
     pub(super) claims_changed: Cell<bool>,
     /// Names that were made exclusively, and are to be given free when they are published.
-    marks: RefCell<Vec<Name>>,
+    marks: RefCell<Vec<Mark<B>>>,
+    /// Places of the numbers of what was logged and is not published.
+    pub(super) touched: RefCell<BTreeSet<u16>>,
     timer: Cell<bool>,
     /// Blocks that were begun, writes of blocks, claims.
     pub(super) counts: Cell<(u64, u64, u64)>,
@@ -91,6 +94,7 @@ impl<B: Vfs> Log<B> {
             own: RefCell::default(),
             claims_changed: Cell::new(false),
             marks: RefCell::default(),
+            touched: RefCell::default(),
             timer: Cell::new(false),
             counts: Cell::default(),
         }
@@ -111,13 +115,13 @@ impl<B: Vfs> Log<B> {
     }
 
     /// A name is held until what was logged is published.
-    pub(super) fn holds_mark(&self, mark: Name) {
+    pub(super) fn holds_mark(&self, mark: Mark<B>) {
         self.marks.borrow_mut().push(mark);
     }
 
     /// Whether a name is held so.
     pub(super) fn awaits_mark(&self, mark: &Name) -> bool {
-        self.marks.borrow().contains(mark)
+        self.marks.borrow().iter().any(|held| held.name == *mark)
     }
 
     /// Nothing is logged until the permit is dropped.
@@ -172,6 +176,7 @@ impl<B: Vfs> Shared<B> {
         let Some(current) = current.as_mut() else { return Err(lost_block()) };
         current.seal();
         for (object, op) in ops {
+            self.touch(object, &op);
             let record = Record { stamp, object, op };
             current.bytes.extend(record.encode(&[]));
             self.names.borrow_mut().apply(&record, (current.place, 0));
@@ -225,6 +230,7 @@ impl<B: Vfs> Shared<B> {
         current.seal();
         let at = current.bytes.len() + DATA_HEAD;
         current.bytes.extend_from_slice(bytes);
+        self.touch(record.object, &record.op);
         self.names.borrow_mut().apply(record, (current.place, at as u32));
         Ok(())
     }
@@ -255,6 +261,7 @@ impl<B: Vfs> Shared<B> {
         open.stamp = stamp;
         let at = open.begins + DATA_HEAD;
         let op = Op::Data { offset: open.offset, len: (current.bytes.len() - at) as u64 };
+        self.touch(object, &op);
         self.names.borrow_mut().apply(&Record { stamp, object, op }, (current.place, at as u32));
         Ok(())
     }
@@ -347,13 +354,16 @@ impl<B: Vfs> Shared<B> {
         }
         // Each is of a name that is written. One by one: the call may be given up.
         loop {
-            let Some(mark) = log.marks.borrow().last().cloned() else { return Ok(()) };
-            if let Err(error) = self.over.unlink(self.marks, &mark).await
-                && error.status != Status::NotFound
-            {
-                tracing::warn!("a name's marker is left: {error}");
+            let Some(name) = log.marks.borrow().last().map(|mark| mark.name.clone()) else { return Ok(()) };
+            let is_gone = self.give_back(&name).await;
+            let given = {
+                let mut marks = log.marks.borrow_mut();
+                let at = marks.iter().rposition(|mark| mark.name == name);
+                at.map(|at| marks.remove(at))
+            };
+            if let Some(token) = given.and_then(|mark| mark.token).filter(|_| is_gone) {
+                self.tokens.borrow_mut().push(token);
             }
-            log.marks.borrow_mut().retain(|other| *other != mark);
         }
     }
 
@@ -424,6 +434,7 @@ impl<B: Vfs> Shared<B> {
             self.write_tail().await?;
         }
         self.sync().await?;
+        self.remove_tokens().await;
         self.leave_directory(0).await;
         if let Err(error) = self.over.unlink(self.claims, &names_of::writer(log.id.get())?).await {
             tracing::debug!("the file of an ended writer is left to others: {error}");
@@ -476,6 +487,11 @@ impl<B: Vfs> Composed<B> {
     /// Whether a sync failed, and no file has reported it.
     pub(crate) fn is_loss_unseen(&self) -> bool {
         self.0.is_loss_unseen.get()
+    }
+
+    /// Refreshes that this process began: reads of all that others have published.
+    pub fn refreshes(&self) -> u64 {
+        self.0.refreshes.get()
     }
 
     /// Blocks that this process began, writes of blocks, and claims.

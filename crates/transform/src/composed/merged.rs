@@ -203,7 +203,7 @@ impl Merged {
         let r = &mut Reader::new(rest);
         let version = r.get_u16()?;
         if version > VERSION {
-            return Err(Refused::Newer(version));
+            return Err(Refused::Newer(version, VERSION));
         }
         if crc32c::crc32c(rest) != sum {
             return Err(Refused::Damaged);

@@ -1,6 +1,7 @@
 //! Names: [`Vfs`] of a composed directory.
 
 use super::change::FRESH;
+use super::changes::Key;
 use super::format::{Bind, Changed, Made, Op};
 use super::marks::Claimed;
 use super::{Composed, ComposedFile, ComposedListing, fails};
@@ -30,18 +31,26 @@ impl<B: Vfs> Vfs for Composed<B> {
 
     async fn lookup(&self, dir: Handle, name: &Name) -> Result<Attr> {
         let shared = &self.0;
-        shared.refresh_after(FRESH).await?;
+        shared.look_at(&[Key::of_name(dir.0, name), Key::of_object(dir.0)]).await?;
         shared.directory(dir, "lookup")?;
-        if shared.find(dir, name).is_none() {
-            shared.refresh_now().await?;
-            shared.directory(dir, "lookup")?;
+        match shared.find(dir, name) {
+            Some(found) if shared.is_exact() => shared.look_at(&[Key::of_object(found.0)]).await?,
+            None if !shared.is_exact() => shared.refresh_now().await?,
+            _ => {}
         }
+        shared.directory(dir, "lookup")?;
         shared.attr(shared.target(dir, name, "lookup")?, "lookup")
     }
 
     async fn getattr(&self, object: Handle) -> Result<Attr> {
-        self.0.refresh_after(FRESH).await?;
-        self.0.attr(object, "getattr")
+        let shared = &self.0;
+        let kind = shared.names.borrow().object(object.0).and_then(super::object::Object::kind);
+        match kind {
+            // Each name in it changes its times.
+            None | Some(Kind::Directory) => shared.refresh_after(FRESH).await?,
+            Some(_) => shared.look_at(&[Key::of_object(object.0)]).await?,
+        }
+        shared.attr(object, "getattr")
     }
 
     async fn setattr(&self, object: Handle, set: SetAttr) -> Result<Attr> {
@@ -99,17 +108,20 @@ impl<B: Vfs> Vfs for Composed<B> {
         shared.check_writable()?;
         let _turn = shared.naming.acquire(1).await;
         shared.directory(dir, "create")?;
-        if shared.changes.is_some() {
+        if shared.is_exact() {
+            shared.look_at(&[Key::of_name(dir.0, name), Key::of_object(dir.0)]).await?;
+        } else if shared.changes.is_some() {
             shared.refresh_now().await?;
-            shared.directory(dir, "create")?;
         }
+        shared.directory(dir, "create")?;
         let made = shared.made(dir, name, owner, Kind::File)?;
         let drawn = shared.draw_object();
         let (object, is_new, marked) = match shared.claim_name(dir.0, name, drawn).await? {
             Claimed::Own(marked) => (drawn, true, marked),
             _ if exclusive => return Err(fails(Status::Exists, "create", dir)),
-            Claimed::Making(object) => (object, false, None),
-            Claimed::Taken(object) => {
+            Claimed::Making(object) if !shared.is_known(object) => (object, false, None),
+            // That process gives an object that is there one more name, or another one.
+            Claimed::Making(object) | Claimed::Taken(object) => {
                 let object = Handle(object);
                 match shared.alive(object, "create")? {
                     Kind::File => {}
@@ -117,7 +129,7 @@ impl<B: Vfs> Vfs for Composed<B> {
                     Kind::Symlink => return Err(fails(Status::Loop, "create", object)),
                     _ => return Err(fails(Status::NotSupported, "create", object)),
                 }
-                shared.refresh_now().await?;
+                shared.look_to_open(object).await?;
                 let file = ComposedFile::new(shared, object, rights);
                 return Ok((shared.attr(object, "create")?, false, file));
             }
@@ -201,7 +213,7 @@ impl<B: Vfs> Vfs for Composed<B> {
         if rights.contains(Rights::WRITE) {
             shared.check_writable()?;
         }
-        shared.refresh_now().await?;
+        shared.look_to_open(object).await?;
         match shared.openable(object)? {
             Kind::File => {}
             Kind::Directory => return Err(fails(Status::IsDirectory, "open", object)),

@@ -14,6 +14,7 @@ use super::blocks::WINDOW_BYTES;
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, Records};
 use super::index::Names;
 use super::lanes::Extent;
+use super::marks::MarkedBy;
 use super::merged::Extents;
 use super::{Shared, names_of};
 use crate::writer_id::WriterId;
@@ -55,6 +56,8 @@ pub(crate) struct Claims {
     pub(super) writers: BTreeSet<WriterId>,
     /// The last compaction.
     pub(super) epoch: u64,
+    /// A writer reaches the file system below over a network.
+    pub(super) shared: bool,
     /// Names of other programs.
     pub(super) foreign: Vec<Name>,
 }
@@ -73,6 +76,7 @@ impl<B: Vfs> Shared<B> {
                 (.., Some(epoch)) => claims.epoch = claims.epoch.max(epoch),
                 // A list of a compaction that was killed before it was in force.
                 _ if text.starts_with("t.") => {}
+                _ if text == names_of::SHARED => claims.shared = true,
                 _ => claims.foreign.push(name),
             }
         }
@@ -90,6 +94,10 @@ impl<B: Vfs> Shared<B> {
         let own = self.refreshes.get() + 1;
         self.refreshes.set(own);
         let claims = self.claims().await?;
+        self.others_run.set(claims.writers.iter().any(|writer| *writer != self.log.id.get()));
+        if let Some(changes) = self.changes.as_ref().filter(|_| claims.shared) {
+            changes.is_shared.set(true);
+        }
         if claims.epoch == self.epoch.get() {
             self.advance(&claims, &self.names, &self.known, false).await?;
         } else {
@@ -322,9 +330,13 @@ impl<B: Vfs> Shared<B> {
                 return Ok(());
             }
             for name in names {
-                let found = self.over.lookup(self.marks, &name).await?;
-                let target = self.over.readlink(found.handle).await?;
-                let Some((by, _)) = names_of::marked(&target) else { continue };
+                let by = match names_of::token_of(&name) {
+                    Some(by) => by,
+                    None => match self.marked_by(&name).await? {
+                        MarkedBy::Writer(by, _) => by,
+                        MarkedBy::Nobody | MarkedBy::Foreign => continue,
+                    },
+                };
                 // A writer has its file before it makes a marker.
                 match self.over.lookup(self.claims, &names_of::writer(by)?).await {
                     Err(error) if error.status == Status::NotFound => {

@@ -1,13 +1,20 @@
 //! The settings of a composed directory, fixed when it is made.
 
-use super::format::{BLOCK_MAX, BLOCK_MIN, FILES_MAX, Refused, VERSION, seal, unseal};
+use super::format::{BLOCK_MAX, BLOCK_MIN, FILES_MAX, Refused, seal, unseal};
 use shoal_pattern::codec::Writer;
 
 const SETTINGS_MAGIC: &[u8; 8] = b"shoalcmp";
+/// The newest version: `changes` has a number for each set of names and objects, and each writer of the
+/// machine changes those of its records. In version 1 it has one number.
+pub(super) const NEWEST: u16 = 2;
+/// Numbers of `changes`.
+pub(super) const NUMBERS: u16 = 4096;
 
 /// The settings that a directory was made with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
+    /// The version of the directory.
+    pub version: u16,
     /// The directory's own bits.
     pub id: [u8; 16],
     /// Bytes of a block.
@@ -22,7 +29,7 @@ impl Settings {
         let mut w = Writer::new();
         w.put_raw(SETTINGS_MAGIC);
         let sum = w.hold_u32();
-        w.put_u16(VERSION);
+        w.put_u16(self.version);
         w.put_raw(&self.id);
         w.put_u32(self.block);
         w.put_u16(self.files);
@@ -34,13 +41,18 @@ impl Settings {
     /// # Errors
     /// They are none, or of a newer format.
     pub fn decode(bytes: &[u8]) -> Result<Settings, Refused> {
-        let mut r = unseal(bytes, SETTINGS_MAGIC)?;
-        let settings = Settings { id: r.get_array()?, block: r.get_u32()?, files: r.get_u16()? };
+        let (version, mut r) = unseal(bytes, SETTINGS_MAGIC, NEWEST)?;
+        let settings = Settings { version, id: r.get_array()?, block: r.get_u32()?, files: r.get_u16()? };
         r.finish()?;
         let fits = settings.block.is_power_of_two()
             && (BLOCK_MIN..=BLOCK_MAX).contains(&settings.block)
             && (1..=FILES_MAX).contains(&settings.files);
         if fits { Ok(settings) } else { Err(Refused::Damaged) }
+    }
+
+    /// Numbers that its `changes` has.
+    pub(super) fn numbers(&self) -> u16 {
+        if self.version == 1 { 1 } else { NUMBERS }
     }
 
     /// The directory's bits in short, as they stand in each block.

@@ -2,6 +2,7 @@
 
 use super::format::{HEADER_BYTES, Op, Records};
 use super::lanes::Extent;
+use super::marks::MarkedBy;
 use super::object::NOWHERE;
 use super::{Composed, Shared, names_of};
 use crate::writer_id::WriterId;
@@ -134,9 +135,7 @@ pub async fn check<B: Vfs>(composed: &Composed<B>, mut each: impl FnMut(u64, u64
         ));
     }
     for name in shared.over.names(shared.marks).await? {
-        let at = shared.over.lookup(shared.marks, &name).await?;
-        let target = shared.over.readlink(at.handle).await.unwrap_or_default();
-        if names_of::marked(&target).is_none() {
+        if names_of::token_of(&name).is_none() && shared.marked_by(&name).await? == MarkedBy::Foreign {
             found.push(format!("names/{name} is not a marker of this program: move it away"));
         }
     }

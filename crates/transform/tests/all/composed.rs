@@ -10,6 +10,8 @@ use shoal_transform::composed::tools;
 use shoal_transform::{Composed, ComposedOptions, Wishes};
 use shoal_vfs::{AnyVfs, Connect, Listing, LocalOptions, RenameFlags, Vfs, VfsFile};
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -87,7 +89,94 @@ fn by_default_a_file_is_one_write_and_no_marker_stays() {
             put(&vfs, &format!("file-{n:04}"), &[n as u8; 8192]).await;
         }
         assert_eq!(vfs.counts(), (1, 100, 1));
+        // The file whose links all markers but the first few were.
+        let left = fs::read_dir(dir.join("names")).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+        assert_eq!(left.map(|left| left.nlink()).collect::<Vec<_>>(), [1]);
+        vfs.close().await;
         assert_eq!(below(dir, "names"), 0);
+    });
+}
+
+#[test]
+fn a_name_is_made_without_a_read_of_all_that_others_published_and_what_concerns_it_is_seen_at_once() {
+    simulated(async |env, dir| {
+        let one = compose(&env, dir, "").await.unwrap();
+        let two = compose(&env, dir, "").await.unwrap();
+        for n in 0..200 {
+            put(&one, &format!("of one {n}"), b"1").await;
+            put(&two, &format!("of two {n}"), b"2").await;
+        }
+        // A name reads three of 4,096 numbers, and some of them others have changed.
+        let begun = two.refreshes();
+        assert!((1..60).contains(&begun), "{begun} of 200");
+        for n in 0..200 {
+            let text = format!("of one {n}");
+            match n % 4 {
+                0 => one.unlink(ROOT, &name(&text)).await.unwrap(),
+                1 => put(&one, &text, b"changed").await,
+                2 => one
+                    .truncate(two.lookup(ROOT, &name(&text)).await.unwrap().handle, 9, false)
+                    .await
+                    .map(drop)
+                    .unwrap(),
+                _ => {
+                    let flags = RenameFlags { no_replace: false, exchange: false };
+                    one.rename(ROOT, &name(&text), ROOT, &name(&format!("moved {n}")), flags).await.unwrap();
+                }
+            }
+            match n % 4 {
+                0 => assert_eq!(get(&two, &text).await, None),
+                1 => assert_eq!(get(&two, &text).await.unwrap(), b"changed"),
+                2 => assert_eq!(two.lookup(ROOT, &name(&text)).await.unwrap().size, 9),
+                _ => {
+                    assert_eq!(get(&two, &text).await, None);
+                    assert_eq!(get(&two, &format!("moved {n}")).await.unwrap(), b"1");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn beside_a_writer_over_a_network_each_new_name_reads_what_was_published() {
+    simulated(async |env, dir| {
+        let one = compose(&env, dir, "").await.unwrap();
+        put(&one, "first", b"1").await;
+        // As a writer does that reaches the directory by another file system.
+        let plain = LocalOptions::new(dir).connect(env.clone()).await.unwrap();
+        let claims = plain.lookup(ROOT, &name("claims")).await.unwrap().handle;
+        plain.create(claims, &name("shared"), OWNER, false, BOTH).await.unwrap().2.close().await.unwrap();
+        env.sleep(Duration::from_secs(1)).await;
+        put(&one, "second", b"2").await;
+        let begun = one.refreshes();
+        for n in 0..20 {
+            put(&one, &format!("{n}"), b"n").await;
+        }
+        assert!(one.refreshes() >= begun + 20, "{begun} to {}", one.refreshes());
+    });
+}
+
+#[test]
+fn bytes_of_a_token_that_holds_another_name_are_not_believed() {
+    run(async |env, dir| {
+        let (vfs, other) = (compose(&env, dir, "").await.unwrap(), compose(&env, dir, "").await.unwrap());
+        for n in 0..8 {
+            put(&other, &format!("{n}"), b"n").await;
+        }
+        // A marker that its maker gave back while somebody opened it, and one of another program.
+        let names = dir.join("names");
+        let token = fs::read_dir(&names).unwrap().next().unwrap().unwrap().path();
+        fs::hard_link(&token, names.join("0000000000000001.late")).unwrap();
+        let refused = vfs.create(ROOT, &name("late"), OWNER, true, BOTH).await.err().unwrap();
+        assert_eq!(refused.status, Status::Busy, "{refused}");
+        fs::write(names.join("0000000000000001.foreign"), "not of this program").unwrap();
+        let refused = vfs.create(ROOT, &name("foreign"), OWNER, true, BOTH).await.err().unwrap();
+        assert!(refused.to_string().contains("is not a marker of this program"), "{refused}");
+        fs::remove_file(names.join("0000000000000001.late")).unwrap();
+        put(&vfs, "late", b"now").await;
+        assert_eq!(get(&other, "late").await.unwrap(), b"now");
+        vfs.close().await;
+        other.close().await;
     });
 }
 

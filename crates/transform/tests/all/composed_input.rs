@@ -244,7 +244,7 @@ fn clocks_an_hour_apart_lose_nothing_that_was_written_after_it_was_seen() {
 /// The bytes of format 1, as they were when it was made.
 #[test]
 fn the_bytes_of_the_format_are_those_that_were_recorded() {
-    let settings = Settings { id: [7; 16], block: 1 << 20, files: 2 };
+    let settings = Settings { version: 1, id: [7; 16], block: 1 << 20, files: 2 };
     let header = Header { writer: WriterId([3; 16]), sequence: 1, previous: 5, place: 9, directory: 11 };
     let record = Record { stamp: stamp(2, 3), object: 4, op: Op::Data { offset: 10, len: 5 } };
     let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

@@ -150,6 +150,10 @@ impl Vfs for Local {
         Ok(Space { total: space.total, available: space.available, objects: space.objects })
     }
 
+    async fn is_of_this_machine(&self) -> Result<Option<bool>> {
+        self.at("statfs", Handle::ROOT, |host, node| host.is_of_this_machine(node)).await.map(Some)
+    }
+
     async fn close(&self) {
         self.0.is_closed.set(true);
         self.0.removals.take();
