@@ -208,6 +208,14 @@ impl Object {
         }
     }
 
+    /// A stamp for a zero that only makes the file longer: no bytes that are there, or that a writer has not
+    /// published yet, are older, except those that a cut which is known has taken.
+    pub(super) fn oldest(&self) -> Option<Stamp> {
+        let origin = self.origin.as_ref()?.stamp;
+        let cut = self.cuts.last().map_or(0, |(stamp, _)| *stamp);
+        origin.max(cut).checked_add(1)
+    }
+
     fn reached(&mut self, stamp: Stamp, end: u64) {
         if self.sizes.iter().any(|(when, size)| *when >= stamp && *size >= end) {
             return;
