@@ -54,6 +54,7 @@ pub mod object;
 mod options;
 mod scan;
 mod settings;
+mod sync;
 pub mod tools;
 
 pub(crate) use dissolve::{OTHERS_MAX, OTHERS_PAUSE, dissolve};
@@ -122,6 +123,7 @@ pub(crate) struct Shared<B: Vfs> {
     covered: Cell<u64>,
     clock: Clock,
     log: Log<B>,
+    syncs: sync::SyncRounds,
     /// Open files, by object.
     opens: RefCell<BTreeMap<u64, u64>>,
     /// One changes names.
@@ -304,6 +306,7 @@ impl<B: Vfs> Composed<B> {
             covered: Cell::new(0),
             clock: Clock::default(),
             log: Log::new(WriterId::draw(&env)),
+            syncs: sync::SyncRounds::default(),
             opens: RefCell::default(),
             naming: Semaphore::new(1),
             refreshing: Semaphore::new(1),

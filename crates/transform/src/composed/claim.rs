@@ -61,7 +61,6 @@ impl<B: Vfs> Shared<B> {
             }
             log.own.borrow_mut().insert(extent, id);
             log.lane.set((lane + 1).min(LANES - 1));
-            log.claims_changed.set(true);
             let (begun, writes, claims) = log.counts.get();
             log.counts.set((begun, writes, claims + 1));
             return Ok(extent);

@@ -7,20 +7,37 @@
 //! 3. Only then it frees the extents: it replaces their blocks by holes, syncs, and removes their *claims*
 //!    (the entry by which a writer reserved an extent).
 //!
+//! While another writer runs, removed directories are copied too: that writer may have made a name in one of
+//! them that is not published yet, and the name restores the directory.
+//!
 //! If compaction is killed before the rename, the old blocks stay valid. If it is killed after the rename,
 //! the next compaction frees the remaining space.
 
-use super::format::{Changed, DATA_HEAD, HEADER_BYTES, Made, Op, Record, Stamp};
+use super::format::{Changed, DATA_HEAD, Made, Op, Record, Stamp};
 use super::lanes::Extent;
 use super::object::{NOWHERE, Object};
 use super::tools::Compacted;
 use super::{Composed, Shared, names_of};
 use crate::writer_id::WriterId;
 use bytes::Bytes;
-use shoal_proto::{Allocation, Handle, Status};
+use shoal_proto::{Allocation, Kind, Status};
 use shoal_vfs::{Error, RenameFlags, Result, Vfs, VfsFile};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+
+/// Bytes that are made zero at once where the file system below has no holes.
+const ERASED_AT_ONCE: u64 = 1 << 20;
+
+/// The records that a compaction keeps beside those of objects with names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KeptRecords {
+    /// None: no other record is left, so none needs to be kept from coming back.
+    Live,
+    /// Removals of names: blocks that stay may have older records of these names.
+    Removals,
+    /// Removed directories too: a running writer may have made a name in one that is not published yet.
+    Unpublished,
+}
 
 /// Give back the space of what was removed and overwritten. Blocks of running writers stay.
 ///
@@ -49,6 +66,27 @@ pub async fn compact<B: Vfs>(composed: &Composed<B>, mut each: impl FnMut(u64, u
     done
 }
 
+/// Make zeros of a range, as a hole if the file system below has holes. Whole blocks become zeros, not only
+/// their headers: a reader of the next writer's block would find the old records right after the new ones.
+async fn erase<F: VfsFile>(file: &F, offset: u64, len: u64) -> Result<()> {
+    match file.allocate(offset, len, Allocation::Punch).await {
+        Err(error) if error.status == Status::NotSupported => {}
+        punched => return punched,
+    }
+    let (mut at, end) = (offset, offset + len);
+    while at < end {
+        let part = file.read(at, ERASED_AT_ONCE.min(end - at) as usize).await?;
+        if part.is_empty() {
+            break;
+        }
+        if part.iter().any(|byte| *byte != 0) {
+            file.write(at, Bytes::from(vec![0; part.len()])).await?;
+        }
+        at += part.len() as u64;
+    }
+    Ok(())
+}
+
 impl<B: Vfs> Shared<B> {
     async fn compact(self: &Rc<Self>, each: &mut impl FnMut(u64, u64)) -> Result<Compacted> {
         let mut done = Compacted::default();
@@ -65,24 +103,36 @@ impl<B: Vfs> Shared<B> {
                 Some(writer) => Some(writer),
                 None => self.claimant(*extent).await?,
             };
-            if let Some(writer) = by.filter(|writer| !claims.writers.contains(writer)) {
+            if let Some(writer) = by
+                && self.has_ended(writer, &claims).await?
+            {
                 taken.push((*extent, writer));
             }
         }
         if taken.is_empty() {
             return Ok(done);
         }
-        let before = self.known_bytes();
-        let is_all = taken.len() == claims.extents.len();
-        self.move_live(&taken, is_all, each).await?;
+        // They have ended: what is read now is all that they wrote.
+        self.refresh().await?;
+        let (before, epoch) = (self.known_bytes(), claims.next_epoch()?);
+        let own = self.log.id.get();
+        let others_run = claims.writers.iter().any(|writer| *writer != own);
+        let kept = match (others_run, taken.len() == claims.extents.len()) {
+            (true, _) => KeptRecords::Unpublished,
+            (false, true) => KeptRecords::Live,
+            (false, false) => KeptRecords::Removals,
+        };
+        self.move_live(&taken, kept, each).await?;
         done.moved = self.known_bytes().saturating_sub(before);
         self.sync().await?;
-        let epoch = claims.epoch + 1;
         self.retire(&taken, epoch).await?;
         self.give_back_extents(&taken, &mut done).await?;
         self.read_anew().await?;
-        for old in 1..epoch {
-            let old = names_of::retired(old)?;
+        for old in self.over.names(self.claims).await? {
+            let number = std::str::from_utf8(old.as_bytes()).ok().and_then(names_of::epoch);
+            if number.is_none_or(|number| number >= epoch) {
+                continue;
+            }
             if let Err(error) = self.over.unlink(self.claims, &old).await
                 && error.status != Status::NotFound
             {
@@ -141,21 +191,9 @@ impl<B: Vfs> Shared<B> {
         for extent in &mine {
             let (file, len) = (self.blocks.file(extent.file)?, u64::from(extent.blocks()) * block);
             let offset = extent.first() * block;
-            match file.allocate(offset, len, Allocation::Punch).await {
-                Err(error) if error.status == Status::NotSupported => {
-                    for n in 0..u64::from(extent.blocks()) {
-                        let at = offset + n * block;
-                        if !file.read(at, 1).await?.is_empty() {
-                            file.write(at, Bytes::from_static(&[0; HEADER_BYTES])).await?;
-                        }
-                    }
-                }
-                punched => punched?,
-            }
+            erase(file, offset, len).await?;
         }
-        for file in self.blocks.files() {
-            file.fsync().await?;
-        }
+        self.sync_blocks().await?;
         for extent in &mine {
             if let Some(name) = extent.claim() {
                 self.over.unlink(self.claims, &name).await?;
@@ -171,7 +209,7 @@ impl<B: Vfs> Shared<B> {
     async fn move_live(
         self: &Rc<Self>,
         taken: &[(Extent, WriterId)],
-        is_all: bool,
+        kept: KeptRecords,
         each: &mut impl FnMut(u64, u64),
     ) -> Result<()> {
         let taken: BTreeSet<Extent> = taken.iter().map(|(extent, _)| *extent).collect();
@@ -181,13 +219,14 @@ impl<B: Vfs> Shared<B> {
             if n % 256 == 0 {
                 each(n as u64, all);
             }
-            if names.has_name(*number) || *number == Handle::ROOT.0 {
+            let is_fillable = kept == KeptRecords::Unpublished && object.kind() == Some(Kind::Directory);
+            if names.has_name(*number) || is_fillable {
                 self.move_object(*number, object, &taken).await?;
             }
         }
-        for (dir, entries) in names.dirs.iter().filter(|(dir, _)| !is_all || names.has_name(**dir)) {
-            // If no other record is left, none needs to be kept from coming back.
-            for (name, leads) in entries.names.iter().filter(|(_, leads)| !is_all || leads.object != 0) {
+        let is_all = |live: bool| live || kept != KeptRecords::Live;
+        for (dir, entries) in names.dirs.iter().filter(|(dir, _)| is_all(names.has_name(**dir))) {
+            for (name, leads) in entries.names.iter().filter(|(_, leads)| is_all(leads.object != 0)) {
                 let bind = super::format::Bind { dir: *dir, name: name.clone(), object: leads.object };
                 self.replay(Record { stamp: leads.stamp, object: 0, op: Op::Bind(vec![bind]) }).await?;
             }
@@ -203,7 +242,8 @@ impl<B: Vfs> Shared<B> {
         taken: &BTreeSet<Extent>,
     ) -> Result<()> {
         let Some(origin) = &object.origin else { return Ok(()) };
-        if let Some((dir, name)) = object.links.first() {
+        // A name that was taken from it stays taken: the newer record of that is kept too.
+        if let Some((dir, name)) = object.links.first().or(object.last.value.as_ref()) {
             let made = Made {
                 kind: origin.kind,
                 mode: object.mode.value,
@@ -290,5 +330,77 @@ impl<B: Vfs> Shared<B> {
             offset += part.len() as u64;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_env::real;
+    use shoal_proto::{Handle, Rights};
+    use std::cell::{Cell, RefCell};
+
+    /// A file of a file system without holes.
+    #[derive(Clone, Default)]
+    struct WithoutHoles(Rc<(RefCell<Vec<u8>>, Cell<usize>)>);
+
+    impl VfsFile for WithoutHoles {
+        type PageCounts = ();
+
+        fn handle(&self) -> Handle {
+            Handle::ROOT
+        }
+
+        fn rights(&self) -> Rights {
+            Rights::READ | Rights::WRITE
+        }
+
+        fn again(&self) -> WithoutHoles {
+            self.clone()
+        }
+
+        async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+            self.0.1.set(self.0.1.get().max(len));
+            let bytes = self.0.0.borrow();
+            let from = bytes.len().min(offset as usize);
+            Ok(Bytes::copy_from_slice(&bytes[from..bytes.len().min(from + len)]))
+        }
+
+        async fn write(&self, offset: u64, data: Bytes) -> Result<()> {
+            self.0.0.borrow_mut()[offset as usize..][..data.len()].copy_from_slice(&data);
+            Ok(())
+        }
+
+        async fn append(&self, _: Bytes) -> Result<u64> {
+            Err(Error::new(Status::NotSupported, "append"))
+        }
+
+        async fn fsync(&self) -> Result<()> {
+            Ok(())
+        }
+
+        async fn allocate(&self, _: u64, _: u64, _: Allocation) -> Result<()> {
+            Err(Error::new(Status::NotSupported, "fallocate"))
+        }
+
+        async fn close(self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_of_an_erased_block_is_left_where_the_file_system_below_has_no_holes() {
+        real::run("test", |_| async {
+            const BLOCK: usize = 3 << 20;
+            let file = WithoutHoles::default();
+            // Another's blocks, two that are erased, the second of them not whole; the file ends there.
+            *file.0.0.borrow_mut() = vec![7; 2 * BLOCK + 1_000_001];
+            erase(&file, BLOCK as u64, 4 * BLOCK as u64).await.unwrap();
+            let bytes = file.0.0.borrow();
+            assert_eq!(bytes.len(), 2 * BLOCK + 1_000_001);
+            assert!(bytes[..BLOCK].iter().all(|byte| *byte == 7));
+            assert_eq!(bytes[BLOCK..].iter().position(|byte| *byte != 0), None);
+            assert!(file.0.1.get() <= 1 << 20, "{} bytes at once", file.0.1.get());
+        });
     }
 }

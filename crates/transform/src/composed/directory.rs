@@ -83,9 +83,7 @@ impl<B: Vfs> Shared<B> {
         if bytes.len() as u64 > BYTES_MAX {
             return Ok(());
         }
-        for file in self.blocks.files() {
-            file.fsync().await?;
-        }
+        self.sync_blocks().await?;
         let aside = names_of::name(&format!("t.{}", WriterId::draw(&self.env)))?;
         self.write_aside(self.root, &aside, bytes).await?;
         let merged = names_of::name(names_of::MERGED)?;

@@ -109,7 +109,7 @@ impl<B: Vfs> Composed<B> {
             return Err(Error::new(Status::NotEmpty, "rmdir"));
         }
         let mut taken = Vec::with_capacity(claims.extents.len());
-        for extent in claims.extents {
+        for extent in claims.extents.iter().copied() {
             match shared.claimant(extent).await? {
                 Some(writer) => taken.push((extent, writer)),
                 None => {
@@ -118,9 +118,10 @@ impl<B: Vfs> Composed<B> {
                 }
             }
         }
-        shared.retire(&taken, claims.epoch + 1).await?;
+        let epoch = claims.next_epoch()?;
+        shared.retire(&taken, epoch).await?;
         shared.give_back_extents(&taken, &mut Compacted::default()).await?;
-        let list = names_of::retired(claims.epoch + 1)?;
+        let list = names_of::retired(epoch)?;
         for name in shared.over.names(shared.claims).await? {
             let bytes = name.as_bytes();
             let is_old = bytes.starts_with(names_of::RETIRED.as_bytes()) && name != list;

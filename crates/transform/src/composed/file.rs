@@ -1,6 +1,8 @@
 //! An open file of a composed directory.
 
+use super::format::{Changed, DATA_HEAD, Op, Record, clock_of};
 use super::name_space::lost_block;
+use super::object::Object;
 use super::{Shared, fails};
 use bytes::{Bytes, BytesMut};
 use shoal_proto::{Allocation, Handle, Rights, Status};
@@ -10,6 +12,8 @@ use std::rc::Rc;
 
 /// Bytes that one read returns, at most; a longer one is refused.
 const READ_BYTES_MAX: u64 = 1 << 32;
+/// Bytes of a record of one changed time, at most.
+const ATTRIBUTES_BYTES: usize = 64;
 
 /// See the module. Clones share it.
 pub struct ComposedFile<B: Vfs>(Rc<Opened<B>>);
@@ -130,15 +134,27 @@ impl<B: Vfs> ComposedFile<B> {
 
 impl<B: Vfs> ComposedFile<B> {
     /// Make it at least so long, by a zero at its new end. Unlike a size that is set this cuts no byte, also
-    /// none of another process that is not known here yet.
+    /// none of another process that is not known here yet. The zero is older than all bytes that a writer put
+    /// there: those that another open file has written, and not published, stay.
     async fn grow(&self, end: u64) -> Result<()> {
         let (shared, object) = (&self.0.shared, self.0.object.0);
         shared.check_writable()?;
         let _turn = shared.log.turn.acquire(1).await;
+        shared.room(DATA_HEAD + 1 + ATTRIBUTES_BYTES).await?;
         if shared.size_of(object) >= end {
             return Ok(());
         }
-        shared.put_in_turn(object, Some(end - 1), Bytes::from_static(&[0])).await.map(drop)
+        let oldest = shared.names.borrow().object(object).and_then(Object::oldest);
+        let stamp = oldest.ok_or_else(|| fails(Status::Stale, "fallocate", self.0.object))?;
+        let zero = Record { stamp, object, op: Op::Data { offset: end - 1, len: 1 } };
+        shared.push(&zero, &zero.encode(&[0]))?;
+        let stamp = shared.draw_stamp();
+        let mtime = i64::try_from(clock_of(stamp)).ok();
+        let op = Op::Attributes(Changed { mtime, ..Changed::default() });
+        let changed = Record { stamp, object, op };
+        shared.push(&changed, &changed.encode(&[]))?;
+        shared.begin_timer();
+        Ok(())
     }
 }
 
@@ -207,7 +223,6 @@ impl<B: Vfs> VfsFile for ComposedFile<B> {
     }
 
     async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()> {
-        use super::format::Op;
         self.may(Rights::WRITE, "fallocate")?;
         let object = self.0.object;
         let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());

@@ -5,7 +5,8 @@
 //! are keyed by the number of their directory, which does not change.
 //!
 //! **A name made in a removed directory restores the directory.** If one process removes a directory while
-//! another process makes a name in it, the directory gets its last name back, if that name is free.
+//! another process makes a name in it, the directory gets its last name back, if that name is free. The
+//! last name is a register too: the removal of a name may be found before the record that made it.
 
 use super::format::{Bind, Op, Record, Stamp};
 use super::object::{NOWHERE, Object, Stored};
@@ -124,6 +125,7 @@ impl Names {
                 self.entry(*object).made(*stamp, made);
                 if was.is_none() {
                     self.count_links(*object);
+                    self.find_lost(*object);
                 }
                 self.bind(*stamp, &Bind { dir: made.dir, name: made.name.clone(), object: *object });
             }
@@ -147,6 +149,13 @@ impl Names {
         }
     }
 
+    /// An object was found after names that lead to it: their directories are not empty.
+    fn find_lost(&mut self, object: u64) {
+        let links = self.objects.get(&object).into_iter().flat_map(|found| &found.links);
+        let lost: Vec<u64> = links.map(|(dir, _)| *dir).filter(|dir| !self.has_name(*dir)).collect();
+        self.lost.extend(lost);
+    }
+
     fn is_directory(&self, object: u64) -> bool {
         self.objects.get(&object).is_some_and(|found| found.kind() == Some(Kind::Directory))
     }
@@ -160,12 +169,24 @@ impl Names {
         let entries = self.dirs.entry(*dir).or_default();
         let new = Leads { stamp, object: *object };
         let old = entries.names.get(name).copied();
-        if old.is_some_and(|old| old.stamp >= stamp) {
+        let is_over = old.is_some_and(|old| old.stamp >= stamp);
+        if !is_over {
+            entries.names.insert(name.clone(), new);
+        }
+        let link = (*dir, name.clone());
+        if *object != 0 {
+            self.entry(*object).named(stamp, &link);
+        }
+        if is_over {
+            // The name was taken from it before this was found.
+            if *object != 0 && !self.has_name(*object) {
+                self.lost.insert(*object);
+            }
             return;
         }
-        entries.names.insert(name.clone(), new);
         let old = old.map_or(0, |old| old.object);
         if (old == 0) != (*object == 0) {
+            let entries = self.dirs.entry(*dir).or_default();
             let mut place = place_of(name);
             while entries.places.get(&place).is_some_and(|other| other != name) {
                 place = next_place(place);
@@ -175,7 +196,6 @@ impl Names {
                 _ => drop(entries.places.insert(place, name.clone())),
             }
         }
-        let link = (*dir, name.clone());
         if old != *object {
             let (less, more) = (self.is_directory(old), self.is_directory(*object));
             let entries = self.dirs.entry(*dir).or_default();
@@ -184,7 +204,6 @@ impl Names {
         if old != 0 && old != *object {
             let found = self.entry(old);
             found.links.retain(|other| *other != link);
-            found.last = Some(link.clone());
             found.touched(stamp);
             if found.links.is_empty() && !self.is_empty(old) {
                 self.lost.insert(old);
@@ -207,7 +226,7 @@ impl Names {
     pub fn bring_back(&mut self) {
         while let Some(dir) = self.lost.pop_first() {
             let found = self.objects.get(&dir).filter(|found| found.kind() == Some(Kind::Directory));
-            let last = found.and_then(|found| found.last.clone());
+            let last = found.and_then(|found| found.last.value.clone());
             let Some((parent, name)) = last.filter(|_| !self.has_name(dir) && !self.is_empty(dir)) else {
                 continue;
             };
@@ -230,7 +249,9 @@ impl Names {
                 let found = self.objects.get(&leads.object);
                 let is_directory = found.is_some_and(|found| found.kind() == Some(Kind::Directory));
                 entries.directories += u32::from(is_directory);
-                self.objects.entry(leads.object).or_default().links.push((*dir, name.clone()));
+                let found = self.objects.entry(leads.object).or_default();
+                found.links.push((*dir, name.clone()));
+                found.named(leads.stamp, &(*dir, name.clone()));
             }
         }
     }

@@ -25,7 +25,7 @@ use shoal_env::local::{Permit, Semaphore};
 use shoal_proto::{Name, Status};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -69,7 +69,6 @@ pub(crate) struct Log<B: Vfs> {
     previous: Cell<u64>,
     /// Its own extents.
     pub(super) own: RefCell<BTreeMap<Extent, WriterId>>,
-    pub(super) claims_changed: Cell<bool>,
     /// Names that were made exclusively, and are to be given free when they are published.
     marks: RefCell<Vec<Mark<B>>>,
     /// Places of the numbers of what was logged and is not published.
@@ -92,7 +91,6 @@ impl<B: Vfs> Log<B> {
             sequence: Cell::new(0),
             previous: Cell::new(0),
             own: RefCell::default(),
-            claims_changed: Cell::new(false),
             marks: RefCell::default(),
             touched: RefCell::default(),
             timer: Cell::new(false),
@@ -151,7 +149,7 @@ impl Current {
 }
 
 impl<B: Vfs> Shared<B> {
-    fn draw_stamp(&self) -> Stamp {
+    pub(super) fn draw_stamp(&self) -> Stamp {
         stamp(self.clock.draw(&self.env), self.log.tie())
     }
 
@@ -171,6 +169,7 @@ impl<B: Vfs> Shared<B> {
         let sized =
             |(object, op): &(u64, Op)| Record { stamp: 0, object: *object, op: op.clone() }.encode(&[]).len();
         self.room(ops.iter().map(sized).sum()).await?;
+        ops.iter().try_for_each(|(_, op)| self.check_directories(op))?;
         let stamp = self.draw_stamp();
         let mut current = self.log.current.borrow_mut();
         let Some(current) = current.as_mut() else { return Err(lost_block()) };
@@ -183,6 +182,21 @@ impl<B: Vfs> Shared<B> {
         }
         self.begin_timer();
         Ok(stamp)
+    }
+
+    /// The directories of new names are known: a compaction forgets one that was removed, and nothing would
+    /// find a name in it.
+    fn check_directories(&self, op: &Op) -> Result<()> {
+        let dirs = match op {
+            Op::Create(made) => vec![made.dir],
+            Op::Bind(binds) => binds.iter().filter(|bind| bind.object != 0).map(|bind| bind.dir).collect(),
+            _ => return Ok(()),
+        };
+        let names = self.names.borrow();
+        match dirs.into_iter().find(|dir| names.object(*dir).is_none()) {
+            Some(dir) => Err(super::fails(Status::Stale, "change", shoal_proto::Handle(dir))),
+            None => Ok(()),
+        }
     }
 
     /// Log bytes of a file; `None`: at its end. Their offset.
@@ -384,23 +398,7 @@ impl<B: Vfs> Shared<B> {
         published
     }
 
-    /// Make all durable that was logged.
-    pub(super) async fn sync(self: &Rc<Self>) -> Result<()> {
-        self.publish().await?;
-        let files = self.log.own.borrow().keys().map(|extent| extent.file).collect::<BTreeSet<u16>>();
-        for file in files {
-            self.blocks.file(file)?.fsync().await?;
-        }
-        if self.log.claims_changed.replace(false)
-            && let Err(error) = self.over.fsync_directory(self.claims).await
-        {
-            self.log.claims_changed.set(true);
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    fn begin_timer(self: &Rc<Self>) {
+    pub(super) fn begin_timer(self: &Rc<Self>) {
         if !self.buffers_blocks || self.log.timer.replace(true) {
             return;
         }

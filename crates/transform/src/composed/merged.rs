@@ -32,6 +32,11 @@ use std::collections::BTreeMap;
 const MAGIC: &[u8; 8] = b"shoalmrg";
 /// Things of one kind, at most.
 const COUNT_MAX: usize = 1 << 28;
+/// A directory's last name: there is none, it stands without its stamp (as older programs write it), or
+/// with it.
+const LAST_NONE: u8 = 0;
+const LAST_PLAIN: u8 = 1;
+const LAST_STAMPED: u8 = 2;
 
 /// How far each extent was read.
 pub(super) type Extents = BTreeMap<Extent, Known>;
@@ -87,10 +92,15 @@ fn put_object(w: &mut Writer, object: &Object) {
         }
     }
     w.put_u128(object.written);
-    w.put_bool(object.last.is_some());
-    if let Some((dir, name)) = &object.last {
-        w.put_u64(*dir);
-        w.put_bytes(name.as_bytes());
+    // Of a directory that has a name, that one is the last.
+    match &object.last.value {
+        Some((dir, name)) if object.links.is_empty() => {
+            w.put_u8(LAST_STAMPED);
+            w.put_u128(object.last.stamp);
+            w.put_u64(*dir);
+            w.put_bytes(name.as_bytes());
+        }
+        _ => w.put_u8(LAST_NONE),
     }
 }
 
@@ -142,9 +152,14 @@ fn object(r: &mut Reader<'_>) -> Result<Object, DecodeError> {
     }
     (object.cuts, object.sizes) = (pairs(r)?, pairs(r)?);
     object.written = r.get_u128()?;
-    if r.get_bool()? {
-        object.last = Some((r.get_u64()?, name(r)?));
-    }
+    let stamp = match r.get_u8()? {
+        LAST_NONE => return Ok(object),
+        LAST_PLAIN => 0,
+        LAST_STAMPED => r.get_u128()?,
+        _ => return Err(DecodeError::Invalid("last name")),
+    };
+    let link = (r.get_u64()?, name(r)?);
+    object.named(stamp, &link);
     Ok(object)
 }
 

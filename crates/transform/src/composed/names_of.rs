@@ -62,6 +62,12 @@ pub(super) fn retired(epoch: u64) -> Result<Name> {
     name(&format!("{RETIRED}{epoch}"))
 }
 
+/// The number of a compaction, from the name of its list.
+pub(super) fn epoch(text: &str) -> Option<u64> {
+    let number = text.strip_prefix(RETIRED)?;
+    number.parse().ok().filter(|epoch: &u64| epoch.to_string() == number)
+}
+
 /// The marker of a name: the name itself where it fits, else its hash.
 pub(super) fn mark(dir: u64, of: &Name) -> Result<Name> {
     let mut text = format!("{dir:016x}.").into_bytes();

@@ -85,8 +85,8 @@ pub struct Object {
     pub(super) written: Stamp,
     /// Names that lead to it.
     pub(super) links: Vec<(u64, Name)>,
-    /// The last name that was taken from it.
-    pub(super) last: Option<(u64, Name)>,
+    /// Of a directory: the newest name that ever led to it.
+    pub(super) last: Register<Option<(u64, Name)>>,
 }
 
 fn time(stamp: Stamp) -> i64 {
@@ -99,10 +99,24 @@ impl Object {
         self.origin.as_ref().map(|origin| origin.kind)
     }
 
+    fn may_be_directory(&self) -> bool {
+        self.kind().is_none_or(|kind| kind == Kind::Directory)
+    }
+
+    /// A name led to it from then on, whether or not that was known to be over when it was found.
+    pub(super) fn named(&mut self, stamp: Stamp, link: &(u64, Name)) {
+        if self.may_be_directory() {
+            self.last.set(stamp, Some(link.clone()));
+        }
+    }
+
     pub(super) fn made(&mut self, stamp: Stamp, made: &Made) {
         if self.origin.as_ref().is_none_or(|origin| stamp < origin.stamp) {
             let Made { kind, rdev, ref target, .. } = *made;
             self.origin = Some(Origin { stamp, kind, rdev, target: target.clone() });
+        }
+        if !self.may_be_directory() {
+            self.last = Register::default();
         }
         self.mode.set(stamp, made.mode);
         self.uid.set(stamp, made.uid);
@@ -206,6 +220,14 @@ impl Object {
                 n > at || *old < size
             });
         }
+    }
+
+    /// A stamp for a zero that only makes the file longer: no bytes that are there, or that a writer has not
+    /// published yet, are older, except those that a cut which is known has taken.
+    pub(super) fn oldest(&self) -> Option<Stamp> {
+        let origin = self.origin.as_ref()?.stamp;
+        let cut = self.cuts.last().map_or(0, |(stamp, _)| *stamp);
+        origin.max(cut).checked_add(1)
     }
 
     fn reached(&mut self, stamp: Stamp, end: u64) {

@@ -6,9 +6,13 @@
 //! changed, and at an open. A **complete read** begins with the merged directory, if that is current, and
 //! scans the records that it does not cover. It runs at the start, and after a compaction.
 //!
-//! A writer without a file `w.ID` has ended. A complete read tries the lock of each such file: if the lock
-//! is free, the writer is dead, and the file is removed. The records of a dead writer count up to the last
-//! whole one of each of its blocks.
+//! A writer without a file `w.ID` has ended. **A listing of the claims is not one moment**: it may have passed
+//! the place of a file that is made then, and still come to the claim that the writer makes after it. So a
+//! writer that a listing lacks is looked up by its name, and its records are read once more, before it counts
+//! as ended.
+//!
+//! A complete read tries the lock of each file `w.ID`: if the lock is free, the writer is dead, and the file
+//! is removed. The records of a dead writer count up to the last whole one of each of its blocks.
 
 use super::blocks::WINDOW_BYTES;
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, Records};
@@ -16,6 +20,7 @@ use super::index::Names;
 use super::lanes::Extent;
 use super::marks::MarkedBy;
 use super::merged::Extents;
+use super::names_of::RETIRED;
 use super::{Shared, names_of};
 use crate::writer_id::WriterId;
 use shoal_proto::{Name, Rights, Status};
@@ -48,18 +53,38 @@ impl Known {
     }
 }
 
+/// Whether a writer has ended.
+enum WriterEnded {
+    No,
+    /// It may have written since its records were read: they are read once more.
+    Since,
+    Before,
+}
+
 /// The folder of claims.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     pub(super) extents: BTreeSet<Extent>,
     /// Writers that have not ended, or were killed.
     pub(super) writers: BTreeSet<WriterId>,
+    /// Writers that were killed: their locks could be had.
+    buried: BTreeSet<WriterId>,
     /// The last compaction.
     pub(super) epoch: u64,
     /// A writer reaches the file system below over a network.
     pub(super) shared: bool,
     /// Names of other programs.
     pub(super) foreign: Vec<Name>,
+}
+
+impl Claims {
+    /// The number of the next compaction.
+    pub(super) fn next_epoch(&self) -> Result<u64> {
+        self.epoch.checked_add(1).ok_or_else(|| {
+            let words = format!("`claims/{RETIRED}{}` is of no compaction: move it away", self.epoch);
+            Error::new(Status::Io, "compact").because(words)
+        })
+    }
 }
 
 impl<B: Vfs> Shared<B> {
@@ -69,7 +94,7 @@ impl<B: Vfs> Shared<B> {
             let bytes = name.as_bytes();
             let text = std::str::from_utf8(bytes).unwrap_or_default();
             let writer = text.strip_prefix("w.").and_then(WriterId::parse);
-            let epoch = text.strip_prefix("r.").and_then(|number| number.parse::<u64>().ok());
+            let epoch = names_of::epoch(text);
             match (Extent::parse(bytes, self.settings.files, self.settings.block), writer, epoch) {
                 (Some(extent), ..) => drop(claims.extents.insert(extent)),
                 (_, Some(writer), _) => drop(claims.writers.insert(writer)),
@@ -169,8 +194,8 @@ impl<B: Vfs> Shared<B> {
         claims: &Claims,
         names: &RefCell<Names>,
     ) -> Result<()> {
-        let is_over =
-            |writer: Option<WriterId>| writer.is_some_and(|writer| !claims.writers.contains(&writer));
+        // A writer that is known made its file before this listing: if the listing lacks it, it has ended.
+        let mut ended = known.writer.filter(|writer| !claims.writers.contains(writer));
         while known.done < extent.blocks() {
             let place = extent.place(known.done);
             if known.at == 0 {
@@ -186,8 +211,10 @@ impl<B: Vfs> Shared<B> {
                         *known = Known::default();
                         return Ok(());
                     }
-                    if !is_over(known.writer) {
-                        return Ok(());
+                    match self.has_ended_before(&mut ended, known.writer, claims).await? {
+                        WriterEnded::No => return Ok(()),
+                        WriterEnded::Since => continue,
+                        WriterEnded::Before => {}
                     }
                     if !self.continues(extent, known).await? {
                         break;
@@ -216,8 +243,10 @@ impl<B: Vfs> Shared<B> {
                 return Ok(());
             }
             if !ends {
-                if !is_over(known.writer) {
-                    return Ok(());
+                match self.has_ended_before(&mut ended, known.writer, claims).await? {
+                    WriterEnded::No => return Ok(()),
+                    WriterEnded::Since => continue,
+                    WriterEnded::Before => {}
                 }
                 if !self.continues(extent, known).await? {
                     break;
@@ -283,12 +312,46 @@ impl<B: Vfs> Shared<B> {
         Ok(false)
     }
 
+    /// Whether the writer of an extent had ended before its records were read. `ended`: the one that is known
+    /// to have ended.
+    async fn has_ended_before(
+        &self,
+        ended: &mut Option<WriterId>,
+        writer: Option<WriterId>,
+        claims: &Claims,
+    ) -> Result<WriterEnded> {
+        let Some(writer) = writer else { return Ok(WriterEnded::No) };
+        if *ended == Some(writer) {
+            return Ok(WriterEnded::Before);
+        }
+        if !self.has_ended(writer, claims).await? {
+            return Ok(WriterEnded::No);
+        }
+        *ended = Some(writer);
+        Ok(WriterEnded::Since)
+    }
+
+    /// Whether a writer has ended. A listing in which its file is missing does not show it.
+    pub(super) async fn has_ended(&self, writer: WriterId, claims: &Claims) -> Result<bool> {
+        if claims.buried.contains(&writer) || claims.writers.contains(&writer) {
+            return Ok(claims.buried.contains(&writer));
+        }
+        match self.over.lookup(self.claims, &names_of::writer(writer)?).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.status == Status::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Take the files of dead writers away: their locks can be had.
     pub(super) async fn bury(&self, claims: &mut Claims) {
         let own = self.log.id.get();
         for writer in claims.writers.clone().into_iter().filter(|writer| *writer != own) {
             match self.is_dead(writer).await {
-                Ok(true) => drop(claims.writers.remove(&writer)),
+                Ok(true) => {
+                    claims.writers.remove(&writer);
+                    claims.buried.insert(writer);
+                }
                 Ok(false) => {}
                 Err(error) => tracing::debug!("writer {writer}: {error}"),
             }
@@ -358,4 +421,48 @@ impl<B: Vfs> Shared<B> {
 /// An error of a directory below that is not as it was made.
 pub(super) fn damaged(what: &str, remedy: &str) -> Error {
     Error::new(Status::Io, "open").because(format!("{what}: {remedy}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Composed, ComposedOptions, Wishes};
+    use bytes::Bytes;
+    use shoal_env::{Env, real};
+    use shoal_proto::{Handle, Name, Owner, Rights};
+    use shoal_vfs::{AnyVfs, Connect, LocalOptions, Vfs, VfsFile};
+    use std::path::Path;
+
+    async fn compose(env: &Env, dir: &Path) -> Composed<AnyVfs> {
+        let options = ComposedOptions { over: LocalOptions::new(dir), wishes: Wishes::default() };
+        options.connect(env.clone()).await.unwrap()
+    }
+
+    async fn put(vfs: &Composed<AnyVfs>, text: &str) {
+        let (name, owner) = (Name::new(text.as_bytes()).unwrap(), Owner { mode: 0o644, uid: 0, gid: 0 });
+        let rights = Rights::READ | Rights::WRITE;
+        let (_, _, file) = vfs.create(Handle::ROOT, &name, owner, false, rights).await.unwrap();
+        file.write(0, Bytes::from_static(b"bytes")).await.unwrap();
+        file.close().await.unwrap();
+    }
+
+    /// A listing takes time: it has passed the place of the writer's file when that is made, and comes to the
+    /// claim that is made after it.
+    #[test]
+    fn a_writer_whose_claim_is_listed_and_its_file_not_has_not_ended_while_the_file_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        real::run("test", move |env| async move {
+            let (writer, reader) = (compose(&env, dir.path()).await, compose(&env, dir.path()).await);
+            let shared = &reader.0;
+            let mut listed = shared.claims().await.unwrap();
+            put(&writer, "first").await;
+            listed.extents = shared.claims().await.unwrap().extents;
+            assert!(listed.writers.is_empty() && !listed.extents.is_empty());
+            shared.advance(&listed, &shared.names, &shared.known, false).await.unwrap();
+            put(&writer, "second").await;
+            for text in ["first", "second"] {
+                let name = Name::new(text.as_bytes()).unwrap();
+                reader.lookup(Handle::ROOT, &name).await.unwrap();
+            }
+        });
+    }
 }

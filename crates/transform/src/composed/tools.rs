@@ -6,7 +6,7 @@ use super::marks::MarkedBy;
 use super::object::NOWHERE;
 use super::{Composed, Shared, names_of};
 use crate::writer_id::WriterId;
-use shoal_proto::Handle;
+use shoal_proto::{Handle, Name};
 use shoal_vfs::{Result, Vfs, VfsFile};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -158,15 +158,22 @@ pub async fn check<B: Vfs>(composed: &Composed<B>, mut each: impl FnMut(u64, u64
         }
     }
     for (writer, blocks) in &places {
-        let count = blocks.last_key_value().map_or(0, |(last, _)| last + 1);
-        for sequence in (0..count).filter(|sequence| !blocks.contains_key(sequence)) {
-            let first = blocks.first_key_value().map_or(0, |(first, _)| *first);
-            if sequence > first {
-                found.push(format!("block {sequence} of writer {writer} is missing: its bytes are lost"));
+        // A damaged header may have any number: the gaps count, not the blocks in them.
+        for (before, after) in blocks.keys().zip(blocks.keys().skip(1)) {
+            match (before + 1, after - 1) {
+                (first, last) if first > last => {}
+                (one, last) if one == last => {
+                    found.push(format!("block {one} of writer {writer} is missing: its bytes are lost"));
+                }
+                (first, last) => found.push(format!(
+                    "blocks {first} to {last} of writer {writer} are missing: their bytes are lost"
+                )),
             }
         }
     }
-    for (object, path) in shared.paths() {
+    let reached = shared.reached();
+    found.extend(shared.unreached(&reached));
+    for (object, path) in shared.paths(&reached) {
         let pieces = shared.names.borrow().objects.get(&object).map(|found| found.pieces(0, u64::MAX));
         for (at, stored) in pieces.unwrap_or_default() {
             if shared.bytes_of(stored).await?.is_none() {
@@ -204,13 +211,39 @@ impl<B: Vfs> Shared<B> {
         live
     }
 
+    /// The objects to which a path leads from the root.
+    fn reached(&self) -> BTreeSet<u64> {
+        let names = self.names.borrow();
+        let (mut reached, mut rest) = (BTreeSet::from([Handle::ROOT.0]), vec![Handle::ROOT.0]);
+        while let Some(dir) = rest.pop() {
+            let entries = names.dirs.get(&dir).into_iter().flat_map(|entries| entries.names.values());
+            let inner = entries.map(|leads| leads.object).filter(|object| *object != 0);
+            rest.extend(inner.filter(|object| reached.insert(*object)));
+        }
+        reached
+    }
+
+    /// Names that no path from the root reaches, in words.
+    fn unreached(&self, reached: &BTreeSet<u64>) -> Vec<String> {
+        let names = self.names.borrow();
+        let cut_off = names.objects.iter().filter(|(number, _)| !reached.contains(number));
+        let words = |(dir, name): &(u64, Name)| {
+            format!(
+                "no path from the root reaches `{name}` of directory {dir:x}: processes moved directories into each \
+                 other, or removed one, at the same time: restore it from a copy"
+            )
+        };
+        cut_off.filter_map(|(_, object)| object.links.first()).map(words).collect()
+    }
+
     /// The files, with a path of each.
-    fn paths(&self) -> Vec<(u64, String)> {
+    fn paths(&self, reached: &BTreeSet<u64>) -> Vec<(u64, String)> {
         let names = self.names.borrow();
         let mut paths = Vec::new();
         for (number, object) in names.objects.iter().filter(|(_, object)| !object.stored.is_empty()) {
             let (mut parts, mut at, mut steps) = (Vec::new(), object.links.first(), 0);
-            if at.is_none() {
+            // Where directories lie in each other no path has an end.
+            if at.is_none() || !reached.contains(number) {
                 continue;
             }
             while let Some((dir, name)) = at.filter(|_| steps < 4096) {

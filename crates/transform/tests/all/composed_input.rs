@@ -159,6 +159,41 @@ fn foreign_files_among_markers_and_claims_of_more_than_a_file_can_be_are_named_a
 }
 
 #[test]
+fn numbers_that_no_directory_reaches_cost_a_check_and_a_compaction_no_time() {
+    run(async |env, dir| {
+        filled(&env, dir, 3).await;
+        let id = Settings::decode(&fs::read(dir.join(".shoal-composed")).unwrap()).unwrap();
+        let writer = WriterId([5; 16]);
+        for (place, sequence) in [(9, 3), (10, 1 << 40), (11, u64::MAX)] {
+            symlink(writer.to_string(), dir.join(format!("claims/0.0.{place}"))).unwrap();
+            let header = Header { writer, sequence, previous: 0, place, directory: id.short_id() };
+            smash(dir, place * BLOCK, &header.encode());
+        }
+        // Lists of compactions: not of this program, far ahead, and the largest number.
+        fs::write(dir.join("claims/r.007"), "end\n").unwrap();
+        fs::write(dir.join("claims/r.1000000000000"), "end\n").unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
+        let found = tools::check(&vfs, |_, _| {}).await.unwrap();
+        let missing = found.iter().filter(|line| line.contains("missing")).collect::<Vec<_>>();
+        assert_eq!(missing.len(), 2, "{found:#?}");
+        assert!(missing[0].contains("blocks 4 to 1099511627775 of writer"), "{missing:?}");
+        assert!(found.iter().any(|line| line.contains("claims/r.007")), "{found:#?}");
+        tools::compact(&vfs, |_, _| {}).await.unwrap();
+        assert_eq!(get(&vfs, "2").await.unwrap(), vec![3; 6000]);
+        vfs.close().await;
+        assert!(!dir.join("claims/r.1000000000000").exists());
+        fs::write(dir.join(format!("claims/r.{}", u64::MAX)), "end\n").unwrap();
+        let vfs = compose(&env, dir, "").await.unwrap();
+        put(&vfs, "further", b"bytes").await.unwrap();
+        vfs.close().await;
+        let vfs = compose(&env, dir, "").await.unwrap();
+        let error = tools::compact(&vfs, |_, _| {}).await.unwrap_err();
+        assert!(error.to_string().contains("claims/r.18446744073709551615"), "{error}");
+        assert_eq!(get(&vfs, "2").await.unwrap(), vec![3; 6000]);
+    });
+}
+
+#[test]
 fn a_block_without_a_claim_is_not_believed() {
     run(async |env, dir| {
         filled(&env, dir, 1).await;

@@ -7,6 +7,7 @@
 mod composed;
 mod composed_conformance;
 mod composed_input;
+mod composed_mishaps;
 mod composed_programs;
 mod conformance;
 mod container;
