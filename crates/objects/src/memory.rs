@@ -1,9 +1,9 @@
-//! An object store in memory, for tests: shared by file systems of any threads and worlds.
+//! An object store in memory, for tests. File systems in different threads and worlds can share it.
 //!
-//! It can fail requests, lose their answers, delay them, end its user at one of them, and list objects some
-//! time after they were put. As in real stores the version of an object is a sum of its bytes: an object that
-//! is put again with bytes that it had before has that version again. Time enters through the environment of
-//! the file system that calls.
+//! It can fail requests, lose their answers, delay them, stop answering at a given change (as if the process
+//! had ended), and list changes late. As in real stores, the version tag of an object is a hash of its
+//! bytes: if an object gets earlier bytes again, it also gets the earlier tag again. Delays and times come
+//! from the environment ([`Env`]) of the file system that sends the request.
 
 use crate::store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When};
 use bytes::Bytes;
@@ -16,28 +16,30 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A change of the store's conduct; by default it does all at once and well.
+/// The behaviour of the store. By default each request succeeds without delay.
 #[derive(Clone, Debug, Default)]
 pub struct Conduct {
     /// Each request takes this long.
     pub delay: Duration,
-    /// Bytes that a put takes in a second; 0: no time.
+    /// Bytes per second of a put; 0: unlimited.
     pub rate: u64,
-    /// Of so many requests one, by its number, is not done, and may succeed if it is repeated; 0: none.
+    /// Every n-th request (n: this value) fails, is not carried out, and may succeed if repeated. 0: none.
     pub fails_each: u64,
-    /// Of so many requests one, by its number, is done, and its answer is lost; 0: none.
+    /// Every n-th request is carried out, but its answer is lost. 0: none.
     pub loses_each: u64,
-    /// Of so many puts and removals one, by its number, fails, and is done this long after that; 0: none.
+    /// Every n-th put or removal fails, and is carried out this long after the request failed. 0: none.
     pub late_each: (u64, Duration),
-    /// Changes (puts and removals) after which no request is answered any more: the process ended.
+    /// After this many changes (puts and removals) the next change gets no answer, and no request after it
+    /// does: the process ended.
     pub ends_after: Option<u64>,
-    /// Objects are listed, and missing in listings, this long after their change.
+    /// For this long after a change, listings show the object as it was before. Further changes of the object
+    /// in this time do not extend it.
     pub lists_late: Duration,
-    /// All requests are refused so.
+    /// All requests fail with this error.
     pub refuses: Option<Refusal>,
     /// Conditions of puts are ignored, as by old stores.
     pub ignores_conditions: bool,
-    /// Removals are answered, and not done.
+    /// Removals succeed, but the object stays.
     pub ignores_removals: bool,
 }
 
@@ -55,7 +57,7 @@ pub struct Memory(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     objects: BTreeMap<String, Object>,
-    /// The contents of listings, with [`Conduct::lists_late`]: versions by key, until when.
+    /// For [`Conduct::lists_late`]: for each key, the state that listings show, and until when.
     late: BTreeMap<String, (Option<Object>, Instant)>,
     requests: u64,
     changes: u64,
@@ -87,13 +89,13 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on it does so. Counts begin anew.
+    /// Set the behaviour from now on. All counts begin at 0 again.
     pub fn conduct(&self, conduct: Conduct) {
         let mut state = self.lock();
         (state.conduct, state.requests, state.changes, state.has_ended) = (conduct, 0, 0, false);
     }
 
-    /// Whether its user ended ([`Conduct::ends_after`]).
+    /// Whether the store has stopped answering ([`Conduct::ends_after`]).
     pub fn has_ended(&self) -> bool {
         self.lock().has_ended
     }
@@ -127,13 +129,13 @@ impl Reaches for Memory {
     }
 }
 
-/// The store, in a world.
+/// The store, with the environment of one file system.
 struct Reached {
     memory: Memory,
     env: Env,
 }
 
-/// The end of a request.
+/// The outcome of a request.
 enum Fate {
     Done,
     NotDone,
@@ -202,7 +204,7 @@ impl State {
         }
     }
 
-    /// Listings go on to show this key as it is now, for a while.
+    /// Before a change of a key: listings still show its present state for [`Conduct::lists_late`].
     fn shows(&mut self, key: &str, now: Instant) {
         if self.conduct.lists_late.is_zero() {
             return;

@@ -1,9 +1,11 @@
 //! The walk of a pattern in the order of file offsets, whatever the order of the pattern itself.
 //!
-//! A lattice whose steps are sorted by stride, and where each stride is at least the reach of the smaller
-//! steps, *is* in order: an odometer over the sorted steps goes upwards, in O(depth) memory. A step that
-//! interleaves with the smaller steps is split into *n* streams, each with every *n*-th turn (repetition)
-//! of the step. Then no stream interleaves any more, and a heap merges the streams.
+//! A *lattice* is a record that is repeated by *steps* (a stride and a quantity each). The *reach* of some
+//! steps is the length from the first to the last byte of the records that they make. Sort the steps by
+//! stride. If each stride is at least the reach of the smaller steps, a nested loop over the steps visits the
+//! records in order of offsets, with O(depth) memory. A step with a smaller stride *interleaves* with the
+//! smaller steps. It is split into *n* streams, and each stream has every *n*-th turn (repetition) of the
+//! step. Then no stream interleaves, and a heap merges the streams.
 //!
 //! ```text
 //!   nested(rec 2, { 100 × 3 }, { 10 × 4 })      columns: in the pattern's order 0 100 200  10 110 210  20 …
@@ -16,10 +18,11 @@
 //! once. Offsets never fall. Of records with equal offsets, the record with the smaller packed position comes
 //! first (test: `runs_in_order_of_offsets_are_those_of_the_packed_order`).
 //!
-//! Cost: O(depth) memory for a nest whose levels do not interleave, whatever their order and signs. Otherwise
-//! one stream (320 bytes) for each run of a list, for each leaf of a tree, and for each of the *n* streams of
-//! a step. A pattern that needs more than [`ORDER_STREAMS_MAX`] is refused before memory is reserved. A step
-//! of the walk costs O(depth + log streams).
+//! Cost: a nest whose levels do not interleave needs O(depth) memory, whatever the order and the signs of its
+//! strides. Otherwise there is one stream (312 bytes, and 24 in the heap) for each run of a list, for each
+//! leaf of a tree, and for each of the *n* streams of a step. A pattern that needs more than
+//! [`ORDER_STREAMS_MAX`] streams is refused before memory is reserved. A step of the walk costs
+//! O(depth + log streams).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,7 +40,7 @@ pub struct Interleaved {
     pub streams: u64,
 }
 
-/// A record, or a part of one, where a walk in order of offsets meets it.
+/// A record, or a part of a record, as a walk in order of offsets returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Visit {
     /// Where it begins in the file.
@@ -49,8 +52,8 @@ pub struct Visit {
 }
 
 impl Pattern {
-    /// The records of the pattern in order of offsets, each with its packed position. Records that touch are
-    /// not joined, also in a coalesced pattern.
+    /// The records of the pattern in order of offsets, each with its packed position. Adjacent records are
+    /// not joined, even if the pattern is coalesced.
     ///
     /// # Errors
     /// [`Interleaved`] where it would take more than [`ORDER_STREAMS_MAX`] streams.
@@ -72,8 +75,8 @@ impl Pattern {
 const COMPARED_MAX: u64 = 65_536;
 
 impl Pattern {
-    /// Whether records of the pattern may overlap. `false` is sure; `true` may be said of a pattern of more
-    /// than 65,536 records whose levels interleave, or of several nests, although none of them does.
+    /// Whether records of the pattern may overlap. `false` is exact. `true` may be wrong for a pattern of two
+    /// or more streams that has more than 65,536 records or needs more than [`ORDER_STREAMS_MAX`] streams.
     pub fn may_overlap(&self) -> bool {
         let mut streams = 0_u64;
         lattice::each(self, |lattice| streams = streams.saturating_add(shares(&lattice.ascending())));
@@ -95,7 +98,7 @@ impl Pattern {
     }
 }
 
-/// How many turns of a step may not be in one stream, if the smaller steps reach `reach`.
+/// The number of streams into which a step is split, if `reach` is the reach of the smaller steps.
 fn shares_of(step: &Step, reach: u64) -> u64 {
     match step.stride {
         0 => step.quantity,
@@ -103,14 +106,14 @@ fn shares_of(step: &Step, reach: u64) -> u64 {
     }
 }
 
-/// How far a share of a step reaches, with what is smaller.
+/// The reach of one share of a split step, together with the smaller steps.
 fn reach_of(step: &Step, shares: u64, reach: u64) -> u64 {
     // The first share has the most turns. All of its bytes are in range.
     let last = (step.quantity - 1) / shares;
     reach + last * shares * step.stride
 }
 
-/// Streams of an ascent.
+/// The number of streams of an ascent.
 fn shares(ascent: &Ascent) -> u64 {
     let (mut streams, mut reach) = (1_u64, ascent.record);
     for step in ascent.steps() {
@@ -136,7 +139,7 @@ fn split(ascent: Ascent, place: usize, streams: &mut Vec<Stream>) {
         part.start = part.start.wrapping_add_unsigned(share.wrapping_mul(step.stride));
         part.packed = part.packed.wrapping_add(share.wrapping_mul(step.weight as u64));
         part.steps_mut()[place] = Step {
-            // A share of one turn may have a stride beyond all: it is never taken.
+            // If a share has only one turn, this product may overflow; then the stride is not used.
             stride: step.stride.wrapping_mul(shares),
             quantity: (step.quantity - share).div_ceil(shares),
             weight: step.weight.wrapping_mul(shares as i64),
@@ -150,7 +153,7 @@ fn split(ascent: Ascent, place: usize, streams: &mut Vec<Stream>) {
 struct Stream {
     ascent: Ascent,
     turns: [u64; NESTING_DEPTH_MAX],
-    /// Of the current record, what was not yet yielded.
+    /// The part of the current record that was not yielded yet.
     now: Visit,
 }
 
@@ -205,8 +208,9 @@ impl ByOffset {
         self.streams.len()
     }
 
-    /// The next record up to the length that `cut` gives for (packed position, bytes left of the record): at
-    /// least 1, at most those. The rest of it comes in its turn.
+    /// The next record or the first part of it. `cut` gets the packed position and the bytes left of the
+    /// record, and returns the length of the part, which is clamped to 1 ..= bytes left. The rest is yielded
+    /// later, at its place in the order.
     pub(crate) fn next_cut(&mut self, cut: impl FnOnce(u64, u64) -> u64) -> Option<Visit> {
         let mut top = self.heap.peek_mut()?;
         let stream = &mut self.streams[top.0.place as usize];

@@ -1,7 +1,7 @@
 //! The index: gives for each byte of the file the log and the position that hold it. The newest write wins.
 //!
-//! It is built from the index logs of all writers. It has three kinds of parts, each with its own way to find
-//! them:
+//! It is built from the index logs of all writers. It has three kinds of parts, and each kind is searched in
+//! its own way:
 //!
 //! ```text
 //!   part       contents                                                           search
@@ -10,8 +10,10 @@
 //!   growing    the current entry of each writer of this process                   one by one
 //! ```
 //!
-//! A look-up asks all parts and takes the newest byte. Its time is logarithmic in the records, and in the
-//! writers whose runs are in families. It is linear in the entries under way of this process's writers.
+//! A look-up asks all parts and takes the newest byte. Its time is logarithmic in the number of single
+//! records and of phases. It is linear in the number of families, of the runs whose phase fits the byte, and
+//! of the writers of this process that have a current entry. The search for the next record after a byte may
+//! visit all phases of a family.
 //!
 //! Invariants: spans are disjoint; a run has at least [`RUN_RECORDS_MIN`] records when it enters a family; no
 //! record of a run overlaps another record of this run. `locate` keeps the laws of a [`Placement`] (test:
@@ -34,10 +36,10 @@ use std::collections::BTreeMap;
 
 /// A shorter run is kept record by record.
 pub(crate) const RUN_RECORDS_MIN: u64 = 8;
-/// Families that are asked one by one; the runs of more are kept record by record.
+/// The most families: a look-up asks each of them. Runs that fit none of them are kept record by record.
 const FAMILIES_MAX: usize = 64;
 
-/// A byte's place in a log, and how far it holds.
+/// The position of a byte in a log, and for how many bytes from there the answer is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hit {
     log: u32,
@@ -93,7 +95,7 @@ impl Index {
         self.newest
     }
 
-    /// Cuts that it knows of.
+    /// The number of cuts (truncations) in the index logs.
     pub fn cuts(&self) -> u64 {
         self.cuts
     }
@@ -114,7 +116,7 @@ impl Index {
         self.numbers.get(&id).copied()
     }
 
-    /// Whether so many records are kept one by one that nothing more should be written.
+    /// Whether the index has too many single records: then writes are refused.
     pub fn is_full(&self) -> bool {
         self.spans.count() > WRITTEN_SINGLY_MAX
     }
@@ -141,7 +143,7 @@ impl Index {
         false
     }
 
-    /// `len` bytes were appended to a log under the entry `current`; `begins`: they are its first.
+    /// `len` bytes were appended to a log under the entry `current`; `begins`: they are the entry's first.
     pub fn wrote(&mut self, log: u32, current: Entry, begins: bool, len: u64) {
         let id = self.logs[log as usize];
         if begins {
@@ -152,7 +154,7 @@ impl Index {
         self.newest = self.newest.max(current.stamp);
     }
 
-    /// The entry that a log had under way has no more bytes.
+    /// The current entry of a log is complete: move it to the families or the spans.
     pub fn ended(&mut self, log: u32) {
         if let Some(ended) = self.growing.remove(&log) {
             self.add(ended);
@@ -171,7 +173,8 @@ impl Index {
         }
     }
 
-    /// The number of its family, which may be a new one. `None`: it is kept record by record.
+    /// The number of the run's family; the number after the last one is a new family. `None`: the run is kept
+    /// record by record.
     fn family_for(&self, run: &Run) -> Option<usize> {
         if run.records() < RUN_RECORDS_MIN {
             return None;
@@ -186,7 +189,8 @@ impl Index {
         });
     }
 
-    /// Log, place there and stamp of the newest byte at a place, if any, and how far that holds.
+    /// Of the newest byte at an offset of the file, if there is one: log, position in the log, and stamp.
+    /// Also the number of bytes for which this answer is valid.
     pub(crate) fn newest_at(&self, at: u64) -> (Option<(u32, u64, u64)>, u64) {
         let (hit, boundary) = self.find(at);
         let run = hit.map_or(boundary, |hit| hit.run.min(boundary));

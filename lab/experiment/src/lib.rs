@@ -1,5 +1,5 @@
-//! The experiments of papers as files, run on real servers or under virtual time, and compared with the
-//! published values.
+//! Experiments that reproduce the figures and tables of papers. Each experiment is one file. It is run on
+//! real servers or under virtual time, and its results are compared with the published values.
 //!
 //! An *experiment* ([`Experiment`]) is a TOML file in `lab/experiments/`. It names a workload and its
 //! parameters, a machine, the parameter along the horizontal axis, the series (the curves), the published
@@ -14,9 +14,10 @@
 //!                              └─ shape checks ─────┴─► Outcome ◄────────────────┘
 //! ```
 //! A *cell* is one point of one series. A *setting* has the parameters of a run of this cell. A *ground*
-//! ([`Ground`]) carries the run out, with the same workload code on real servers and under virtual time. The
-//! *outcome* has, for each cell, our value, the upper bound, the resource that limits it, and the published
-//! value; and for each check, its result.
+//! ([`Ground`]) is the place where runs are executed: real servers, or a simulated machine under virtual
+//! time. The workload code is the same. The *outcome* contains for each cell the measured value, its upper
+//! bound, the resource that sets this bound, and the published value. It also contains the result of each
+//! check.
 //!
 //! * [`mod@file`]: the format of the files, and the errors for invalid files.
 //! * [`builtin`]: the experiments that come with the program.
@@ -26,17 +27,18 @@
 //! * [`real`]: seats on real servers.
 //! * [`simulated`]: seats under virtual time.
 //! * [`bound`]: the upper bound of a phase, as the crate `model` estimates it.
-//! * [`check`]: the kinds of shape checks. Each check can fail: a test gives it a curve that makes it fail.
+//! * [`check`]: the kinds of shape checks. A test feeds each check a wrong curve, and the check must fail.
 //! * [`run`]: runs all cells of an experiment.
 //! * [`outcome`]: the results of an experiment.
-//! * [`provenance`]: the program, the machine and the amounts with which an outcome was made.
+//! * [`provenance`]: the program, the machine and the amount of work that produced an outcome.
 //! * [`tell`]: an outcome as tables and CSV.
 //! * [`picture`]: an outcome as SVG.
 //! * [`totals`]: the results of all checks, counted by kind.
 //! * [`reproduction`]: the document about all outcomes.
 //!
-//! **Invariant: a published point is a number that the paper prints in its text or in a table.** If the paper
-//! shows a curve only as a picture, the experiment has no published points for it, and the file says so.
+//! **Invariant: a published point is a number that the paper prints in its text or in a table, or a number
+//! calculated from such numbers** (then `derived` states the calculation). If the paper shows a curve only as
+//! a picture, the experiment has no published points for it, and the file says so.
 
 pub mod bound;
 pub mod builtin;

@@ -1,12 +1,14 @@
-//! Creating and removing step by step, as PVFS does where it has no compounds (`compound = off`).
+//! Creates files and removes objects step by step, with one operation in each message, as PVFS does. The
+//! client uses this if `compound = off`. *n* is the number of datafiles.
 //!
 //! ```text
-//!   create   createmeta ─▶ n × createdata ─▶ laydata ─▶ crdirent      n + 3 messages; two with stuffing: no datafiles
-//!   remove   rmdirent ─▶ removemeta ─▶ n × removedata                 n + 2 messages; three with stuffing: one datafile
+//!   create   createmeta ─▶ n × createdata ─▶ laydata ─▶ crdirent   n + 3 messages; stuffed or precreated: 2
+//!   remove   rmdirent ─▶ removemeta ─▶ n × removedata              n + 2 messages; stuffed: 3 (n = 1)
 //! ```
-//! While an object has no entry yet, its server keeps a row of the session that names the object: if this
-//! client dies in between, the server removes the object. Only files are made and removed in steps; for all
-//! other objects the servers do it.
+//! Until an object has an entry, its server keeps a row (`New`) with the client that made the object. If this
+//! client fails before it makes the entry, the server removes the object. Only files are made in steps. Every
+//! object that is not a directory is removed in steps. The servers make all other objects, and remove
+//! directories.
 
 use super::{attr_among, capability_among};
 use crate::core::{Core, Operation};
@@ -36,9 +38,9 @@ pub(crate) struct NewFile {
     pub(crate) template: Option<Template>,
 }
 
-/// Directories of which that is kept, at most.
+/// The most directories whose inherited properties are kept.
 const INHERITED_MAX: usize = 1024;
-/// The bit of a mode that has new files take the directory's group.
+/// Set-group-id: new files in a directory with this bit get the directory's group.
 const SET_GROUP_ID: u32 = 0o2000;
 
 impl Client {
@@ -100,7 +102,7 @@ impl Client {
 }
 
 impl Core {
-    /// A file, made and entered.
+    /// Make a file and its entry.
     async fn make_apart(
         self: &Rc<Core>,
         o: &Operation,
@@ -130,14 +132,14 @@ impl Core {
             }
         };
         if is_out {
-            // It will not be entered any more. If a step of this fails, its servers do it when the session
-            // ends.
+            // The file gets no entry any more. If this removal fails, the servers remove the file when the
+            // session ends.
             let _ = self.remove_apart(o, object, false).await;
         }
         Err(error)
     }
 
-    /// A new metafile, with the datafiles that it needs.
+    /// Make the datafiles that a new metafile needs, if any, and store the list in the metafile.
     async fn laid_out(
         self: &Rc<Core>,
         o: &Operation,
@@ -154,7 +156,7 @@ impl Core {
         attr_among(&told.answers).ok_or_else(|| o.error(Status::BadMessage).from(server))
     }
 
-    /// Datafiles on all servers that are to have one, made at once.
+    /// Make a file's datafiles, on all their servers at the same time.
     async fn datafiles(
         self: &Rc<Core>,
         o: &Operation,
@@ -222,7 +224,7 @@ impl Core {
         Ok(inherited)
     }
 
-    /// Take a name away, and remove its object if that was the last one.
+    /// Remove a name, and its object if this was the object's last name.
     pub(crate) async fn unlink_apart(
         self: &Rc<Core>,
         o: &Operation,
@@ -237,15 +239,16 @@ impl Core {
         self.lost_a_name(handle);
         loop {
             match self.unnamed_apart(o, dir, handle, ticket).await {
-                // The name is gone: this is no refusal of the removal any more. A full disk has room again
-                // after a checkpoint.
+                // The name is removed, so the call may not fail for lack of space: repeat the step. A full
+                // disk has space again after a checkpoint.
                 Err(error) if error.status == Status::NoSpace => self.back_off(o, error).await?,
                 ended => return ended,
             }
         }
     }
 
-    /// Take away the link that an object has too many, and the object if that was the last one.
+    /// Reduce an object's link count, which is too high by one, and remove the object if this was the last
+    /// link.
     async fn unnamed_apart(
         self: &Rc<Core>,
         o: &Operation,
@@ -266,7 +269,7 @@ impl Core {
     /// Remove an object without a name, and its datafiles; `false`: it has, or had, further names.
     async fn remove_apart(self: &Rc<Core>, o: &Operation, object: Handle, held: bool) -> Result<bool, Error> {
         let told = match self.ask(o, object.server(), vec![Op::Removemeta { object, held }]).await {
-            // Its server was before us.
+            // The server has removed it already.
             Err(error) if error.status == Status::Stale => return Ok(true),
             told => told?,
         };
@@ -285,8 +288,8 @@ impl Core {
     }
 }
 
-/// Whether an entry was surely not made: its server said why not. Any other error may be that of an answer
-/// that was lost.
+/// Whether an error proves that the entry was not made: the server refused it. After any other error the
+/// entry may exist, because the answer may have been lost.
 fn is_refusal(status: Status) -> bool {
     matches!(
         status,

@@ -7,15 +7,16 @@
 //!           ◀───────── reply             when all is written
 //! ```
 //! The data stays in the caller's buffer until it is granted, and is sent from there. **After a lost
-//! connection the client requests the whole write again**, under the same slot and sequence: either the
-//! server has answered the write before and repeats the answer, or the write begins anew. The time limit
-//! counts from the last grant of bytes that no earlier grant had. After a lost connection all bytes count as
-//! not granted; this applies to the first [`RESTARTS_MAX`] lost connections of a write.
+//! connection the client requests the whole write again**, under the same slot and sequence. If the server
+//! has answered the write before, it repeats the answer. Otherwise the write begins again with its first
+//! byte. Each grant of bytes that were not granted before restarts the write's time limit. Each of the first
+//! [`RESTARTS_MAX`] lost connections makes all bytes count as not granted; after a later one, bytes that are
+//! granted again do not restart the time limit.
 //!
-//! **If its caller gives a long write up, nothing more is written.** The client drops the granted parts that
-//! it has not sent. The next grant ends the connection. On the next connection the request is sent again
-//! without any bytes to write, so that its answer frees the slot. At most the bytes that were on their way
-//! (one connection's credit) may still be written.
+//! **If the caller gives a long write up, the client sends no more of its data.** It drops the granted parts
+//! that it has not sent. The next grant ends the connection. On the next connection the request is sent
+//! again without any bytes to write, so that its answer frees the slot. The server may still write the bytes
+//! that were on their way (at most one connection's credit).
 
 use super::{Outgoing, Session};
 use crate::transfer::gather;
@@ -27,10 +28,11 @@ use shoal_proto::{FrameKind, Status, Striping, limits};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Data granted to be sent in one write to the connection, at most.
+/// If a write to the connection has this many bytes of data, no further granted part is added to it.
 const BATCH_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Lost connections after which the time limit of a long write counts from its first grant again.
+/// After this many lost connections of a long write, bytes that are granted again do not restart its time
+/// limit any more.
 const RESTARTS_MAX: u32 = 16;
 
 /// The data of a long write, and where one server's share of it lies.
@@ -38,10 +40,10 @@ pub(crate) struct Giver {
     pub(crate) pattern: Pattern,
     pub(crate) striping: Striping,
     pub(crate) index: u32,
-    /// Packed bytes of the caller's pattern before this one.
+    /// The packed position, in the caller's pattern, at which `pattern` begins.
     pub(crate) base: u64,
     pub(crate) data: Bytes,
-    /// Where the packed bytes lie in the data; `None`: densely.
+    /// The places of the packed bytes in `data`; `None`: `data` is the packed bytes, without gaps.
     pub(crate) memory: Option<Pattern>,
 }
 
@@ -58,12 +60,12 @@ impl Giver {
     }
 }
 
-/// A write whose data is pulled.
+/// A write whose data the server requests in parts, by grants.
 pub(super) struct LongWrite {
     giver: Rc<Giver>,
-    /// Without a grant for so long it ends.
+    /// The write times out if no new bytes are granted for this long.
     limit: Duration,
-    /// Packed bytes that were granted on this connection, and the most on any.
+    /// Packed bytes granted on this connection, and the most on any connection since the last reset.
     granted: u64,
     granted_most: u64,
     restarts: u32,
@@ -74,7 +76,7 @@ impl LongWrite {
         LongWrite { giver, limit, granted: 0, granted_most: 0, restarts: 0 }
     }
 
-    /// Its connection was lost: it is granted from its start again.
+    /// The connection was lost: the server grants the write from its first byte again.
     fn begin_anew(&mut self) {
         self.granted = 0;
         self.restarts += 1;
@@ -83,10 +85,10 @@ impl LongWrite {
         }
     }
 
-    /// Take a grant; whether it is of something new.
+    /// Accept a grant; returns whether it has bytes that were not granted before.
     ///
     /// # Errors
-    /// It cannot be, in words.
+    /// The reason why the grant is invalid, in words.
     fn take(&mut self, grant: Grant) -> Result<bool, &'static str> {
         if grant.from != self.granted {
             return Err("a grant that is not the next one");
@@ -104,7 +106,7 @@ impl Session {
     /// A part of a long write was granted.
     ///
     /// # Errors
-    /// When the connection is of no further use: it cannot be granted.
+    /// The connection must end: the grant is invalid, or the caller has given the write up.
     pub(crate) fn granted(&mut self, tag: u64, grant: Grant, now: Instant) -> Result<(), String> {
         self.answers();
         let pending = self.pending.get_mut(tag).filter(|pending| pending.sent);
@@ -131,8 +133,8 @@ impl Session {
         }
     }
 
-    /// Put parts that were granted into `out`, which has so many bytes of data already: at least one, so that
-    /// requests with data do not keep them from going.
+    /// Put granted parts into `out`, which already has `data` bytes of data. At least one part is put in, so
+    /// that requests with data cannot delay the parts for ever.
     pub(super) fn give(&mut self, mut data: u64, out: &mut Outgoing) {
         let mut is_first = true;
         while (is_first || data < BATCH_BYTES_MAX)

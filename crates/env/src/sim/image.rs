@@ -1,4 +1,4 @@
-//! The contents of one file: the cached image, the durable image, and the writes between the two.
+//! The contents of one file: the cached image, the durable image, and the changes that are not synced yet.
 //!
 //! ```text
 //!   write ──> cached image ──────────────┐ read
@@ -6,9 +6,9 @@
 //!                                └── power cut: each kept, lost or torn ──> durable image, then the cache
 //! ```
 //!
-//! An image is a sparse map of pages. After a sync both images share the synced pages. A page is stored
-//! without the zeros at its end: a journal's block with one small record is nearly all zeros, and a simulated
-//! cluster writes millions of such blocks.
+//! An image is a sparse map of pages. A sync of all changes makes both images share the changed pages, unless
+//! a sync failed before. A page is stored without the zeros at its end: a journal's block with one small
+//! record is nearly all zeros, and a simulated cluster writes millions of such blocks.
 
 use super::rng::Rng;
 use bytes::{Bytes, BytesMut};
@@ -20,7 +20,7 @@ pub(super) const PAGE: u64 = 4096;
 
 /// The bytes of a page, without the zeros at its end.
 type Page = Rc<[u8]>;
-/// The step in which zeros at a page's end are searched.
+/// Zeros at a page's end are removed in units of this many bytes.
 const STEP: usize = 64;
 
 /// A change of contents.
@@ -91,8 +91,8 @@ impl Image {
         out.freeze()
     }
 
-    /// Apply a change; of a write only those parts for which `keep` returns true. `keep` gets the number of
-    /// each unit of `unit` bytes (on the file's grid).
+    /// Apply a change. A write is divided at each multiple of `unit` bytes of the file; `keep` is called with
+    /// the number of the unit, and only the units for which it returns true are written.
     fn apply(&mut self, op: &Op, unit: u64, mut keep: impl FnMut(u64) -> bool) {
         match op {
             Op::Write { offset, pieces } => {
@@ -169,7 +169,7 @@ impl Image {
         }
     }
 
-    /// Most pages that a change would add.
+    /// An upper bound of the pages that a change adds.
     pub(super) fn pages_added(&self, op: &Op) -> u64 {
         let (from, to) = match op {
             Op::Write { .. } | Op::Allocate { .. } => op.range(),
@@ -188,10 +188,10 @@ thread_local! {
     static ZEROS: Page = Rc::from([]);
 }
 
-/// A page of these bytes, as many as it has. Segments are prewritten with zeros, and benchmarks write the
-/// same byte repeatedly: one page for all.
+/// A page with these bytes, without the zeros at its end. Pages that consist of one repeated byte are shared:
+/// segments are prewritten with zeros, and benchmarks write the same byte repeatedly.
 fn page_of(bytes: &[u8]) -> Page {
-    // Compared as memory: a segment has many pages.
+    // Compared in slices of 64 bytes and not byte by byte, for speed: a segment has many pages.
     let held =
         bytes.chunks(STEP).rposition(|step| *step != [0; STEP][..step.len()]).map_or(0, |at| (at + 1) * STEP);
     if held == 0 {
@@ -220,17 +220,17 @@ pub(super) struct FileImage {
     durable: Image,
     unsynced: VecDeque<(u64, Op)>,
     next_op: u64,
-    /// Bytes of changes that were not recorded separately, and not synced since.
+    /// Bytes of changes that are not in `unsynced` (see `apply`) and not synced yet.
     loose_bytes: u64,
     /// A failed sync left changes in the cache that will never be durable: pages are no longer shared.
     lost_some: bool,
-    /// Pages read or written since the machine lost power; `None` while all are.
+    /// Pages in the page cache. `None`: all pages, because the machine has not lost power.
     warm: Option<BTreeSet<u64>>,
 }
 
 impl FileImage {
-    /// Apply a change to the cache; returns its number. Without `keeps` it is not recorded until it is
-    /// durable: no power cut will come.
+    /// Apply a change to the cached image; returns its number. Without `keeps` the change is not kept in
+    /// `unsynced`: the disk is configured to have no power cuts.
     pub(super) fn apply(&mut self, op: Op, keeps: bool) -> u64 {
         self.cached.apply(&op, PAGE, |_| true);
         self.note_warm(op.range().0, op.bytes());
@@ -243,7 +243,7 @@ impl FileImage {
         self.next_op - 1
     }
 
-    /// Changes numbered below this have been made by now.
+    /// The number of the next change. All changes with lower numbers have been applied to the cached image.
     pub(super) fn made(&self) -> u64 {
         self.next_op
     }
@@ -287,7 +287,7 @@ impl FileImage {
         self.unsynced.retain(|(n, _)| *n != number);
     }
 
-    /// Take from the cache the pages of a change.
+    /// Make the durable image share the cached image's pages in the range of a change.
     fn share(&mut self, op: &Op) {
         let (from, to) = op.range();
         if from >= to {
@@ -303,7 +303,8 @@ impl FileImage {
         }
     }
 
-    /// The power is cut: every unsynced change is, by itself, kept, lost, or (a write) torn by sectors.
+    /// Cut the power. Each unsynced change is kept or lost, independently of the others. A write can also be
+    /// torn: then each of its sectors is kept or lost.
     pub(super) fn lose_power(&mut self, sector: u64, rng: &mut Rng) {
         for (_, op) in std::mem::take(&mut self.unsynced) {
             let tears = matches!(op, Op::Write { .. });
@@ -311,7 +312,7 @@ impl FileImage {
                 Lot::Kept => self.durable.apply(&op, PAGE, |_| true),
                 Lot::Lost => {}
                 Lot::Torn => {
-                    // Pieces meet within a sector: one draw for each sector of the write.
+                    // Two pieces may share a sector: make one random choice for each sector of the write.
                     let mut last = (u64::MAX, false);
                     self.durable.apply(&op, sector, |unit| {
                         if last.0 != unit {
@@ -327,7 +328,7 @@ impl FileImage {
         self.warm = Some(BTreeSet::new());
     }
 
-    /// Its durable part, as a file that has not been read yet.
+    /// A copy of the durable image, with an empty page cache.
     pub(super) fn durable_copy(&self) -> FileImage {
         FileImage {
             cached: self.durable.clone(),
@@ -337,7 +338,7 @@ impl FileImage {
         }
     }
 
-    /// Whether a range is in the page cache; afterwards it is.
+    /// Put a range into the page cache; returns whether it was there already.
     pub(super) fn warm_up(&mut self, offset: u64, len: u64) -> bool {
         let Some(warm) = &self.warm else { return true };
         let end = offset.saturating_add(len).min(self.cached.len);

@@ -14,11 +14,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// A handle is never another object.
+/// The same for all objects: a handle is never used for a second object.
 const GENERATION: Generation = Generation(0);
 /// The unit of `statfs`, in bytes.
 const STATFS_BLOCK: u32 = 4096;
-/// Room an object is taken to need at least, in bytes, where it is asked how many more there is room for.
+/// Bytes that each further object is estimated to need: `statfs` divides the available bytes by this.
 const OBJECT_ROOM: u64 = 4096;
 
 pub(super) fn failed(errno: Errno) -> fuser::Errno {
@@ -29,7 +29,7 @@ pub(super) fn failed(errno: Errno) -> fuser::Errno {
 fn open_flags(opening: Opening) -> FopenFlags {
     let direct = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
     let mut flags = if opening.direct { direct } else { FopenFlags::empty() };
-    // Without it the kernel forgets the pages it has of the file.
+    // Without this flag the kernel drops its cached pages of the file.
     flags.set(FopenFlags::FOPEN_KEEP_CACHE, opening.pages_stay);
     flags
 }
@@ -41,7 +41,7 @@ pub(super) fn empty(result: Result<()>, reply: ReplyEmpty) {
     }
 }
 
-/// The lock in the way of another, if any.
+/// The lock that conflicts with the requested lock, if there is one.
 pub(super) fn holder(result: Result<Option<HeldLock>>, reply: ReplyLock) {
     match result {
         Ok(Some(HeldLock { range, kind, pid })) => {
@@ -61,7 +61,7 @@ pub(super) fn entry(result: Result<(Attr, Duration)>, reply: ReplyEntry) {
     }
 }
 
-/// The same; the file system learns that the kernel refers to the object.
+/// As [`entry`]. It also adds one reference of the kernel to the object's count.
 pub(super) fn found<V: Vfs>(fs: &Fs<V>, result: Result<(Attr, Duration)>, reply: ReplyEntry) {
     entry(result.inspect(|(attr, _)| fs.vfs().referred(attr.handle)), reply);
 }

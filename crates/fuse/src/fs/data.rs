@@ -2,30 +2,32 @@
 //!
 //! The flags of an open decide how the file is read and written: through the kernel's page cache, where each
 //! write also goes to the file system at once; or past the page cache (*direct*). An open is direct if the
-//! mount is direct, or if it is with `O_DIRECT` or for appending.
+//! mount is direct, or if the flags of the open contain `O_DIRECT`, or `O_APPEND` together with write access.
 //!
-//! **At an open the kernel drops the pages of the file, unless they are as the servers have it**: the client
-//! keeps account of the change counts at which they were filled, and compares them at each open
-//! (`shoal_client`'s module `pages`). If an answer in between shows a change by another client and the pages
-//! are being read, the client reports it; then [`stale`](super::stale) invalidates them in the kernel.
+//! **At an open the kernel drops its pages of the file, unless the pages are current.** The client records
+//! the change counts at which the pages were filled, and compares them with the servers' counts at each open
+//! (`shoal_client`'s module `pages`). If an answer between two opens shows a change by another client, and
+//! the file is open for reading through the page cache, the client reports the change. Then
+//! [`stale`](super::stale) invalidates the pages in the kernel.
 //!
 //! **An append goes to the end of the file at its server**, not to the end that the kernel knows: another
 //! mount may have appended since. If these two differ, the kernel's pages and attributes of the file are
-//! wrong. They are invalidated before the writer's call returns, by another thread
-//! ([`forgetting`](crate::forgetting)): the kernel may first have to wait for a page that a read, answered
-//! from this thread, is about to fill. There is one exception. A descriptor that became one for appending
-//! after its open (`fcntl`) writes through the page cache, which keeps the page locked until the reply: its
-//! pages are invalidated after the reply.
+//! wrong. They are invalidated before the writer's call returns, unless that takes longer than the time limit
+//! of a request. Another thread does this ([`forgetting`](crate::forgetting)): the kernel may first wait for
+//! a page until a read has filled it, and this thread must be free to answer the read. There is one
+//! exception. A descriptor that gets `O_APPEND` after its open (`fcntl`) writes through the page cache, and
+//! the kernel keeps the page locked until the reply. So its pages are invalidated after the reply.
 //!
-//! **A write clears privileges**: file capabilities always, and set-user-id and set-group-id if the kernel
-//! requests it (a user other than root writes). The kernel itself clears file capabilities at a write
-//! through its page cache. But it may not know a capability that another client has set. So a write by a
-//! user other than root also checks for capabilities here, once in each cache time of attributes. After a
-//! direct write that cleared mode bits, the kernel's attributes are invalidated before the writer's call
-//! returns.
+//! **A write clears privileges**: file capabilities, and set-user-id and set-group-id if the kernel requests
+//! it (a user other than root writes). The kernel itself clears file capabilities at a write through its page
+//! cache, but it may not know a capability that another client has set. So before a write by a user other
+//! than root, this module looks for a file capability itself, and looks again when the cache time of
+//! attributes has passed. Before a write by root it looks only at the first direct write of an open file, and
+//! after a capability was set through this mount. After a direct write that cleared mode bits, the kernel's
+//! attributes are invalidated before the writer's call returns, or at the deadline.
 //!
-//! **Bytes that the kernel writes back from a mapping are never appended**, whatever descriptor it chose for
-//! them.
+//! **Bytes that the kernel writes back from a mapping are never appended**, even if the kernel writes them
+//! through a descriptor for appending.
 
 use super::attempts::Refused;
 use super::{Errno, Fs, Result, Untrue};
@@ -48,7 +50,7 @@ pub struct Opened<F> {
     unprivileged: Cell<bool>,
 }
 
-/// The requests in `open(2)`'s flags.
+/// The access rights that `open(2)`'s flags request.
 pub(super) fn rights_of(flags: i32) -> Rights {
     match flags & libc::O_ACCMODE {
         libc::O_WRONLY => Rights::WRITE,
@@ -79,14 +81,14 @@ pub struct Opening {
     pub fh: u64,
     /// Past the page cache.
     pub direct: bool,
-    /// The kernel's pages of the file are as the servers have it, and stay.
+    /// The kernel's pages of the file are current, and the kernel keeps them.
     pub pages_stay: bool,
 }
 
 /// A write, as the kernel asks for it.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// The offset; of an append, the end of the file as the kernel has it.
+    /// The offset. For an append: the end of the file that the kernel knows.
     pub offset: u64,
     /// The bytes.
     pub data: Bytes,
@@ -106,8 +108,8 @@ impl<V: Vfs> Fs<V> {
     /// Open a file with `open(2)`'s flags.
     pub async fn open(&self, thread: u32, object: Handle, flags: i32) -> Result<Opening> {
         let rights = rights_of(flags);
-        // The kernel writes stored bytes of mappings back when it drops pages: operations past the pages are
-        // to see those.
+        // When the kernel drops pages, it writes back the bytes that programs stored through mappings.
+        // Operations past the page cache must see these bytes.
         let opened = match self.goes_past_pages(flags) {
             true => self.vfs.open_past_pages(object, rights).await,
             false => self.vfs.open_pages(object, rights).await,
@@ -129,9 +131,9 @@ impl<V: Vfs> Fs<V> {
         };
         let pages_stay = file.keeps_pages(&counts);
         let opening = self.opened(file, flags, pages_stay);
-        // An open sees earlier writes, also after the end that the kernel still has cached.
+        // An open must see earlier writes, even those after the end of the file that the kernel has cached.
         if !opening.direct && self.known().may_believe_another_size(object, size, self.now()) {
-            // Nor does it get the earlier listing again.
+            // The kernel must not get the file's attributes of an earlier listing again.
             self.changed(object);
             (self.invalidate)(object, Untrue::Attributes).await;
         }
@@ -205,7 +207,7 @@ impl<V: Vfs> Fs<V> {
         } else {
             self.kill_capability(&opened, false).await?;
         }
-        // Of a write through its page cache the kernel asks for durability itself, by an fsync.
+        // For a write through its page cache the kernel itself requests durability, by an fsync.
         let durable = write.durable && opened.direct;
         let appends = write.append && !write.write_back;
         let end = write.offset + write.data.len() as u64;
@@ -215,8 +217,8 @@ impl<V: Vfs> Fs<V> {
         } else if durable {
             opened.file.write_durable(write.offset, write.data).await.map_err(Errno::from)
         } else if has_pages {
-            // The kernel writes a mapping back through any open file, also through one that is about to be
-            // open.
+            // A write shows that a program uses this open file; a write-back does not. The kernel writes a
+            // mapping back through any open file, even one whose `open` has not returned yet.
             if !write.write_back {
                 opened.file.has_forgotten_pages();
             }
@@ -224,7 +226,7 @@ impl<V: Vfs> Fs<V> {
         } else {
             opened.file.write(write.offset, write.data).await.map_err(Errno::from)
         };
-        // An error may follow a part that was written.
+        // Even if the write failed, a part of it may have been written.
         self.changed(object);
         match written {
             Ok(()) => self.known().grew_to(object, end),
@@ -240,13 +242,14 @@ impl<V: Vfs> Fs<V> {
         Ok(())
     }
 
-    /// Have the kernel invalidate a part of a file that is being written: before the writer's call returns,
-    /// or, through the page cache, after that.
+    /// Have the kernel invalidate the pages or the attributes of a file that is being written. For a direct
+    /// write this ends before the writer's call returns, or at the deadline. For a write through the page
+    /// cache it runs in the background.
     async fn untrue(self: &Rc<Self>, opened: &Opened<V::File>, untrue: Untrue) {
         let invalidated = (self.invalidate)(opened.file.handle(), untrue);
         if opened.direct {
-            // Where the kernel waits for a page that a silent server is to fill, the write, which is done,
-            // does not wait too.
+            // The kernel may wait for a page of a silent server. The write is done, so its reply does not
+            // wait longer than the deadline.
             let _ = self.env.deadline(self.vfs.deadline(), invalidated).await;
         } else {
             self.spawn(invalidated);
@@ -264,7 +267,7 @@ impl<V: Vfs> Fs<V> {
         Ok(())
     }
 
-    /// Before a write, by root or by another: take a file capability away.
+    /// Before a write: remove a file capability. `by_another`: a user other than root writes.
     async fn kill_capability(&self, opened: &Opened<V::File>, by_another: bool) -> Result<()> {
         let object = opened.file.handle();
         let is_known = match by_another {
@@ -287,14 +290,14 @@ impl<V: Vfs> Fs<V> {
             Err(errno) => Err(errno),
         };
         match looked {
-            // Another writer was faster.
+            // Another writer has removed it already.
             Err(Errno::NODATA) => Ok(()),
             looked => looked.inspect_err(|_| opened.unprivileged.set(false)),
         }
     }
 
-    /// An extended attribute was set through this mount: writes through open files look whether they are to
-    /// take it away.
+    /// An extended attribute was set through this mount. If it is a file capability, the next write through
+    /// each open file checks for it.
     pub(super) fn xattr_was_set(&self, object: Handle, name: &[u8]) {
         if name == CAPABILITY {
             self.files.each(|opened| {

@@ -1,14 +1,15 @@
 //! Attributes of directories after the last change through this mount.
 //!
-//! With each entry that is made or removed, the kernel drops the directory's attributes, and requests them
-//! before the next change, to check permissions. The mount already has them from the answer to the last
-//! change ([`Vfs::hear_directories`]). So **the event loop's own thread** answers the request from this
-//! table: it costs no message and wakes no other thread.
+//! When an entry is made or removed, the kernel drops the cached attributes of the directory. Before the next
+//! change it requests them again, to check permissions. The mount already has them from the answer to the
+//! last change ([`Vfs::hear_directories`]). So **the event loop's own thread** answers the request from this
+//! table. Such an answer needs no message to a server and wakes no other thread.
 //!
-//! **Their cache time counts from the moment at which the change was requested**; the kernel receives the
-//! remaining time. A mount that caches nothing keeps nothing here. If two changes are under way together,
-//! the attributes with the later change time are kept. Any other change of a directory through this mount
-//! drops its attributes here, and attributes that were requested before that change are no longer accepted.
+//! **The cache time of these attributes begins when the change is requested**; the kernel receives the
+//! remaining time. A mount without a cache time keeps no attributes here. If two changes are under way
+//! together, the attributes with the later change time are kept. Any other change of a directory through this
+//! mount drops the directory's attributes from the table. From then on the table accepts no attributes, of
+//! any directory, that were requested before this change.
 //!
 //! [`Vfs::hear_directories`]: shoal_vfs::Vfs::hear_directories
 
@@ -31,14 +32,14 @@ pub struct Directories {
 
 #[derive(Debug)]
 struct Known {
-    /// With the moment from which they are cached.
+    /// The attributes, and the moment at which their cache time begins.
     attrs: LruCache<Handle, (Attr, Instant)>,
-    /// When one was last changed in a way that returned no attributes.
+    /// The time of the last change of any directory that returned no attributes.
     changed_at: Option<Instant>,
 }
 
 impl Directories {
-    /// Nothing is known. `believed`: how long the kernel caches attributes.
+    /// An empty table. `believed`: the time for which the kernel caches attributes.
     pub fn new(believed: Duration) -> Directories {
         let known = Known { attrs: LruCache::new(DIRECTORIES_MAX), changed_at: None };
         Directories { believed, known: Mutex::new(known) }
@@ -49,7 +50,7 @@ impl Directories {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether anything is ever known.
+    /// Whether the table ever keeps attributes: the mount has a cache time.
     pub(super) fn are_believed(&self) -> bool {
         !self.believed.is_zero()
     }
@@ -64,7 +65,7 @@ impl Directories {
         }
     }
 
-    /// One was changed, or perhaps: its attributes are to be requested.
+    /// A directory was changed, or may have been: drop its attributes, so that they are requested again.
     pub(super) fn changed(&self, dir: Handle, now: Instant) {
         let mut known = self.known();
         known.changed_at = Some(now);

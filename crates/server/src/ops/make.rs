@@ -1,13 +1,13 @@
 //! The common part of create, mknod, symlink and mkdir: a new object with its first name.
 //!
-//! Objects other than directories are colocated with their directory, so to make one is a direct change of
-//! this server's rows. A file that does not begin stuffed (the switch is off, or its server holds metadata
-//! only) takes its datafiles from the pools ([`crate::data::pools`]); its own stream only keeps the
-//! generation.
+//! Objects other than directories are usually on the server of their entry, so this server makes them by a
+//! direct change of its own rows. A file is made unstuffed if the switch `stuffing` is off, or if its server
+//! holds only metadata. Then the pools ([`crate::data::pools`]) supply its datafiles on other servers, a
+//! datafile on this server is new, and the file's own stream only keeps the generation.
 //!
-//! Three kinds are made by a plan over several servers: a directory that is placed on another server; a file
-//! whose metafile is spread to another server; and, with the switch `precreate` off, a file that does not
-//! begin stuffed, whose datafiles are made in the same transaction.
+//! A transaction over several servers makes the other objects: a directory on another server; a file whose
+//! metafile is on another server (`placement = spread`); and, if the switch `precreate` is off, an unstuffed
+//! file. The transaction also makes the datafiles of an unstuffed file.
 
 use crate::data::pools;
 use crate::data::precreated::{self, Touch};
@@ -20,13 +20,13 @@ use crate::txn::actions;
 use shoal_proto::{Action, Attr, Dist, Generation, Handle, Kind, Layout, Name, Rights, Status, limits};
 use shoal_store::{StreamChange, StreamInfo};
 
-/// Bytes of the journal for a row of each pool that gives a datafile.
+/// Journal bytes of the pool rows that a new file changes: one row for each pool that supplies a datafile.
 pub const POOL_ROWS_BYTES: u64 = 128 * limits::WIDTH_MAX as u64;
 
 /// The generation with which files begin.
 pub const FIRST_GENERATION: u64 = 1;
 
-/// A directory of this server in which `name` is free, for an object of this kind.
+/// The directory `dir`, if `name` is free in it and an object of this kind may be made in it.
 ///
 /// # Errors
 /// `NotDirectory`, `Stale`; `Exists`; `NotPermitted` in a forked file.
@@ -37,8 +37,8 @@ pub fn free_in(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, kind: Kind) -> Resul
     }
 }
 
-/// A directory of this server, and the object that `name` leads to in it. If anything must be loaded for
-/// that, the rows that a new file needs are loaded with it.
+/// A directory of this server, and the object that `name` leads to in it. If the entry must be loaded first,
+/// the stream row that a new file needs is loaded in the same step.
 pub fn looked_up(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<(Inode, Option<Dirent>), Stopped> {
     let (parent, found) = (ctx.directory_of(dir, name), ctx.entry(dir, name));
     if found == Err(Stopped::Miss)
@@ -49,8 +49,8 @@ pub fn looked_up(ctx: &mut Ctx<'_>, dir: Handle, name: &Name) -> Result<(Inode, 
     Ok((parent?, found?))
 }
 
-/// Make an object that is on the server of its entry, or a file on the server of its metafile. It becomes the
-/// current object, opened with `rights`.
+/// Make an object other than a directory, on the server of its entry; a file that is no fork, on the server
+/// that the switch `placement` selects. It becomes the current object, opened with `rights`.
 ///
 /// # Errors
 /// `NoSpace` for a file when no server holds data.
@@ -83,7 +83,7 @@ pub fn colocated(
     ctx.attr(handle)
 }
 
-/// Make a directory, on the server whose turn it is. It becomes the current object.
+/// Make a directory, on the next server of the rotation. It becomes the current object.
 pub fn directory(ctx: &mut Ctx<'_>, dir: Handle, name: &Name, inode: &Inode) -> Result<Attr, Stopped> {
     let server = ctx.turn_of_directory();
     let handle = ctx.draw(server)?;
@@ -109,7 +109,7 @@ pub fn object(ctx: &mut Ctx<'_>, handle: Handle, inode: &Inode) -> Result<(), St
     }
     let datafiles = inode.layout.iter().flat_map(|layout| layout.datafiles.iter());
     for &datafile in datafiles.filter(|datafile| datafile.server() == ctx.identity.id) {
-        // This server's own is no batch's.
+        // A new datafile on this server is in no batch, so it gets its rows here.
         let (owner, generation) = (handle, Generation(FIRST_GENERATION));
         precreated::touch(ctx, &Touch { datafile, owner, generation })?;
     }
@@ -159,13 +159,13 @@ fn planned(
 /// Where new datafiles come from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// They lie ready.
+    /// They are precreated.
     Pools,
     /// A transaction makes them.
     Plan,
 }
 
-/// A layout over datafiles that lie ready.
+/// A layout over precreated datafiles.
 pub fn ready_layout(ctx: &mut Ctx<'_>, file: Handle, inode: &Inode) -> Result<Layout, Stopped> {
     layout(ctx, file, inode, Source::Pools)
 }

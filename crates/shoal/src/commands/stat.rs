@@ -1,4 +1,4 @@
-//! `shoal stat`: all that is known of a file.
+//! `shoal stat`: shows the attributes, the layout and the names of the extended attributes of objects.
 
 use crate::address::Place;
 use crate::bytes_size::human;
@@ -13,7 +13,7 @@ use shoal_transform::Followed;
 use shoal_vfs::Vfs as _;
 use std::process::ExitCode;
 
-/// Show each; the first that cannot be shown is the error, after the others.
+/// Show each object. If some cannot be shown, return the first error, after the others were shown.
 pub fn run(args: Stat) -> Result<ExitCode> {
     let mut failed = Ok(());
     for text in &args.places {
@@ -44,7 +44,7 @@ async fn stat(client: Followed<Client>, args: &Stat, text: &str, path: String) -
         value["target"] = target.into();
         value["xattrs"] = xattrs.into();
         if let Some(laid) = &laid {
-            // No server has an object of this number.
+            // Clients chose this handle: no server has an object with it.
             value["handle"] = Value::Null;
             (value["layout"], value["template"]) = (laid.json(), laid.template_json());
         }

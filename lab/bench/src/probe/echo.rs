@@ -1,8 +1,8 @@
 //! Round trips over loopback TCP.
 //!
-//! The server is one thread that waits for all its connections at once and returns the bytes of each; every
-//! client is a thread that sends a message and waits for it to come back. So one connection shows the limit
-//! of a single synchronous client, and sixteen the limit of one server thread.
+//! The server is one thread, which waits for all its connections at once and returns the bytes of each. Each
+//! client is a thread, which sends a message and waits until the message returns. So one connection measures
+//! the limit of a single synchronous client, and 16 connections measure the limit of one server thread.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -35,7 +35,7 @@ impl std::fmt::Display for EchoKind {
     }
 }
 
-/// Round trips a second of `connections` connections together.
+/// Total round trips per second over `connections` connections.
 pub fn measure(connections: usize, message: usize, kind: EchoKind, duration: Duration) -> Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
     let address = listener.local_addr()?;
@@ -73,7 +73,7 @@ fn prepared(stream: TcpStream, kind: EchoKind) -> Result<TcpStream> {
 fn ping(mut stream: TcpStream, message: usize, stop: &AtomicBool) -> Result<u64> {
     let mut buffer = vec![7u8; message];
     let mut round_trips = 0;
-    // At least one, however late this thread came to run: the measurement is never empty.
+    // Makes at least one round trip, even if this thread starts late: no measurement is empty.
     loop {
         write_whole(&mut stream, &buffer)?;
         read_whole(&mut stream, &mut buffer)?;

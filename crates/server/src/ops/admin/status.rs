@@ -15,7 +15,7 @@ pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Status { } => run(sha
 /// The server's state.
 ///
 /// # Errors
-/// When the space cannot be asked.
+/// The store cannot report its space.
 pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
     let space = shard.collection.space().await.map_err(status_of)?;
     let room = Room::of(shard, &space);
@@ -114,8 +114,9 @@ pub async fn run(shard: &Rc<Shard>) -> Result<Answer, Status> {
     Ok(Answer::Json { json: Blob(json.to_string().into()) })
 }
 
-/// The mount keys with names, and the first one: names, limits, and which are revoked. Fingerprints show
-/// whether two files hold the same key, and nothing else of it.
+/// The mount keys of the map, and the first mount key if the map does not contain it. For each key: id, name,
+/// limits, whether it is revoked, fingerprint, number of sessions. A fingerprint shows whether two key files
+/// contain the same key, and nothing else about the key.
 fn mount_keys(shard: &Shard) -> Vec<Value> {
     let identity = shard.identity();
     let first = MountKey {

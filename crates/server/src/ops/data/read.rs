@@ -12,9 +12,9 @@ pub const FACTS: OpFacts = OpFacts {
     ..OpFacts::new(handler!(|ctx| Read { transfer } => run(ctx, transfer)))
 };
 
-/// Read. Bytes after the stream's end are not sent: the client knows the other datafiles, and makes them
-/// zeros or the end of the file. Size and change count are of this look, also where the stream grows before
-/// its bytes are read.
+/// Read. The server sends no bytes after the stream's end. The client knows the other datafiles, so it
+/// decides whether such bytes are zeros or lie after the end of the file. The size and the change count in
+/// the reply are those at this point, even if the stream grows before its bytes are read.
 pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Stopped> {
     let capability = transfer.capability.as_ref();
     let access = data::access(ctx, transfer.stream, transfer.generation, capability, Rights::READ)?;
@@ -35,7 +35,7 @@ pub fn run(ctx: &mut Ctx<'_>, transfer: &Transfer) -> Result<Answer, Stopped> {
         return Err(Stopped::Bulk(Box::new(Bulk { stream, work })));
     }
     let part = StreamPart::of(transfer)?.trimmed(info.size)?;
-    // A few bytes of pattern may name a small content a million times.
+    // A short pattern can select the bytes of a small stream a million times: check the length of the result.
     if part.is_empty() || (info.small && part.len() <= Changes::SMALL_MAX as u64) {
         let content = if part.is_empty() { bytes::Bytes::new() } else { ctx.small_content(stream)? };
         let data = part.gather(&content, &mut ctx.copied)?;

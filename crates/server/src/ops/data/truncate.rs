@@ -1,9 +1,12 @@
 //! truncate: set a file's size.
 //!
 //! The truncation of a stuffed file is one change on one server, and keeps the generation. The truncation of
-//! a laid-out file is a transaction over the datafiles, which advances the generation on all of them before
-//! the reply. So no later acknowledged write is truncated, and no write of an older generation restores
-//! truncated bytes. Truncations and appends of a laid-out file take turns.
+//! a laid-out file is a transaction over the datafiles' servers, which advances the generation of each
+//! datafile. The reply waits until all servers have applied it, but not longer than the request's deadline;
+//! after that, the transaction's locks delay requests to a datafile until its server has applied it. So a
+//! write that is acknowledged after the truncation is not truncated. A write with an older generation is
+//! refused, so it cannot restore truncated bytes. Truncations and appends of a laid-out file exclude each
+//! other.
 
 use crate::meta::keys;
 use crate::meta::rows::Inode;
@@ -29,7 +32,7 @@ pub const FACTS: OpFacts = OpFacts {
 ///
 /// # Errors
 /// `IsDirectory`, `Invalid` for an object that is no file, `FileTooBig`; `StaleLayout` for a stuffed file
-/// that would outgrow its first strip: unstuff it first.
+/// that would outgrow its first strip: the client must unstuff it first.
 pub fn run(ctx: &mut Ctx<'_>, object: Handle, size: u64, kill_privileges: bool) -> Result<Answer, Stopped> {
     let file = ctx.object(object)?;
     let mut inode = ctx.inode(file)?;
@@ -62,7 +65,7 @@ fn stuffed(
         return Err(Stopped::Status(Status::StaleLayout));
     }
     let info = ctx.stream(file)?.ok_or(Stopped::Status(Status::Stale))?;
-    // One stream, one server: writes and this are ordered there, the generation need not advance.
+    // The file has one stream, and its server orders writes and truncations: the generation need not advance.
     let written_at = Some(WallTime(ctx.now.0));
     ctx.change_stream(file, StreamChange::Resize { generation: info.generation, size, written_at })?;
     if store_inode {
@@ -81,8 +84,8 @@ fn laid_out(
     if !mutant::is(Mutant::TruncateWithoutTurn) {
         ctx.must_have_turn(file)?;
     }
-    // The generation of a file's streams is one, and the metafile's own keeps it; so no other server need be
-    // asked. First the attributes, which expect the generation that the advance then replaces.
+    // All streams of a file have the same generation, also the metafile's own stream: no other server need be
+    // asked. `AttrSet` comes first in the plan: it expects the generation that `StreamAdvance` replaces.
     let info = ctx.stream(file)?.ok_or(Stopped::Status(Status::Stale))?;
     let (expect, generation) = (Generation(info.generation), Generation(info.generation + 1));
     let mut attr = crate::meta::inode::attr_of(file, inode, None);

@@ -1,6 +1,6 @@
-//! setxattr: set an extended attribute. The mount checks the namespace of the name (`user.`, `trusted.`). The
-//! server does not check it. Only a key whose root is squashed may not set names in `trusted.` and
-//! `security.`.
+//! setxattr: set an extended attribute. The mount checks the namespace of the name (`user.`, `trusted.` or
+//! `security.`). The server checks it in one case: it refuses names in `trusted.` and `security.` with
+//! `NotPermitted` if the client's mount key squashes root.
 
 use crate::meta::keys;
 use crate::ops::{Alters, OpFacts, handler, when};
@@ -17,11 +17,12 @@ pub const FACTS: OpFacts = OpFacts {
     }))
 };
 
-/// Set it.
+/// Set the attribute.
 ///
 /// # Errors
-/// `Exists` if it is to be made, `NoAttribute` if it is to be replaced; `OutOfRange` for an empty name,
-/// `Invalid` for one with a NUL; `NoSpace` when the list of names would outgrow the limit of a listing.
+/// `Exists`: `create` is set and the attribute exists; `NoAttribute`: `replace` is set and it does not exist;
+/// `OutOfRange`: the name is empty; `Invalid`: the name has a NUL; `NoSpace`: the names of all attributes
+/// would be longer than a listing may be; `NotPermitted`: see the module.
 pub fn run(
     ctx: &mut Ctx<'_>,
     object: Handle,

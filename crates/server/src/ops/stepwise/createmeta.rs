@@ -1,10 +1,11 @@
 //! createmeta: make a metafile that has no name yet, for a client that creates files step by step as PVFS
 //! does.
 //!
-//! With the switch `stuffing` the metafile has its first strip at once. Without it, the switch `precreate`
-//! gives the metafile datafiles from the pools. Both are the augmented create of PVFS small files. With
-//! neither, the client makes the datafiles. The metafile's one link counts from the start; the row [`New`]
-//! says into which directory it will be entered ([`crate::stepwise`]).
+//! With the switch `stuffing`, and if this server holds data, the metafile is made with its first strip.
+//! Otherwise, with the switch `precreate`, the metafile gets datafiles from the pools. Both forms are the
+//! augmented create of the PVFS small-files paper. Otherwise the client makes the datafiles. The metafile's
+//! link count is 1 from the start, although it has no entry yet. The row [`New`] contains the client, the
+//! directory and the name of the future entry ([`crate::stepwise`]).
 
 use crate::meta::inode::{made_in, root};
 use crate::meta::rows::New;
@@ -28,11 +29,12 @@ pub const FACTS: OpFacts = OpFacts {
     }))
 };
 
-/// Make it, and open it. The directory's part in it (its group, its template) is in `owner` and `template`
-/// already.
+/// Make the metafile, and open it. `owner` and `template` already have the values that a file inherits from
+/// the directory (group, template).
 ///
 /// # Errors
-/// `Invalid` for a template wider than any file, or of a layout that only directories have.
+/// `Invalid` for a template with more than `WIDTH_MAX` datafiles, or with the layout of a container or of a
+/// composed directory.
 pub fn run(
     ctx: &mut Ctx<'_>,
     dir: Handle,

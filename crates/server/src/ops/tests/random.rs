@@ -1,5 +1,6 @@
-//! Compares random operations over three servers with a naive namespace: both must give the same answers
-//! and the same tree, and nothing may be left over.
+//! Runs random operations on a cluster of one or three servers and on a simple model of the namespace. Both
+//! must give the same answers and the same tree. After that the servers may have no other inodes, orphans and
+//! entries than the model, and no locks.
 
 use super::cluster::{ALL, Cluster};
 use super::model::{How, Model, Node, ROOT};
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Directories are chosen by their index among those there are.
+/// A step names a directory by an index into the directories that exist at that moment, modulo their number.
 #[derive(Clone, Debug)]
 enum Step {
     Make(usize, usize, Kind),
@@ -127,7 +128,7 @@ impl Both {
         }
     }
 
-    /// The trees are the same, and no server has anything more.
+    /// Assert that the trees are equal, and that no server has further rows or locks.
     fn compare(&self) {
         for (&node, object) in &self.model.objects {
             let handle = self.handles[&node];

@@ -1,5 +1,6 @@
-//! Bulk operations on a stream. An operation waits for its turn at the stream's gate (the queue of its
-//! operations), checks the generation, and chooses the stream's *home*: the journal, a row, or a local
+//! Bulk operations on a stream. Each operation waits at the stream's gate (a queue of its operations). Reads
+//! and changes then check the generation. A stream's *home* (the place of its bytes) is its row, the journal,
+//! or a local file. A change that makes the stream too large for a row or the journal first moves it to a
 //! file.
 
 use super::super::CollectionState;
@@ -53,12 +54,12 @@ impl Bulk {
         }
     }
 
-    /// End of a small stream's content after it.
+    /// The end of a small stream's content after this change.
     pub fn content_end(&self, row: &StreamRow) -> u64 {
         let end = match self {
             Bulk::Write { runs, .. } => runs_end(runs),
             Bulk::Append { data, .. } => row.size.saturating_add(data.len() as u64),
-            // Space is reserved in a file; a stream that stays small needs none.
+            // Only a file can reserve space. A stream that stays small needs no reserved space.
             Bulk::Allocate { offset, len, .. } => offset.saturating_add(*len),
             Bulk::Punch { .. } => 0,
         };
@@ -75,7 +76,7 @@ impl CollectionState {
         Counters::add(&self.env.counters().copied_bytes, bytes as u64);
     }
 
-    /// Pass the gate and read the row, of the right generation.
+    /// Pass the gate, read the row, and check its generation.
     async fn meet(
         self: &Rc<Self>,
         handle: Handle,
@@ -127,7 +128,7 @@ impl CollectionState {
         at: WallTime,
     ) -> Result<Done, StoreError> {
         bulk.check()?;
-        // Appends take their offset from the size: one at a time.
+        // The offset of an append is the stream's size, so an append runs alone.
         let alone = matches!(bulk, Bulk::Append { .. });
         loop {
             let met = self.meet(handle, generation, alone).await?;
@@ -138,7 +139,7 @@ impl CollectionState {
     }
 
     /// Write runs with the old bytes between them. The old bytes are read in the same turn at the gate in
-    /// which they are written back; a cut that came between repeats both.
+    /// which they are written back. If the stream is cut in between, both steps are repeated.
     pub(crate) async fn write_over(
         self: Rc<Self>,
         handle: Handle,
@@ -162,8 +163,8 @@ impl CollectionState {
         }
     }
 
-    /// Change a stream whose gate is passed. `None`: to be repeated, because the stream was cut, got another
-    /// home, or another change came between.
+    /// Change a stream whose gate the caller has passed. `None`: the caller must repeat the change, because
+    /// the stream was cut, moved to another home, or changed by another operation in between.
     async fn change_met(
         self: &Rc<Self>,
         handle: Handle,
@@ -188,8 +189,8 @@ impl CollectionState {
         Ok(None)
     }
 
-    /// Cut away all bytes of a failed or overtaken write after the stream's end; then wait until the change
-    /// is as durable as the mode says.
+    /// End a change. If it failed, cut the bytes after the stream's end from the file. If it succeeded, sync
+    /// the stream if data is synced at the reply.
     async fn settle_change(
         self: &Rc<Self>,
         handle: Handle,
@@ -219,7 +220,7 @@ impl CollectionState {
             Err(StoreError::NoStream) => return Ok(false),
             row => row?.0,
         };
-        // One that no sync has covered is made again where it is missed.
+        // If no sync has covered the file, its absence is no loss: the file is made again when it is opened.
         if row.home != Home::File || row.loose {
             return Ok(false);
         }
@@ -243,13 +244,13 @@ impl CollectionState {
         self.health()?;
         let (row, _) = self.wait_row(handle).await?;
         if row.loose {
-            // From now on a missing file is damage: the record that says so is after the file's sync, and
-            // durable with it.
+            // After this a missing file is damage. The record that states this is written after the file's
+            // sync, and this fsync makes it durable too.
             self.sync_file(handle, &row).await?;
         }
         self.flush_weak();
         let all = self.journal.borrow().applied;
-        // Both at once: nothing is promised before both are done.
+        // Sync the file and the journal at the same time. The reply waits for both.
         let file = async {
             let synced = match row.home == Home::File && !row.loose {
                 true => self.sync_file(handle, &row).await,
@@ -261,7 +262,8 @@ impl CollectionState {
         let (file, journal) = join(file, self.wait_durable(all)).await;
         file?;
         journal?;
-        // The kernel reports an error of writing back once: perhaps to another sync of this file.
+        // The kernel reports a write-back error only once, perhaps to another sync of this file. That sync
+        // poisoned the store: check it.
         self.health()?;
         Ok(self.loss_id())
     }
