@@ -47,19 +47,22 @@ impl<B: Vfs> State<B> {
         writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
         data: Bytes,
     ) -> Result<u64> {
-        let _one = self.appending.acquire(1).await;
+        let _one = self.turn(&self.appending).await?;
         loop {
             let writer = writer().await?;
             let _turn = self.turns.acquire(1).await;
+            let _own = self.turn(&writer.turn).await?;
+            if writer.is_broken() {
+                continue;
+            }
             let place = self.size().max(self.reserved.get());
             let mut regions = self.region(place, data.len())?.into_iter().peekable();
-            // If this is given up, its bytes may come late: then no other append has their place.
+            // If this is given up, its bytes may come late: then no other append has their place. One that is
+            // given up before brings none.
             self.reserved.set(place.saturating_add(data.len() as u64));
             let written = self.write_stretch(&writer, &mut regions, &mut data.clone()).await;
             self.reserved.set(place);
-            if written? {
-                return Ok(place);
-            }
+            return written.map(|()| place);
         }
     }
 
@@ -101,25 +104,24 @@ impl<B: Vfs> State<B> {
         while regions.peek().is_some() {
             let writer = writer().await?;
             let _turn = self.turns.acquire(1).await;
-            self.write_stretch(&writer, &mut regions, &mut data).await?;
+            let _own = self.turn(&writer.turn).await?;
+            if !writer.is_broken() {
+                self.write_stretch(&writer, &mut regions, &mut data).await?;
+            }
         }
         Ok(())
     }
 
-    /// Write the next regions that go under one entry, if there are any. `false`: the writer takes no more
-    /// bytes. The caller has a turn.
+    /// Write the next regions that go under one entry, if there are any. The caller has a turn, and that of the
+    /// writer, which is not broken.
     async fn write_stretch(
         &self,
         writer: &Writer<B>,
         regions: &mut Peekable<impl Iterator<Item = Region>>,
         data: &mut Bytes,
-    ) -> Result<bool> {
-        let _own = writer.turn.acquire(1).await;
-        if writer.is_broken() {
-            return Ok(false);
-        }
+    ) -> Result<()> {
         if regions.peek().is_none() {
-            return Ok(true);
+            return Ok(());
         }
         // An entry has one stamp: a write over newer bytes needs a newer one.
         let stretch = {
@@ -145,6 +147,6 @@ impl<B: Vfs> State<B> {
         let log = index.add_log(writer.id);
         index.wrote(log, current, begins, len);
         self.wrote_at.set(Some(Time(self.shared.env.wall().0)));
-        Ok(true)
+        Ok(())
     }
 }
