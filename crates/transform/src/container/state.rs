@@ -74,6 +74,8 @@ pub(crate) struct State<B: Vfs> {
     /// Writes that failed or were given up have stamps below this: what they left may be newer than the entry
     /// of a writer that goes on.
     unsure: Cell<u64>,
+    /// It takes the records of another container: as many as are read.
+    pub(super) is_copy: Cell<bool>,
     /// The last write, if its time is not in the access record yet.
     wrote_at: Cell<Option<Time>>,
     /// One sets the times of the access record.
@@ -107,6 +109,7 @@ impl<B: Vfs> State<B> {
             appending: Semaphore::new(1),
             reserved: Cell::new(0),
             unsure: Cell::new(0),
+            is_copy: Cell::new(false),
             wrote_at: Cell::new(None),
             times: Semaphore::new(1),
         })

@@ -4,11 +4,13 @@
 mod late;
 
 use crate::container::{Container, ContainerFile, tools};
+use crate::limits::RecordLimits;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::{join, join_all};
 use late::Late;
 use shoal_env::{Env, real};
+use shoal_pattern::Pattern;
 use shoal_proto::{Allocation, Attr, Handle, Name, Owner, Rights, Status};
 use shoal_vfs::{AnyVfs, Connect, LocalOptions, Vfs, VfsFile};
 use std::path::Path;
@@ -241,5 +243,75 @@ fn appends_that_wait_for_one_without_an_answer_end_by_one_time_limit() {
         late.let_go();
         assert_eq!(first.await, Ok(10));
         assert_eq!(other.append(Bytes::from_static(b"x")).await, Ok(10 + LONG as u64));
+    });
+}
+
+/// Keep no more records one by one than this, and fold no more parts.
+fn limit_records(one: &Container<Late>, written_singly: u64, folded: usize) {
+    one.0.record_limits.set(RecordLimits { written_singly, folded });
+}
+
+/// Write `records` of these sizes and distances, and begin another entry after them.
+async fn write_strided(
+    file: &File,
+    at: u64,
+    record: u64,
+    stride: u64,
+    records: u64,
+) -> shoal_vfs::Result<()> {
+    let pattern = Pattern::strided(at as i64, record, stride as i64, records).unwrap();
+    file.write_pattern(&pattern, vec![7; (record * records) as usize].into()).await
+}
+
+#[test]
+fn records_of_a_run_that_no_family_takes_count_to_the_limit_while_it_grows() {
+    run(async |env, dir, _, one, file| {
+        limit_records(one, 1000, 1000);
+        for family in 0..64 {
+            write_strided(&file, family << 20, 1, 2 + family, 20).await.unwrap();
+        }
+        // Of the last family as many are written as a program likes.
+        for more in 0..10 {
+            write_strided(&file, (63 << 20) + (20 + more * 500) * 65, 1, 65, 500).await.unwrap();
+        }
+        let mut written = 0;
+        let refused = loop {
+            match write_strided(&file, (1 << 30) + written * 100, 1, 100, 50).await {
+                Ok(()) => written += 50,
+                Err(error) => break error,
+            }
+            assert!(written < 5000, "no write is refused");
+        };
+        assert_eq!(refused.status, Status::OverLimit);
+        assert!(written.abs_diff(1000) <= 100, "{written}");
+        assert_eq!(found(env, dir).await.0, (1 << 30) + (written - 1) * 100 + 1);
+    });
+}
+
+#[test]
+fn a_file_that_takes_no_more_irregular_records_is_compacted_and_takes_them_again() {
+    run(async |env, dir, _, one, file| {
+        limit_records(one, 200, 50);
+        // Each second one touches one before it, and none continues the entry before.
+        let place = |n: u64| if n % 2 == 0 { n * n * 100 } else { (n - 1) * (n - 1) * 100 + 10 };
+        let order = |n: u64| n / 20 * 20 + n % 20 / 2 + n % 2 * 10;
+        let mut written = 0;
+        let refused = loop {
+            match file.write(place(order(written)), vec![7; 10].into()).await {
+                Ok(()) => written += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((refused.status, written), (Status::OverLimit, 201));
+        assert!(refused.words.contains("compact"), "{refused}");
+        let before = found(env, dir).await;
+        file.close().await.unwrap();
+        limit_records(one, 80, 50);
+        tools::compact(one, Handle::ROOT, &name()).await.unwrap();
+        assert_eq!(found(env, dir).await, before);
+        limit_records(one, 200, 50);
+        let object = one.lookup(Handle::ROOT, &name()).await.unwrap().handle;
+        let compacted = one.open(object, BOTH).await.unwrap();
+        compacted.write(1 << 30, Bytes::from_static(b"more")).await.unwrap();
     });
 }

@@ -5,7 +5,7 @@
 //! failed takes no more bytes: the next stretch goes to another writer.
 
 use super::{State, Writer};
-use crate::limits::WRITTEN_SINGLY_MAX;
+use crate::limits::SINGLE_RECORDS_MAX;
 use bytes::Bytes;
 use shoal_pattern::{Pattern, Region};
 use shoal_proto::{Status, Time};
@@ -126,12 +126,9 @@ impl<B: Vfs> State<B> {
         // An entry has one stamp: a write over newer bytes needs a newer one.
         let stretch = {
             let index = self.index.borrow();
-            if index.is_full() {
-                let words = format!(
-                    "the file has more than {WRITTEN_SINGLY_MAX} records that are not regular: \
-                     `shoal container compact`"
-                );
-                return Err(Error::new(Status::OverLimit, "write").of(self.object).because(words));
+            let singles_max = self.singles_max();
+            if index.keeps_singly_more_than(singles_max) {
+                return Err(self.is_too_irregular(singles_max));
             }
             let is_newer = |region: Region, stamp: u64| {
                 stamp < self.unsure.get() || index.is_newer_within(region.offset as u64, region.len, stamp)
@@ -148,5 +145,23 @@ impl<B: Vfs> State<B> {
         index.wrote(log, current, begins, len);
         self.wrote_at.set(Some(Time(self.shared.env.wall().0)));
         Ok(())
+    }
+
+    /// Records that may be kept one by one before a write. A copy is bounded by the limit of an index that is
+    /// read: otherwise a file that takes no more could not be compacted.
+    fn singles_max(&self) -> u64 {
+        if self.is_copy.get() { SINGLE_RECORDS_MAX } else { self.shared.record_limits.get().written_singly }
+    }
+
+    fn is_too_irregular(&self, singles_max: u64) -> Error {
+        let remedy = match self.is_copy.get() {
+            true => "copy the file to a directory without containers",
+            false => {
+                "`shoal container compact` joins those that touch; if that is not enough, copy the file to a \
+                 directory without containers"
+            }
+        };
+        let words = format!("the file has more than {singles_max} records that are not regular: {remedy}");
+        Error::new(Status::OverLimit, "write").of(self.object).because(words)
     }
 }
