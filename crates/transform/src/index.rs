@@ -119,8 +119,8 @@ impl Index {
         with(records(self.growing.values())) && with(self.growing_singly())
     }
 
-    /// Records of growing runs that no family takes. If there are more new families than places for them, it is
-    /// open which of them get one: then the runs of all count.
+    /// Records of growing runs that no family takes. If there are more new families than places for them, it
+    /// is open which of them get one: then the runs of all count.
     fn growing_singly(&self) -> u64 {
         let is_new = |run: &&Run| !self.families.iter().any(|family| family.holds(run));
         let is_short = |run: &&Run| run.records() < RUN_RECORDS_MIN;

@@ -46,7 +46,7 @@ pub(crate) struct State<B: Vfs> {
     read_at: RefCell<Option<Contents>>,
     /// Writers of this process.
     writers: RefCell<Vec<Rc<Writer<B>>>>,
-    /// Those of them, and those that are released, whose logs may get bytes late: of a write that failed or was
+    /// Those of them, and of the released ones, whose logs may get bytes late: of a write that failed or was
     /// given up.
     pub(super) broken: Broken,
     idle: RefCell<Vec<Idle>>,

@@ -1,8 +1,8 @@
 //! Changes of a container's size. Each is published before its call returns.
 //!
-//! A truncation names how far it found each log, and cuts no other byte. **Of a log that may get bytes late it
-//! cuts all** ([`Found::ALL`]): no later write is appended to such a log. So while this process has such a log
-//! a truncation is recorded also where the size that is known is the wanted one, or a smaller one (test:
+//! A truncation names how far it found each log, and cuts no other byte. **Of a log that may get bytes late
+//! it cuts all** ([`Found::ALL`]): no later write is appended to such a log. So while this process has such a
+//! log a truncation is recorded also where the size that is known is the wanted one, or a smaller one (test:
 //! `a_truncation_to_the_size_that_is_known_cuts_what_a_write_brings_late`).
 //!
 //! A record waits for the writer's turn, and a sync that had it may have failed in that log: then the change
@@ -30,8 +30,8 @@ impl<B: Vfs> State<B> {
         !self.broken.borrow().is_empty()
     }
 
-    /// Set the size. `writer` gives the writer of the open file. It is called with all turns: a write that was
-    /// waited for may have failed in the log of the one before.
+    /// Set the size. `writer` gives the writer of the open file. It is called with all turns: a write that
+    /// was waited for may have failed in the log of the one before.
     pub(in crate::container) async fn truncate(
         &self,
         writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,

@@ -1,5 +1,5 @@
-//! Tests of writes whose answer does not come: the bytes that they bring late go to no place of another write,
-//! and a truncation cuts them. Tests of limits, with lower ones.
+//! Tests of writes whose answer does not come: the bytes that they bring late go to no place of another
+//! write, and a truncation cuts them. Tests of limits, with lower ones.
 
 mod late;
 

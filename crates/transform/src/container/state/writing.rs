@@ -112,8 +112,8 @@ impl<B: Vfs> State<B> {
         Ok(())
     }
 
-    /// Write the next regions that go under one entry, if there are any. The caller has a turn, and that of the
-    /// writer, which is not broken.
+    /// Write the next regions that go under one entry, if there are any. The caller has a turn, and that of
+    /// the writer, which is not broken.
     async fn write_stretch(
         &self,
         writer: &Writer<B>,
