@@ -46,7 +46,7 @@ pub use listing::ContainerListing;
 pub use settings::{ContainerSettings, IndexDesign};
 
 use crate::group::{Meeting, Named};
-use crate::limits::{IDLE_STATES_MAX, KINDS_KNOWN_MAX};
+use crate::limits::{IDLE_STATES_MAX, KINDS_KNOWN_MAX, RecordLimits};
 use bytes::Bytes;
 use lru::LruCache;
 use shoal_env::Env;
@@ -181,6 +181,7 @@ pub(crate) struct Shared<B: Vfs> {
     /// The number of the next writer that is made here, for its folder.
     pub(crate) writers: Cell<u32>,
     pub(crate) design: IndexDesign,
+    record_limits: Cell<RecordLimits>,
     /// None after it failed.
     group: RefCell<Option<OpenGroup>>,
     index_reads: Cell<IndexReads>,
@@ -245,6 +246,7 @@ impl<B: Vfs> Container<B> {
             removing: RefCell::default(),
             writers: Cell::new(std::process::id()),
             design,
+            record_limits: Cell::default(),
             group: RefCell::new(group),
             index_reads: Cell::default(),
             closes: Cell::new(0),

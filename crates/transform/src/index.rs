@@ -24,7 +24,6 @@ mod family;
 mod run;
 mod spans;
 
-use crate::limits::WRITTEN_SINGLY_MAX;
 use crate::record::Entry;
 use crate::writer_id::WriterId;
 pub use build::{IndexError, LogFacts};
@@ -32,7 +31,7 @@ use family::Family;
 use run::Run;
 use shoal_pattern::{Located, Piece, Placement};
 use spans::Spans;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A shorter run is kept record by record.
 pub(crate) const RUN_RECORDS_MIN: u64 = 8;
@@ -116,9 +115,21 @@ impl Index {
         self.numbers.get(&id).copied()
     }
 
-    /// Whether the index has too many single records: then writes are refused.
-    pub fn is_full(&self) -> bool {
-        self.spans.count() > WRITTEN_SINGLY_MAX
+    /// Whether more than so many records are kept one by one, once the entries under way have ended.
+    pub(crate) fn keeps_singly_more_than(&self, singles_max: u64) -> bool {
+        let with = |more: u64| self.spans.count().saturating_add(more) > singles_max;
+        with(records(self.growing.values())) && with(self.growing_singly())
+    }
+
+    /// Records of growing runs that no family takes. If there are more new families than places for them, it
+    /// is open which of them get one: then the runs of all count.
+    fn growing_singly(&self) -> u64 {
+        let is_new = |run: &&Run| !self.families.iter().any(|family| family.holds(run));
+        let is_short = |run: &&Run| run.records() < RUN_RECORDS_MIN;
+        let new = self.growing.values().filter(|run| !is_short(run) && is_new(run));
+        let new: BTreeSet<(u64, u64)> = new.map(|run| (run.record, run.stride.unsigned_abs())).collect();
+        let is_crowded = self.families.len() + new.len() > FAMILIES_MAX;
+        records(self.growing.values().filter(|run| is_short(run) || (is_crowded && is_new(run))))
     }
 
     /// The file is at least so long.
@@ -220,6 +231,10 @@ impl Index {
         }
         (best, boundary)
     }
+}
+
+fn records<'a>(runs: impl Iterator<Item = &'a Run>) -> u64 {
+    runs.map(Run::records).fold(0, u64::saturating_add)
 }
 
 impl Placement for Index {

@@ -9,6 +9,21 @@ pub const SINGLE_RECORDS_MAX: u64 = 1 << 26;
 /// As many of them, and nothing more is written: several processes may write, each beside others that it does
 /// not see.
 pub const WRITTEN_SINGLY_MAX: u64 = SINGLE_RECORDS_MAX / 2;
+/// Limits of a container's records that one mount keeps: tests have lower ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RecordLimits {
+    /// See [`WRITTEN_SINGLY_MAX`].
+    pub(crate) written_singly: u64,
+    /// See [`FOLD_PARTS_MAX`].
+    pub(crate) folded: usize,
+}
+
+impl Default for RecordLimits {
+    fn default() -> RecordLimits {
+        RecordLimits { written_singly: WRITTEN_SINGLY_MAX, folded: FOLD_PARTS_MAX }
+    }
+}
+
 /// Bytes that one read of a log fetches, at most, where it joins several pieces, and one append where it
 /// joins several regions.
 pub const GROUP_BYTES_MAX: u64 = 4 << 20;

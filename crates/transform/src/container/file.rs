@@ -5,7 +5,7 @@ use super::state::State;
 use super::writer::Writer;
 use crate::writer_id::WriterId;
 use bytes::Bytes;
-use shoal_env::local::Semaphore;
+use shoal_env::local::{Semaphore, oneshot};
 use shoal_pattern::Pattern;
 use shoal_proto::{Allocation, Handle, Owner, Rights, Status};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
@@ -68,7 +68,7 @@ impl<B: Vfs> ContainerFile<B> {
         if let Some(writer) = known() {
             return Ok(writer);
         }
-        let _turn = opened.making.acquire(1).await;
+        let _turn = opened.state.turn(&opened.making).await?;
         if let Some(writer) = known() {
             return Ok(writer);
         }
@@ -127,18 +127,24 @@ async fn close<B: Vfs>(state: Rc<State<B>>, writer: Option<Rc<Writer<B>>>) -> Re
     closed
 }
 
+/// Close in a task of its own: it ends also where no caller waits for it any more.
+fn close_apart<B: Vfs>((state, writer): Todo<B>, report: impl FnOnce(Result<()>) + 'static) {
+    let (env, shared) = (state.shared.env.clone(), state.shared.clone());
+    shared.closes.set(shared.closes.get() + 1);
+    env.spawn("close a container", async move {
+        report(close(state, writer).await);
+        shared.closes.set(shared.closes.get() - 1);
+        shared.removed.wake_all();
+    });
+}
+
 impl<B: Vfs> Drop for Opened<B> {
     fn drop(&mut self) {
-        let Some((state, writer)) = self.end() else { return };
-        let env = state.shared.env.clone();
-        let shared = state.shared.clone();
-        shared.closes.set(shared.closes.get() + 1);
-        env.spawn("close a container", async move {
-            if let Err(error) = close(state, writer).await {
+        let Some(todo) = self.end() else { return };
+        close_apart(todo, |closed| {
+            if let Err(error) = closed {
                 tracing::warn!("{error}");
             }
-            shared.closes.set(shared.closes.get() - 1);
-            shared.removed.wake_all();
         });
     }
 }
@@ -223,10 +229,11 @@ impl<B: Vfs> VfsFile for ContainerFile<B> {
 
     async fn close(self) -> Result<()> {
         let Ok(opened) = Rc::try_unwrap(self.0) else { return Ok(()) };
-        match opened.end() {
-            Some((state, writer)) => close(state, writer).await,
-            None => Ok(()),
-        }
+        let Some(todo) = opened.end() else { return Ok(()) };
+        let (closed, result) = oneshot();
+        close_apart(todo, |done| closed.send(done));
+        let ended = || Err(Error::new(Status::Io, "close").because("its task ended before it was done"));
+        result.await.unwrap_or_else(ended)
     }
 }
 

@@ -24,9 +24,7 @@ use super::remove::gone_is_fine;
 use super::state::State;
 use super::{Shared, attributes};
 use crate::index::{Index, LogFacts};
-use crate::limits::{
-    CUT_LOGS_MAX, FOLD_LIVE_MAX, FOLD_LOG_BYTES, FOLD_LOGS_MIN, FOLD_PARTS_MAX, FOLD_STORED_MIN, FOLDERS,
-};
+use crate::limits::{CUT_LOGS_MAX, FOLD_LIVE_MAX, FOLD_LOG_BYTES, FOLD_LOGS_MIN, FOLD_STORED_MIN, FOLDERS};
 use crate::record::{Entry, Found, Record, VERSION};
 use crate::writer_id::WriterId;
 use bytes::{Bytes, BytesMut};
@@ -181,7 +179,7 @@ pub(super) async fn fold<B: Vfs>(state: &State<B>) -> Result<Folded> {
     }
     let logs = load::logs(shared, object, &contents).await?;
     let index = load::index(object, &logs)?;
-    let Some(parts) = parts(&index) else { return Ok(Folded::TooMany) };
+    let Some(parts) = parts(&index, shared.record_limits.get().folded) else { return Ok(Folded::TooMany) };
     let new = WriterId::draw(&shared.env);
     let process = shared.process.as_ref().map(|process| format!(".{}", process.suffix()));
     let list = names::name(&format!("x.{new}{}", process.unwrap_or_default()))?;
@@ -233,7 +231,8 @@ struct Part {
     stamp: u64,
 }
 
-fn parts(index: &Index) -> Option<Vec<Part>> {
+/// `None`: they are more than `parts_max`.
+fn parts(index: &Index, parts_max: usize) -> Option<Vec<Part>> {
     let (mut parts, mut at, size) = (Vec::<Part>::new(), 0, index.size());
     while at < size {
         let (newest, run) = index.newest_at(at);
@@ -250,7 +249,7 @@ fn parts(index: &Index) -> Option<Vec<Part>> {
                 _ => parts.push(Part { logical: at, len, log, physical, stamp }),
             }
         }
-        if parts.len() > FOLD_PARTS_MAX {
+        if parts.len() > parts_max {
             return None;
         }
         at += len;

@@ -212,7 +212,7 @@ impl<B: Vfs> Vfs for Container<B> {
             self.may_open(object, Rights::WRITE).await?;
         }
         let file = self.opened(&dir, Rights::READ | Rights::WRITE).await?;
-        if file.state_size() != size {
+        if !file.state().has_size(size) {
             file.truncate(size).await?;
         }
         let set = SetAttr { kill_privileges, ..SetAttr::default() };

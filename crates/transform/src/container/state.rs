@@ -4,18 +4,15 @@ use super::flat;
 use super::fold;
 use super::load;
 use super::names::{Contents, Dropping};
-use super::writer::{Idle, Writer};
+use super::writer::{Broken, Idle, Writer};
 use super::{Shared, names, some};
 use crate::clock::Clock;
 use crate::index::{Index, LogFacts};
-use crate::limits::{CUT_LOGS_MAX, FOLDERS, LOADS_AT_ONCE, READERS_MAX};
-use crate::record::{Cut, Found};
+use crate::limits::READERS_MAX;
 use crate::writer_id::WriterId;
-use bytes::Bytes;
 use futures_util::future::join_all;
-use futures_util::{StreamExt, TryStreamExt, stream};
 use lru::LruCache;
-use shoal_env::local::Semaphore;
+use shoal_env::local::{Permit, Semaphore};
 use shoal_proto::{Attr, Handle, Name, Owner, SetAttr, Status, Time};
 use shoal_vfs::{Error, Result, Vfs};
 use std::cell::{Cell, RefCell};
@@ -25,6 +22,9 @@ use std::rc::Rc;
 const TURNS: u64 = 1 << 16;
 
 mod reading;
+mod sizing;
+#[cfg(test)]
+mod tests;
 mod writing;
 
 /// See the module.
@@ -46,6 +46,9 @@ pub(crate) struct State<B: Vfs> {
     read_at: RefCell<Option<Contents>>,
     /// Writers of this process.
     writers: RefCell<Vec<Rc<Writer<B>>>>,
+    /// Those of them, and of the released ones, whose logs may get bytes late: of a write that failed or was
+    /// given up.
+    pub(super) broken: Broken,
     idle: RefCell<Vec<Idle>>,
     /// Writers that were begun or continued.
     begun: Cell<u64>,
@@ -71,6 +74,8 @@ pub(crate) struct State<B: Vfs> {
     /// Writes that failed or were given up have stamps below this: what they left may be newer than the entry
     /// of a writer that goes on.
     unsure: Cell<u64>,
+    /// It takes the records of another container: as many as are read.
+    pub(super) is_copy: Cell<bool>,
     /// The last write, if its time is not in the access record yet.
     wrote_at: Cell<Option<Time>>,
     /// One sets the times of the access record.
@@ -90,6 +95,7 @@ impl<B: Vfs> State<B> {
             index: RefCell::default(),
             read_at: RefCell::default(),
             writers: RefCell::default(),
+            broken: Broken::default(),
             idle: RefCell::default(),
             begun: Cell::new(0),
             reads: Cell::new(0),
@@ -103,6 +109,7 @@ impl<B: Vfs> State<B> {
             appending: Semaphore::new(1),
             reserved: Cell::new(0),
             unsure: Cell::new(0),
+            is_copy: Cell::new(false),
             wrote_at: Cell::new(None),
             times: Semaphore::new(1),
         })
@@ -233,114 +240,6 @@ impl<B: Vfs> State<B> {
         writer
     }
 
-    /// Set the size. Published before it returns: it names how far it found each log, and cuts no other byte.
-    /// `writer` gives the writer of the open file. It is called with all turns: a write that was waited for
-    /// may have failed in the log of the one before.
-    pub(super) async fn truncate(
-        &self,
-        writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
-        size: u64,
-    ) -> Result<()> {
-        let _all = self.turns.acquire(TURNS).await;
-        let writer = writer().await?;
-        self.reload().await?;
-        if self.size() == size {
-            return Ok(());
-        }
-        match size > self.size() {
-            true => self.extend(&writer, size).await?,
-            false => self.cut(&writer, size).await?,
-        }
-        self.was_sized(&writer).await
-    }
-
-    /// Make it at least so long. Published before it returns. It cuts no byte, also none of another process
-    /// that was not known here. `writer`: as of [`truncate`](State::truncate).
-    pub(super) async fn extend_to(
-        &self,
-        writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
-        end: u64,
-    ) -> Result<()> {
-        let _all = self.turns.acquire(TURNS).await;
-        let writer = writer().await?;
-        self.reload().await?;
-        if self.size() >= end {
-            return Ok(());
-        }
-        self.extend(&writer, end).await?;
-        self.was_sized(&writer).await
-    }
-
-    async fn extend(&self, writer: &Writer<B>, end: u64) -> Result<()> {
-        let stamp = self.clock.draw(&self.shared.env);
-        writer.extend(end, stamp).await?;
-        self.index.borrow_mut().ends_at_least(end, stamp);
-        Ok(())
-    }
-
-    /// Its size was set with this writer.
-    async fn was_sized(&self, writer: &Writer<B>) -> Result<()> {
-        if !self.shared.outlives_its_process() {
-            writer.sync(self).await?;
-        }
-        self.wrote_at.set(Some(Time(self.shared.env.wall().0)));
-        Ok(())
-    }
-
-    async fn cut(&self, writer: &Writer<B>, size: u64) -> Result<()> {
-        let stamp = self.clock.draw(&self.shared.env);
-        let (over, number) = (&self.shared.over, self.read_at.borrow().as_ref().map_or(0, |seen| seen.cuts));
-        let logs = self.found().await?;
-        if logs.len() > CUT_LOGS_MAX {
-            let words = format!(
-                "it has {} logs, more than a truncation can name: `shoal container compact`",
-                logs.len()
-            );
-            return Err(Error::new(Status::OverLimit, "truncate").of(self.object).because(words));
-        }
-        // From here on no dropping that does not know of it is believed.
-        let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
-        let owner = super::attributes::owner_of(over, self.object).await.unwrap_or(owner);
-        match self.shared.put(self.object, &names::cut(writer.id, number)?, owner, Bytes::new()).await {
-            // Of a cut whose record failed.
-            Err(error) if error.status == Status::Exists => {}
-            named => named?,
-        }
-        writer.cut(Cut { size, stamp, logs }).await?;
-        self.read_at.replace(None);
-        self.reload().await
-    }
-
-    /// How far each log is found.
-    async fn found(&self) -> Result<Vec<Found>> {
-        let ids: Vec<WriterId> = self.index.borrow().logs().to_vec();
-        let found = ids.into_iter().map(|id| async move {
-            let own = self.writers.borrow().iter().find(|writer| writer.id == id).map(|writer| {
-                // Nothing is appended to it any more, but for bytes of a write that failed or was given up.
-                if writer.is_broken() { (Found::ALL, Found::ALL) } else { writer.lengths() }
-            });
-            let (data, index) = match own {
-                Some(lengths) => lengths,
-                None => match self.lengths(id).await {
-                    // Its writer made its name and nothing else yet.
-                    Err(error) if error.status == Status::NotFound => (0, 0),
-                    lengths => lengths?,
-                },
-            };
-            Ok::<_, Error>(Found { id, data, index })
-        });
-        stream::iter(found).buffered(LOADS_AT_ONCE).try_collect().await
-    }
-
-    /// Bytes of another's logs.
-    async fn lengths(&self, id: WriterId) -> Result<(u64, u64)> {
-        let over = &self.shared.over;
-        let folder = over.lookup(self.object, &names::folder(id.folder(FOLDERS))?).await?.handle;
-        let data = over.lookup(folder, &names::data(id)?).await?.size;
-        let index = over.lookup(folder, &names::index(id)?).await?.size;
-        Ok((data, index))
-    }
-
     /// Whether a file that is closed has bytes that may not be durable.
     pub(super) fn has_unsynced(&self) -> bool {
         !self.unsynced.borrow().is_empty()
@@ -409,7 +308,7 @@ impl<B: Vfs> State<B> {
         let over = &self.shared.over;
         let owner = self.shared.while_short(async || super::attributes::owner_of(over, self.object).await);
         let owner = owner.await?;
-        let idle = writer.close(self, owner, end, cuts).await?;
+        let Some(idle) = writer.close(self, owner, end, cuts).await? else { return Ok(()) };
         if let Some(seen) = self.read_at.borrow_mut().as_mut() {
             seen.add(idle.dropping_name()?.as_bytes());
             seen.writers.insert(idle.id, Some(idle.dropping()));
@@ -450,6 +349,20 @@ impl<B: Vfs> State<B> {
     /// Whether it has an open file here, or a writer.
     pub(super) fn is_in_use_by_others(&self) -> bool {
         self.opens.get() > 0 || !self.writers.borrow().is_empty() || self.is_removed.get()
+    }
+
+    /// A turn, with the time limit of one request: where the write before gets no answer, all that wait end
+    /// with it.
+    pub(super) async fn turn(&self, of: &Semaphore) -> Result<Permit> {
+        if let Some(turn) = of.try_acquire(1) {
+            return Ok(turn);
+        }
+        let shared = &self.shared;
+        let turn = shared.env.deadline(shared.over.deadline(), of.acquire(1)).await;
+        turn.map_err(|_| {
+            let words = "an earlier write of the file gets no answer from the file system below";
+            Error::new(Status::TimedOut, "write").of(self.object).because(words)
+        })
     }
 
     /// All turns: no write and no reload of this process is under way.

@@ -152,6 +152,17 @@ fn parts(index: &Index, mut visit: impl FnMut(Part)) {
     pending.into_iter().for_each(visit);
 }
 
+/// Bytes of the file that lie in logs, place and length, joined where they touch.
+fn extents(index: &Index) -> Vec<(u64, u64)> {
+    let mut extents: Vec<(u64, u64)> = Vec::new();
+    parts(index, |part| match extents.last_mut() {
+        _ if part.writer.is_none() => {}
+        Some((at, len)) if *at + *len == part.logical => *len += part.len,
+        _ => extents.push((part.logical, part.len)),
+    });
+    extents
+}
+
 /// Gather the indexes of all closed writers in one file. How many.
 ///
 /// # Errors
@@ -190,9 +201,9 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
     let (bin, aside) = (shared.bin().await?, shared.draw_name("compact", name)?);
     let (_, _, new) = container.create_below(bin, &aside, owner).await?;
     let old = container.open(object, Rights::READ).await?;
-    let mut todo = Vec::new();
-    parts(&index, |part| todo.extend(part.writer.map(|_| (part.logical, part.len))));
-    for (mut at, mut len) in todo {
+    let state = new.state();
+    state.is_copy.set(true);
+    for (mut at, mut len) in extents(&index) {
         while len > 0 {
             let bytes = old.read(at, COPY_BYTES.min(len as usize)).await?;
             if bytes.is_empty() {
@@ -202,6 +213,7 @@ pub async fn compact<B: Vfs>(container: &Container<B>, dir: Handle, name: &Name)
             new.write(at - bytes.len() as u64, bytes).await?;
         }
     }
+    state.is_copy.set(false);
     let made = new.handle();
     if index.size() > new.state_size() {
         new.truncate(index.size()).await?;

@@ -2,7 +2,8 @@
 //!
 //! **An entry is in the index log before the bytes that it names are appended.** The writer keeps the end of
 //! each log, and does one write at a time. After a failed write it notes the data log's real length and
-//! writes no more: later bytes go to another writer's logs.
+//! writes no more: later bytes and records go to another writer's logs. Each waits for the writer's turn, and
+//! looks after the wait whether the write before failed.
 
 use super::names;
 use super::remove::gone_is_fine;
@@ -18,7 +19,12 @@ use shoal_pattern::Region;
 use shoal_proto::{Handle, Name, Owner, Rights, Status};
 use shoal_vfs::{Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::iter::Peekable;
+use std::rc::Rc;
+
+/// Writers of this process whose logs may get bytes late.
+pub(super) type Broken = Rc<RefCell<BTreeSet<WriterId>>>;
 
 /// A writer's logs, open.
 pub(crate) struct Writer<B: Vfs> {
@@ -36,8 +42,8 @@ pub(crate) struct Writer<B: Vfs> {
     synced: Cell<u64>,
     /// One sync at a time: each waits for the one before.
     syncing: Semaphore,
-    /// A write of a log failed, and may still be done: nothing is appended any more.
-    is_broken: Cell<bool>,
+    /// Has its id once a write of a log failed, and may still be done: nothing is appended any more.
+    broken: Broken,
     /// That log is the index: its end is not known.
     is_index_broken: Cell<bool>,
     /// Its dropping says how long its logs are.
@@ -61,18 +67,23 @@ pub(super) struct Idle {
     is_durable: bool,
 }
 
-/// A write of a log that is under way: unless it ends well, these are set.
-struct UnderWay<'a, const N: usize>([&'a Cell<bool>; N]);
+/// A write of a log that is under way: unless it ends well, the writer is broken.
+struct UnderWay<'a, B: Vfs> {
+    writer: &'a Writer<B>,
+    is_of_index: bool,
+}
 
-impl<const N: usize> UnderWay<'_, N> {
+impl<B: Vfs> UnderWay<'_, B> {
     fn ended(self) {
         std::mem::forget(self);
     }
 }
 
-impl<const N: usize> Drop for UnderWay<'_, N> {
+impl<B: Vfs> Drop for UnderWay<'_, B> {
     fn drop(&mut self) {
-        self.0.iter().for_each(|failed| failed.set(true));
+        let writer = self.writer;
+        writer.broken.borrow_mut().insert(writer.id);
+        writer.is_index_broken.set(writer.is_index_broken.get() || self.is_of_index);
     }
 }
 
@@ -122,7 +133,7 @@ impl<B: Vfs> Writer<B> {
             written: Cell::new(1),
             synced: Cell::new(0),
             syncing: Semaphore::new(1),
-            is_broken: Cell::new(false),
+            broken: state.broken.clone(),
             is_index_broken: Cell::new(false),
             is_closed: Cell::new(false),
             is_new: Cell::new(true),
@@ -173,7 +184,7 @@ impl<B: Vfs> Writer<B> {
             written: Cell::new(0),
             synced: Cell::new(0),
             syncing: Semaphore::new(1),
-            is_broken: Cell::new(false),
+            broken: state.broken.clone(),
             is_index_broken: Cell::new(false),
             is_closed: Cell::new(false),
             is_new: Cell::new(true),
@@ -203,7 +214,7 @@ impl<B: Vfs> Writer<B> {
         let len = bytes.len() as u64;
         // Where it fails, or is given up, it may be there all the same, or come late: bytes below it would be
         // taken for its.
-        let under_way = UnderWay([&self.is_broken, &self.is_index_broken]);
+        let under_way = UnderWay { writer: self, is_of_index: true };
         self.index.write(at, bytes.into()).await?;
         under_way.ended();
         self.index_bytes.set(at + len);
@@ -231,7 +242,7 @@ impl<B: Vfs> Writer<B> {
         self.written.set(self.written.get() + 1);
         let physical = self.online.borrow().physical();
         // Where it fails, or is given up, a part may be there, or come late.
-        let under_way = UnderWay([&self.is_broken]);
+        let under_way = UnderWay { writer: self, is_of_index: false };
         if let Err(error) = self.data.write(physical, data).await {
             let now = over.getattr(self.data.handle()).await;
             let now = now.map_or(physical + stretch.len, |attr| attr.size);
@@ -243,18 +254,16 @@ impl<B: Vfs> Writer<B> {
         Ok(self.current().expect("bytes were just written under it"))
     }
 
-    /// Publish a cut.
+    /// Publish a cut. The caller holds the writer's turn.
     pub(super) async fn cut(&self, cut: Cut) -> Result<()> {
-        let _own = self.turn.acquire(1).await;
         self.end_entry();
         // Its name is new in the container.
         self.is_new.set(true);
         self.record(&Record::Cut(cut)).await
     }
 
-    /// Say that the file is at least so long.
+    /// Say that the file is at least so long. The caller holds the writer's turn.
     pub(super) async fn extend(&self, size: u64, stamp: u64) -> Result<()> {
-        let _own = self.turn.acquire(1).await;
         self.record(&Record::End { size, stamp }).await
     }
 
@@ -270,7 +279,7 @@ impl<B: Vfs> Writer<B> {
 
     /// A write failed: the next bytes go to another writer's logs.
     pub(super) fn is_broken(&self) -> bool {
-        self.is_broken.get()
+        self.broken.borrow().contains(&self.id)
     }
 
     /// Make all durable that was written before this call.
@@ -332,8 +341,19 @@ impl<B: Vfs> Writer<B> {
 
     /// Close it: a dropping states its facts. Its name in the container stays: a listing that is under way
     /// while a name is replaced may show neither the old one nor the new one.
-    pub(super) async fn close(&self, state: &State<B>, owner: Owner, end: u64, cuts: u64) -> Result<Idle> {
+    ///
+    /// `None`: a sync that it waited for failed. Its logs may become longer, so no dropping says how long.
+    pub(super) async fn close(
+        &self,
+        state: &State<B>,
+        owner: Owner,
+        end: u64,
+        cuts: u64,
+    ) -> Result<Option<Idle>> {
         let _own = self.turn.acquire(1).await;
+        if self.is_broken() {
+            return Ok(None);
+        }
         self.is_closed.set(true);
         let (data, index) = self.lengths();
         let is_durable = !self.is_dirty();
@@ -348,7 +368,7 @@ impl<B: Vfs> Writer<B> {
         shared.while_short(put).await?;
         // With the dropping a sync after this makes known how long the logs are.
         self.is_new.set(true);
-        Ok(Idle { id: self.id, data, index, dropping, is_durable })
+        Ok(Some(Idle { id: self.id, data, index, dropping, is_durable }))
     }
 }
 

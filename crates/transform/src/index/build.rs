@@ -33,7 +33,8 @@ pub enum IndexError {
     },
     /// There is more than can be kept.
     #[error(
-        "its index has more than {SINGLE_RECORDS_MAX} records that are not regular: `shoal container compact`"
+        "its index has more than {SINGLE_RECORDS_MAX} records that are not regular, more than this program reads: \
+         restore the file from a copy"
     )]
     TooLarge,
     /// It is of a newer version.

@@ -5,7 +5,7 @@
 //! failed takes no more bytes: the next stretch goes to another writer.
 
 use super::{State, Writer};
-use crate::limits::WRITTEN_SINGLY_MAX;
+use crate::limits::SINGLE_RECORDS_MAX;
 use bytes::Bytes;
 use shoal_pattern::{Pattern, Region};
 use shoal_proto::{Status, Time};
@@ -47,19 +47,22 @@ impl<B: Vfs> State<B> {
         writer: impl AsyncFn() -> Result<Rc<Writer<B>>>,
         data: Bytes,
     ) -> Result<u64> {
-        let _one = self.appending.acquire(1).await;
+        let _one = self.turn(&self.appending).await?;
         loop {
             let writer = writer().await?;
             let _turn = self.turns.acquire(1).await;
+            let _own = self.turn(&writer.turn).await?;
+            if writer.is_broken() {
+                continue;
+            }
             let place = self.size().max(self.reserved.get());
             let mut regions = self.region(place, data.len())?.into_iter().peekable();
-            // If this is given up, its bytes may come late: then no other append has their place.
+            // If this is given up, its bytes may come late: then no other append has their place. One that is
+            // given up before brings none.
             self.reserved.set(place.saturating_add(data.len() as u64));
             let written = self.write_stretch(&writer, &mut regions, &mut data.clone()).await;
             self.reserved.set(place);
-            if written? {
-                return Ok(place);
-            }
+            return written.map(|()| place);
         }
     }
 
@@ -101,35 +104,31 @@ impl<B: Vfs> State<B> {
         while regions.peek().is_some() {
             let writer = writer().await?;
             let _turn = self.turns.acquire(1).await;
-            self.write_stretch(&writer, &mut regions, &mut data).await?;
+            let _own = self.turn(&writer.turn).await?;
+            if !writer.is_broken() {
+                self.write_stretch(&writer, &mut regions, &mut data).await?;
+            }
         }
         Ok(())
     }
 
-    /// Write the next regions that go under one entry, if there are any. `false`: the writer takes no more
-    /// bytes. The caller has a turn.
+    /// Write the next regions that go under one entry, if there are any. The caller has a turn, and that of
+    /// the writer, which is not broken.
     async fn write_stretch(
         &self,
         writer: &Writer<B>,
         regions: &mut Peekable<impl Iterator<Item = Region>>,
         data: &mut Bytes,
-    ) -> Result<bool> {
-        let _own = writer.turn.acquire(1).await;
-        if writer.is_broken() {
-            return Ok(false);
-        }
+    ) -> Result<()> {
         if regions.peek().is_none() {
-            return Ok(true);
+            return Ok(());
         }
         // An entry has one stamp: a write over newer bytes needs a newer one.
         let stretch = {
             let index = self.index.borrow();
-            if index.is_full() {
-                let words = format!(
-                    "the file has more than {WRITTEN_SINGLY_MAX} records that are not regular: \
-                     `shoal container compact`"
-                );
-                return Err(Error::new(Status::OverLimit, "write").of(self.object).because(words));
+            let singles_max = self.singles_max();
+            if index.keeps_singly_more_than(singles_max) {
+                return Err(self.is_too_irregular(singles_max));
             }
             let is_newer = |region: Region, stamp: u64| {
                 stamp < self.unsure.get() || index.is_newer_within(region.offset as u64, region.len, stamp)
@@ -145,6 +144,24 @@ impl<B: Vfs> State<B> {
         let log = index.add_log(writer.id);
         index.wrote(log, current, begins, len);
         self.wrote_at.set(Some(Time(self.shared.env.wall().0)));
-        Ok(true)
+        Ok(())
+    }
+
+    /// Records that may be kept one by one before a write. A copy is bounded by the limit of an index that is
+    /// read: otherwise a file that takes no more could not be compacted.
+    fn singles_max(&self) -> u64 {
+        if self.is_copy.get() { SINGLE_RECORDS_MAX } else { self.shared.record_limits.get().written_singly }
+    }
+
+    fn is_too_irregular(&self, singles_max: u64) -> Error {
+        let remedy = match self.is_copy.get() {
+            true => "copy the file to a directory without containers",
+            false => {
+                "`shoal container compact` joins those that touch; if that is not enough, copy the file to a \
+                 directory without containers"
+            }
+        };
+        let words = format!("the file has more than {singles_max} records that are not regular: {remedy}");
+        Error::new(Status::OverLimit, "write").of(self.object).because(words)
     }
 }
