@@ -133,7 +133,8 @@ int64_t gfs_write_listio(int fork_id, const void *buf, const struct gfs_list *li
 
 /* The same without waiting. A handle has one operation, until gfs_wait has returned (GFS_EBUSY). Operations go on
  * while a thread is in a call; gfs_wait brings its own to the end. A write takes its bytes at once; a read's buffer
- * stays until gfs_wait has returned. */
+ * stays until gfs_wait has returned. After GFS_ETIMEDOUT (errno ETIMEDOUT) of gfs_wait the operation goes on, and
+ * its buffer stays still: call gfs_wait again. */
 gfs_handle gfs_new_handle(void);
 int gfs_free_handle(gfs_handle handle);
 /* 1: done. */

@@ -5,6 +5,11 @@
 //! server is the reason. A panic becomes `EIO`. If a signal handler calls the library while its own thread
 //! is inside it, the handler's call fails with `EDEADLK`. The `SIGPIPE` of a lost connection never reaches
 //! the program.
+//!
+//! **A thread is not cancelled inside.** `pthread_cancel` would unwind through this library: the thread is
+//! cancelled at its next point of cancellation after the call. (test: `tests/calls.c`)
+//!
+//! **A fork in another thread.** The tables of ids are locked during `fork`, so a child finds them free.
 
 use crate::session::Session;
 use crate::table::{self, Connection};
@@ -109,7 +114,16 @@ impl Failed for i64 {
 }
 
 /// Marks the thread until it is dropped, also after a panic.
-struct Inside(libc::sigset_t, bool);
+struct Inside {
+    signals: libc::sigset_t,
+    was_pending: bool,
+    cancel: c_int,
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+const CANCEL_DISABLE: c_int = 1;
 
 impl Inside {
     fn new() -> Inside {
@@ -120,9 +134,10 @@ impl Inside {
             libc::sigemptyset(pipe.as_mut_ptr());
             libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE);
             libc::sigemptyset(old.as_mut_ptr());
-            let pending = is_pending();
+            let (was_pending, mut cancel) = (is_pending(), 0);
             libc::pthread_sigmask(libc::SIG_BLOCK, pipe.as_ptr(), old.as_mut_ptr());
-            Inside(old.assume_init(), pending)
+            pthread_setcancelstate(CANCEL_DISABLE, &mut cancel);
+            Inside { signals: old.assume_init(), was_pending, cancel }
         }
     }
 }
@@ -139,7 +154,7 @@ fn is_pending() -> bool {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        if !self.1 && is_pending() {
+        if !self.was_pending && is_pending() {
             let mut pipe = MaybeUninit::uninit();
             let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
             // SAFETY: the set is filled before it is used.
@@ -149,8 +164,11 @@ impl Drop for Inside {
                 libc::sigtimedwait(pipe.as_ptr(), std::ptr::null_mut(), &now);
             }
         }
-        // SAFETY: the mask is the thread's own of before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+        // SAFETY: mask and state are the thread's own of before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.signals, std::ptr::null_mut());
+            pthread_setcancelstate(self.cancel, std::ptr::null_mut());
+        }
         INSIDE.set(false);
     }
 }
@@ -170,6 +188,7 @@ pub fn call<T: Failed>(function: &str, work: impl FnOnce() -> Res<T>) -> T {
         Err(failure(libc::EDEADLK, "a signal's handler called while its thread was in a call"))
     } else {
         let _inside = Inside::new();
+        table::hold_over_forks();
         catch_unwind(AssertUnwindSafe(work))
             .unwrap_or_else(|_| Err(failure(libc::EIO, "the call failed by a bug of the library")))
     };

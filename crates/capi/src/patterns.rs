@@ -53,14 +53,16 @@ const PATTERNS_MAX: usize = 1 << 20;
 const DEPTH_MAX: usize = 64;
 const NODES_MAX: usize = 1 << 16;
 
-struct Patterns {
+/// The patterns that are known.
+pub struct Patterns {
     next: u64,
     known: BTreeMap<u64, Arc<Pattern>>,
 }
 
 static PATTERNS: Mutex<Patterns> = Mutex::new(Patterns { next: 1, known: BTreeMap::new() });
 
-fn patterns() -> MutexGuard<'static, Patterns> {
+/// Their table, locked.
+pub fn patterns() -> MutexGuard<'static, Patterns> {
     PATTERNS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

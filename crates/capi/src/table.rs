@@ -1,14 +1,17 @@
 //! The table of ids. For each open id it has the kind and the connection.
 //!
 //! Ids count up and are never used again, so an id that was closed stays unknown. The table's lock is held
-//! only for a lookup or a change of the table.
+//! only for a lookup or a change of the table. `fork` holds the locks of all tables: in the child, where the
+//! other threads are not, they are free.
 
 use crate::call::{Res, failure};
+use crate::patterns::{self, Patterns};
 use crate::session::Session;
 use shoal_world::World;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 /// Open ids, at most.
@@ -62,10 +65,12 @@ fn is_childs() -> bool {
     process != 0 && process != std::process::id()
 }
 
-static TABLE: Mutex<BTreeMap<u64, (Kind, Arc<Connection>)>> = Mutex::new(BTreeMap::new());
+type Ids = BTreeMap<u64, (Kind, Arc<Connection>)>;
+
+static TABLE: Mutex<Ids> = Mutex::new(BTreeMap::new());
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-fn table() -> MutexGuard<'static, BTreeMap<u64, (Kind, Arc<Connection>)>> {
+fn table() -> MutexGuard<'static, Ids> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -96,6 +101,32 @@ pub fn find(kind: Kind, id: u64) -> Res<Arc<Connection>> {
         return Err(failure(libc::EBADF, CHILD));
     }
     Ok(connection)
+}
+
+thread_local! {
+    /// The locks of the tables, while this thread forks.
+    static HELD: Cell<Option<Held>> = const { Cell::new(None) };
+}
+
+type Held = (MutexGuard<'static, Ids>, MutexGuard<'static, Patterns>);
+
+extern "C" fn before_fork() {
+    let held = (table(), patterns::patterns());
+    // A thread at its end has no such place, and forks without.
+    let _ = HELD.try_with(|place| place.set(Some(held)));
+}
+
+extern "C" fn after_fork() {
+    let _ = HELD.try_with(Cell::take);
+}
+
+/// From the first call on, `fork` holds the locks.
+pub fn hold_over_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the functions stay as long as the library; the C library forgets them when it is unloaded.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+    });
 }
 
 /// An id is closed; whether it was open.

@@ -271,6 +271,54 @@ static void threads(void) {
   HOLDS(shoal_fstat(shared, &stat) == 0 && stat.size == 8 * THREADS * 32);
 }
 
+/* A thread that is cancelled while it is in a call: the call ends first. */
+static int was_done;
+static void *cancelled(void *argument) {
+  shoal_stat_t stat;
+  (void)argument;
+  pthread_cancel(pthread_self());
+  HOLDS(shoal_stat(fs, "shared", &stat) == 0 && stat.size == 8 * THREADS * 32);
+  was_done = 1;
+  pthread_testcancel();
+  return NULL;
+}
+static void cancels(void) {
+  pthread_t thread;
+  void *result = NULL;
+  HOLDS(pthread_create(&thread, NULL, cancelled, NULL) == 0 && pthread_join(thread, &result) == 0);
+  HOLDS(was_done == 1 && result == PTHREAD_CANCELED);
+}
+
+/* Children that fork while other threads use the tables: each connects and makes a pattern. */
+static volatile int is_over;
+static void *user(void *argument) {
+  while (!is_over) {
+    shoal_pattern pattern;
+    shoal_stat_t stat;
+    HOLDS(shoal_pattern_contiguous(0, 8, &pattern) == 0 && shoal_pattern_free(pattern) == 0);
+    shoal_fstat(*(shoal_file *)argument, &stat);
+  }
+  return NULL;
+}
+static void forks(void) {
+  shoal_file none = {0};
+  pthread_t users[4];
+  int at, status;
+  for (at = 0; at < 4; at++) HOLDS(pthread_create(&users[at], NULL, user, &none) == 0);
+  for (at = 0; at < 200; at++) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      shoal_pattern pattern;
+      alarm(20);
+      HOLDS(shoal_pattern_contiguous(0, 8, &pattern) == 0 && shoal_pattern_free(pattern) == 0);
+      _exit(0);
+    }
+    HOLDS(waitpid(pid, &status, 0) == pid && status == 0);
+  }
+  is_over = 1;
+  for (at = 0; at < 4; at++) HOLDS(pthread_join(users[at], NULL) == 0);
+}
+
 static void child(const char *where, const char *key) {
   int status = 1;
   const pid_t pid = fork();
@@ -300,6 +348,9 @@ int main(int count, char **arguments) {
   batches();
   words();
   threads();
+  cancels();
+
+  forks();
   child(where, key);
   FAILS(shoal_set_timeout(fs, -1), EINVAL);
   HOLDS(shoal_set_timeout(fs, 60000) == 0);

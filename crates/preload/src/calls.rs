@@ -6,6 +6,7 @@
 //! arguments.
 
 pub mod changes;
+pub mod children;
 pub mod descriptors;
 pub mod directories;
 pub mod io;
@@ -18,8 +19,10 @@ pub mod metadata;
 pub mod names;
 pub mod open;
 pub mod places;
+pub mod prints;
 pub mod process;
 pub mod program;
+pub mod shells;
 pub mod space;
 pub mod spawn;
 pub mod stdio;

@@ -125,6 +125,33 @@ impl Drop for Held {
     }
 }
 
+impl Held {
+    /// The signals that were blocked before.
+    pub fn signals(&self) -> &libc::sigset_t {
+        &self.signals
+    }
+}
+
+/// This thread is not cancelled until it is dropped.
+pub struct Uncancelled(c_int);
+
+impl Uncancelled {
+    /// Begin.
+    pub fn new() -> Uncancelled {
+        let mut before = 0;
+        // SAFETY: the state has a place.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &mut before) };
+        Uncancelled(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: the state is the thread's own of before.
+        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+    }
+}
+
 /// Do `work` in our world.
 pub fn call<T>(work: impl FnOnce(&mut Session) -> Res<T>) -> Res<T> {
     if is_inside() {
@@ -132,6 +159,10 @@ pub fn call<T>(work: impl FnOnce(&mut Session) -> Res<T>) -> Res<T> {
         return Err(libc::EDEADLK);
     }
     let _held = Held::new();
+    let work = |session: &mut Session| {
+        session.take_abandoned();
+        work(session)
+    };
     let done = catch_unwind(AssertUnwindSafe(|| WORLD.enter(PATIENCE, Session::new, work)));
     match done {
         Ok(Ok(done)) => done,

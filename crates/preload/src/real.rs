@@ -146,6 +146,12 @@ real! {
     fopen(Path, Path) -> *mut FILE;
     fdopen(c_int, Path) -> *mut FILE;
     freopen(Path, Path, *mut FILE) -> *mut FILE;
+    fclose(*mut FILE) -> c_int;
+    vdprintf(c_int, Path, Any) -> c_int;
+    __vdprintf_chk(c_int, c_int, Path, Any) -> c_int;
+    system(Path) -> c_int;
+    popen(Path, Path) -> *mut FILE;
+    pclose(*mut FILE) -> c_int;
     mkostemps(*mut c_char, c_int, c_int) -> c_int;
     mkdtemp(*mut c_char) -> *mut c_char;
     mktemp(*mut c_char) -> *mut c_char;
@@ -154,6 +160,7 @@ real! {
     fexecve(c_int, *const Path, *const Path) -> c_int;
     posix_spawn(*mut libc::pid_t, Path, *const c_void, *const c_void, *const Path, *const Path) -> c_int;
     posix_spawnp(*mut libc::pid_t, Path, *const c_void, *const c_void, *const Path, *const Path) -> c_int;
+    posix_spawn_file_actions_destroy(Any) -> c_int;
     posix_spawn_file_actions_addopen(Any, c_int, Path, c_int, mode_t) -> c_int;
     aio_read(Any) -> c_int;
     aio_write(Any) -> c_int;

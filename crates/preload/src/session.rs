@@ -5,6 +5,7 @@
 //! Its file is opened in this process at the first use. So a child of `fork`, and a program that was started
 //! by `exec`, begin with an empty state and find all that they inherited.
 
+use crate::calls::children::{release, state_inside};
 use crate::config;
 use crate::guard::{self, Res, say};
 use crate::record::{self, Record};
@@ -26,6 +27,8 @@ const AGAIN_AFTER: Duration = Duration::from_secs(2);
 const EXIT_MAX: Duration = Duration::from_secs(60);
 /// When that time has passed.
 static EXIT_UNTIL: OnceLock<Instant> = OnceLock::new();
+/// A descriptor was closed without a turn in the world.
+pub static HAS_ABANDONED: AtomicBool = AtomicBool::new(false);
 /// The process is in `exit`.
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
 /// Our own descriptors lie in this upper part of those that the process may have.
@@ -289,8 +292,24 @@ impl Session {
 
     /// A descriptor is gone. With its last one the description's file is closed.
     pub fn unrefer(&mut self, fd: c_int) -> Res<()> {
-        let Some(index) = table::index(fd) else { return Ok(()) };
-        table::is_kernels(fd);
+        match table::take(fd) {
+            Some(index) => self.release(index),
+            None => Ok(()),
+        }
+    }
+
+    /// Take off the descriptors whose close did not get a turn.
+    pub fn take_abandoned(&mut self) {
+        if HAS_ABANDONED.swap(false, Ordering::AcqRel) {
+            let abandoned = std::mem::take(&mut state_inside().abandoned);
+            for index in abandoned {
+                let _ = self.release(index);
+            }
+        }
+    }
+
+    /// A description has one descriptor less.
+    fn release(&mut self, index: usize) -> Res<()> {
         let Some(slot) = self.opens.get_mut(index) else { return Ok(()) };
         let Some(open) = slot.as_mut() else { return Ok(()) };
         open.references = open.references.saturating_sub(1);
@@ -306,7 +325,7 @@ impl Session {
         }
         // POSIX: a close of any descriptor of a file gives all of the process's record locks of it back.
         if let Some(lock) = self.locks.remove(&key) {
-            close_own(lock);
+            release(lock);
         }
         closed
     }

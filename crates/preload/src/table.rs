@@ -70,6 +70,12 @@ pub fn is_kernels(fd: i32) {
     }
 }
 
+/// A descriptor is the kernel's from now on: the description that it had.
+pub fn take(fd: i32) -> Option<usize> {
+    let before = slot(fd)?.swap(KERNEL, Ordering::Relaxed);
+    (before > KERNEL).then(|| (before - 2) as usize)
+}
+
 /// The virtual descriptors from `first` to `last`.
 pub fn virtual_ones(first: i32, last: i32) -> impl Iterator<Item = i32> {
     let end = (HIGHEST.load(Ordering::Relaxed) as i32).min(last.saturating_add(1));

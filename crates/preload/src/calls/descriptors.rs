@@ -9,7 +9,7 @@ use crate::config;
 use crate::guard::{self, Res, answer, call};
 use crate::opens;
 use crate::real;
-use crate::session::own_from;
+use crate::session::{self, own_from};
 use crate::table::{self, is_kernels, is_virtual};
 use libc::{c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::Ordering;
@@ -34,12 +34,20 @@ pub fn out_of_the_way(fd: c_int) -> c_int {
     }
 }
 
+/// A descriptor is no virtual one any more. If its description still counts it, the next call takes it off.
+fn abandon(fd: c_int) {
+    if let Some(index) = table::take(fd) {
+        let held = guard::Held::new();
+        super::children::state(&held).abandoned.push(index);
+        session::HAS_ABANDONED.store(true, Ordering::Release);
+    }
+}
+
 /// A virtual descriptor is closed; an error of its file is the call's.
 pub fn close_virtual(fd: c_int) -> Res<c_int> {
-    let done = call(|session| {
-        let known = session.index(fd);
-        known.and_then(|_| session.unrefer(fd))
-    });
+    let done = call(|session| session.unrefer(fd));
+    // The number is free whatever the call says: a call that did not get its turn leaves its part to the next.
+    abandon(fd);
     // From here on the number may be another thread's next open.
     // SAFETY: the program gives it up.
     let closed = unsafe { real::close()(fd) };
@@ -118,6 +126,7 @@ fn doubled(old: c_int, new: c_int) -> c_int {
 fn vacated(old: c_int, new: c_int) {
     if old != new && table::index(new).is_some() {
         let _ = call(|session| session.unrefer(new));
+        abandon(new);
     }
 }
 
@@ -156,8 +165,9 @@ unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     unsafe { replace(old, new, None) }
 }
 
+/// `dup3(2)`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { replace(old, new, Some(flags)) }
 }
@@ -165,8 +175,9 @@ unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 /// Status flags that `F_SETFL` changes.
 const CHANGED: c_int = libc::O_APPEND | libc::O_NONBLOCK | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME;
 
+/// `fcntl(2)`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     if !is_virtual(fd) {
         let is_copy = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
         let argument = match is_copy && guard::is_inside() {
@@ -271,8 +282,9 @@ unsafe extern "C" fn pipe(ends: *mut c_int) -> c_int {
     unsafe { both(real::pipe()(ends), ends) }
 }
 
+/// `pipe2(2)`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
+pub unsafe extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { both(real::pipe2()(ends, flags), ends) }
 }

@@ -307,6 +307,15 @@ unsafe extern "C" fn readahead(fd: c_int, offset: off_t, len: size_t) -> ssize_t
     0
 }
 
+/// The position of a descriptor that has one; `errno` stays.
+fn position(fd: c_int) -> Option<off_t> {
+    let errno = crate::guard::errno();
+    // SAFETY: the call has no conditions.
+    let at = unsafe { lseek(fd, 0, libc::SEEK_CUR) };
+    crate::guard::set_errno(errno);
+    (at >= 0).then_some(at)
+}
+
 /// Copy by reads and writes, of which at least one is ours.
 unsafe fn copy(
     (from, from_at): (c_int, *mut off_t),
@@ -318,11 +327,13 @@ unsafe fn copy(
     let check = |moved: ssize_t| if moved < 0 { Err(crate::guard::errno()) } else { Ok(moved) };
     while done < len.min(opens::CALL_BYTES_MAX) {
         let wanted = (len - done).min(buffer.len());
+        // The position moves by what was written, not by what was read. A pipe has none.
         // SAFETY: the buffer has room, and the offsets are the caller's.
-        let got = unsafe {
-            match from_at.as_ref() {
-                Some(at) => pread(from, buffer.as_mut_ptr().cast(), wanted, *at),
-                None => read(from, buffer.as_mut_ptr().cast(), wanted),
+        let (got, place) = unsafe {
+            let place = from_at.as_ref().copied().or_else(|| position(from));
+            match place {
+                Some(at) => (pread(from, buffer.as_mut_ptr().cast(), wanted, at), place),
+                None => (read(from, buffer.as_mut_ptr().cast(), wanted), None),
             }
         };
         let got = match check(got) {
@@ -343,6 +354,9 @@ unsafe fn copy(
         // SAFETY: the same.
         unsafe {
             [from_at, to_at].iter().filter_map(|at| at.as_mut()).for_each(|at| *at += put as off_t);
+            if from_at.is_null() && place.is_some() {
+                lseek(from, put as off_t, libc::SEEK_CUR);
+            }
         }
         done += put as usize;
         if put == 0 || (got as usize) < wanted || put < got {

@@ -185,6 +185,7 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
         }
         let on = stand_in(session, fd)?;
         session.locks.insert(key, on);
+        super::children::has_locks(on);
         Ok((on, base, range_of(record)))
     })?;
     let start = wanted.l_start.checked_add(base).ok_or(libc::EOVERFLOW)?;

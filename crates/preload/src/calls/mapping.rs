@@ -5,7 +5,7 @@
 
 use super::also;
 use super::program::image;
-use crate::guard::{call, errno};
+use crate::guard::{Res, call, errno};
 use crate::opens;
 use crate::real;
 use crate::route::{Route, route};
@@ -18,6 +18,21 @@ use std::sync::atomic::AtomicPtr;
 
 /// Bits that say whether a mapping is shared.
 const MAP_TYPE: c_int = 0x0f;
+
+/// Read a mapping's bytes, up to the end of the file. A part that cannot be read is an error: the bytes of a
+/// mapping that are not there would be zeros.
+unsafe fn fill(fd: c_int, into: *mut u8, len: size_t, offset: off_t) -> Res<()> {
+    let mut done = 0;
+    while done < len {
+        // SAFETY: the mapping has `len` bytes.
+        let read = unsafe { opens::read(fd, into.add(done), len - done, Some(offset + done as off_t))? };
+        if read == 0 {
+            break;
+        }
+        done += read as usize;
+    }
+    Ok(())
+}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap(
@@ -54,7 +69,7 @@ unsafe extern "C" fn mmap(
         if mapped == libc::MAP_FAILED {
             return mapped;
         }
-        if let Err(number) = opens::read(fd, mapped.cast(), len, Some(offset)) {
+        if let Err(number) = fill(fd, mapped.cast(), len, offset) {
             libc::munmap(mapped, len);
             return failed(number);
         }

@@ -31,7 +31,11 @@ fn open_again(fd: c_int, flags: c_int, mode: mode_t) -> Res<c_int> {
         let record = session.open(fd)?.record;
         Ok(Spot { mount: record.mount as usize, path: record.path() })
     })?;
-    open_spot(&spot, flags & !libc::O_NOFOLLOW, mode)
+    if flags & (O_CREAT | libc::O_EXCL) == O_CREAT | libc::O_EXCL {
+        return Err(libc::EEXIST);
+    }
+    // The file is there. One whose name was removed is not made anew.
+    open_spot(&spot, flags & !(libc::O_NOFOLLOW | O_CREAT), mode)
 }
 
 /// `openat(2)`.

@@ -3,12 +3,13 @@
 //! - **fork**: the *world* is the library's event loop with its clock, sockets and files; one thread at a
 //!   time has the right to run it (its *turn*). The turn is held during the call. The child forgets the
 //!   world without dropping it, and identifies each virtual descriptor anew. `vfork` is `fork`, because a
-//!   child of `vfork` would write into our tables.
+//!   child of `vfork` would write into our tables. Record locks are not the child's ([`super::children`]).
 //! - **exec**: the files of this process are closed first; descriptors stay, and the next program finds their
 //!   records. Our variables are put back into an environment that lacks them.
 //! - **A program in a file system of ours** runs from a sealed file in memory. For a script there, the
 //!   interpreter gets the script's name, and opens it through this library.
 
+use super::children;
 use super::program::{arguments, program};
 use crate::config::{self, Config};
 use crate::guard::{self, Held, PATIENCE, WORLD, answer, call, errno, is_inside};
@@ -30,6 +31,8 @@ pub unsafe extern "C" fn fork() -> pid_t {
     let here = directory();
     let held = Held::new();
     let has_turn = WORLD.hold(PATIENCE);
+    let mut children = children::state(&held);
+    let gate = children::Gate::new(&children);
     // SAFETY: the call has no conditions.
     let child = unsafe { real::fork()() };
     let number = errno();
@@ -37,9 +40,15 @@ pub unsafe extern "C" fn fork() -> pid_t {
         // SAFETY: a child has one thread, which is here.
         unsafe { WORLD.forget() };
         table::forget();
-    } else if has_turn {
-        WORLD.release();
+        children::forget(&mut children);
+        gate.map(children::Gate::open);
+    } else {
+        gate.map(children::Gate::wait);
+        if has_turn {
+            WORLD.release();
+        }
     }
+    drop(children);
     drop(held);
     if child == 0 && here.is_some() {
         let _ = call(|session| {

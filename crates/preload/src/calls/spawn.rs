@@ -2,14 +2,17 @@
 //!
 //! The C library makes the child and runs the other program in it without a call that this library sees. So
 //! this library prepares everything before the call: the environment, the program, and the files that the
-//! child is to open.
+//! child is to open. Such a file is opened when the action is added, at a number that is the library's, and
+//! closed when the actions are destroyed. (test: `tests/preload/children.c`)
 
+use super::children;
 use super::process::{candidates, environment};
 use super::program::{arguments, program};
 use crate::config;
-use crate::guard::is_inside;
+use crate::guard::{Held, Res, errno, is_inside};
 use crate::real;
 use crate::route::{Route, route};
+use crate::session::own_from;
 use libc::{AT_FDCWD, c_char, c_int, c_void, mode_t, pid_t};
 use std::ffi::CStr;
 
@@ -88,15 +91,33 @@ unsafe extern "C" fn posix_spawnp(
         if !config::is_on() || is_inside() || file.is_null() {
             return real::posix_spawnp()(child, file, actions, attributes, argv, envp);
         }
-        for path in candidates(file) {
-            if matches!(route(AT_FDCWD, path.as_ptr()), Route::Ours(_))
-                && super::metadata::faccessat(AT_FDCWD, path.as_ptr(), libc::X_OK, 0) == 0
-            {
-                return spawn(child, path.as_ptr(), (actions, attributes), argv, envp);
+        let all = candidates(file);
+        if !all.iter().any(|path| matches!(route(AT_FDCWD, path.as_ptr()), Route::Ours(_))) {
+            let environment = environment(envp);
+            return real::posix_spawnp()(child, file, actions, attributes, argv, environment.list.as_ptr());
+        }
+        // In the order of PATH: the first that can be run.
+        let mut failed = libc::ENOENT;
+        for path in &all {
+            match spawn(child, path.as_ptr(), (actions, attributes), argv, envp) {
+                libc::EACCES => failed = libc::EACCES,
+                libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
+                done => return done,
             }
         }
-        let environment = environment(envp);
-        real::posix_spawnp()(child, file, actions, attributes, argv, environment.list.as_ptr())
+        failed
+    }
+}
+
+/// Move a descriptor to a number that is the library's: a child's actions name low ones.
+unsafe fn lifted(fd: c_int) -> Res<c_int> {
+    let first = own_from() as usize as *mut c_void;
+    // SAFETY: the descriptor was just made.
+    unsafe {
+        let high = super::descriptors::fcntl(fd, libc::F_DUPFD_CLOEXEC, first);
+        let number = errno();
+        super::descriptors::close(fd);
+        if high < 0 { Err(number) } else { Ok(high) }
     }
 }
 
@@ -114,9 +135,35 @@ unsafe extern "C" fn posix_spawn_file_actions_addopen(
         let Route::Ours(spot) = route(AT_FDCWD, path) else {
             return real::posix_spawn_file_actions_addopen()(actions, fd, path, flags, mode);
         };
-        match super::open::open_spot(&spot, flags | libc::O_CLOEXEC, mode) {
-            Ok(opened) => libc::posix_spawn_file_actions_adddup2(actions.cast(), opened, fd),
-            Err(number) => number,
+        let opened = super::open::open_spot(&spot, flags | libc::O_CLOEXEC, mode);
+        let opened = match opened.and_then(|opened| lifted(opened)) {
+            Ok(opened) => opened,
+            Err(number) => return number,
+        };
+        let added = libc::posix_spawn_file_actions_adddup2(actions.cast(), opened, fd);
+        if added != 0 {
+            super::descriptors::close(opened);
+            return added;
+        }
+        let held = Held::new();
+        children::state(&held).opened.push((actions as usize, opened));
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawn_file_actions_destroy(actions: *mut c_void) -> c_int {
+    if config::is_on() && !is_inside() {
+        let of_these = |(known, _): &mut (usize, c_int)| *known == actions as usize;
+        let opened: Vec<(usize, c_int)> = {
+            let held = Held::new();
+            children::state(&held).opened.extract_if(.., of_these).collect()
+        };
+        for (_, fd) in opened {
+            // SAFETY: it was opened for these actions.
+            unsafe { super::descriptors::close(fd) };
         }
     }
+    // SAFETY: the caller's argument.
+    unsafe { real::posix_spawn_file_actions_destroy()(actions) }
 }

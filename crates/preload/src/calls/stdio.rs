@@ -9,23 +9,43 @@
 //! that the former stream had not written yet. When the descriptor belongs to the kernel again, the
 //! variable gets its first stream back. If a program copied the variable before, its copy still leads to
 //! the old stream.
+//!
+//! **A stream that is reopened stays where it is**: one of this library gets the new file under the number of
+//! its descriptor, also a file of the host. One of the C library cannot become one of this library: a new
+//! stream is returned, and the former one refuses reads and writes, until it is closed.
+//! (test: `tests/preload/files.c`)
 
 use super::also;
-use super::open::open_spot;
-use crate::guard::{answer, errno, set_errno};
+use super::open::openat;
+use crate::guard::{Res, answer, errno, set_errno};
 use crate::real;
 use crate::route::{Route, route};
 use crate::table::is_virtual;
 use libc::{AT_FDCWD, FILE, c_char, c_int, c_void, off_t, size_t, ssize_t};
 use std::ffi::{CStr, CString};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Where the C library keeps these in a stream: since 1997 part of its interface to programs.
+const FLAGS: usize = 0;
+const POINTERS: [usize; 6] = [8, 16, 24, WRITE_BASE, WRITE_POINTER, 48];
+const BUFFER: usize = 56;
 const WRITE_BASE: usize = 32;
 const WRITE_POINTER: usize = 40;
 const NUMBER: usize = 112;
 const OFFSET: usize = 144;
+/// The kind of a stream, and in one of functions its function to read, in a form that is the C library's.
+const KIND: usize = 216;
+const READ: usize = 232;
+/// Both in a stream of ours, once there is one.
+static OF_OURS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// Bits of its flags, as old as the places.
+const NO_READS: c_int = 0x4;
+const NO_WRITES: c_int = 0x8;
+const ENDED: c_int = 0x10;
+const FAILED: c_int = 0x20;
+const WRITES_NOW: c_int = 0x800;
+const APPENDS: c_int = 0x1000;
 
 #[repr(C)]
 struct Functions {
@@ -87,6 +107,9 @@ fn stream(fd: c_int, mode: &[u8]) -> *mut FILE {
             fopencookie(fd as usize as *mut c_void, mode.as_ptr(), Functions { read, write, seek, close });
         if !made.is_null() {
             field::<c_int>(made, NUMBER).write(fd);
+            for (at, place) in [KIND, READ].into_iter().enumerate() {
+                OF_OURS[at].store(field::<usize>(made, place).read(), Ordering::Relaxed);
+            }
         }
         made
     }
@@ -146,10 +169,44 @@ unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         if !is_virtual(fd) {
             return real::fdopen()(fd, mode);
         }
-        match flags_of(bytes(mode)) {
-            Some(_) => stream(fd, bytes(mode)),
-            None => answer(Err(libc::EINVAL)),
+        let Some(flags) = flags_of(bytes(mode)) else { return answer(Err(libc::EINVAL)) };
+        let of_fd = super::descriptors::fcntl(fd, libc::F_GETFL, ptr::null_mut());
+        let (wanted, access) = (flags & libc::O_ACCMODE, of_fd & libc::O_ACCMODE);
+        if of_fd < 0 {
+            return ptr::null_mut();
         }
+        if access != libc::O_RDWR && access != wanted {
+            return answer(Err(libc::EINVAL));
+        }
+        if flags & libc::O_APPEND & !of_fd != 0 {
+            let appends = (of_fd | libc::O_APPEND) as usize as *mut c_void;
+            if super::descriptors::fcntl(fd, libc::F_SETFL, appends) < 0 {
+                return ptr::null_mut();
+            }
+        }
+        stream(fd, bytes(mode))
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fclose(closed: *mut FILE) -> c_int {
+    // SAFETY: the caller's argument.
+    unsafe {
+        if let Some(status) = super::shells::close_stream(closed) {
+            return status;
+        }
+        if !crate::config::is_on() || crate::guard::is_inside() {
+            return real::fclose()(closed);
+        }
+        let is_it = |ours: &AtomicPtr<FILE>| !closed.is_null() && ours.load(Ordering::Relaxed) == closed;
+        let Some(at) = OURS.iter().position(is_it) else { return real::fclose()(closed) };
+        // The stream's memory is given back: nothing may lead to it.
+        OURS[at].store(ptr::null_mut(), Ordering::Relaxed);
+        let variable = variable(at as c_int);
+        if variable.read() == closed {
+            variable.write(FORMER[at].load(Ordering::Relaxed));
+        }
+        real::fclose()(closed)
     }
 }
 
@@ -231,42 +288,140 @@ pub fn inherit() {
     (0..3).filter(|number| is_virtual(*number)).for_each(follow);
 }
 
+/// Whether a stream is of this library: one of functions, and they are ours.
+unsafe fn is_ours(old: *mut FILE) -> bool {
+    let [kind, read] = [0, 1].map(|at: usize| OF_OURS[at].load(Ordering::Relaxed));
+    // SAFETY: the caller's stream; all of that kind have functions.
+    unsafe {
+        kind != 0 && field::<usize>(old, KIND).read() == kind && field::<usize>(old, READ).read() == read
+    }
+}
+
+/// A stream has no bytes and no state of its file any more; its mode is `flags`.
+unsafe fn renew(old: *mut FILE, flags: c_int) {
+    // SAFETY: the caller's stream.
+    unsafe {
+        __fpurge(old);
+        // Nothing is read, and there is no room to write: the next call of either kind begins anew.
+        let buffer = field::<*mut u8>(old, BUFFER).read();
+        POINTERS.iter().for_each(|at| field::<*mut u8>(old, *at).write(buffer));
+        let refused = match flags & libc::O_ACCMODE {
+            libc::O_RDONLY => NO_WRITES,
+            libc::O_WRONLY => NO_READS,
+            _ => 0,
+        };
+        let appends = if flags & libc::O_APPEND != 0 { APPENDS } else { 0 };
+        let own = field::<c_int>(old, FLAGS);
+        let kept = own.read() & !(NO_READS | NO_WRITES | ENDED | FAILED | WRITES_NOW | APPENDS);
+        own.write(kept | refused | appends);
+        field::<i64>(old, OFFSET).write(-1);
+    }
+}
+
+/// Put `fd` in the place of `number`.
+unsafe fn replace(fd: c_int, number: c_int, flags: c_int) -> Res<()> {
+    if fd == number {
+        return Ok(());
+    }
+    // SAFETY: the descriptor is ours.
+    unsafe {
+        let done = super::descriptors::dup3(fd, number, flags & libc::O_CLOEXEC);
+        let why = errno();
+        super::descriptors::close(fd);
+        if done < 0 { Err(why) } else { Ok(()) }
+    }
+}
+
+/// `stdin`, `stdout` or `stderr`: its variable follows.
+unsafe fn reopen_variable(path: *const c_char, flags: c_int, number: c_int) -> *mut FILE {
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let fd = openat(AT_FDCWD, path, flags, 0o666);
+        if fd < 0 {
+            return ptr::null_mut();
+        }
+        if let Err(why) = replace(fd, number, 0) {
+            return answer(Err(why));
+        }
+        follow(number);
+        let now = variable(number).read();
+        match is_virtual(number) && OURS[number as usize].load(Ordering::Relaxed) == now {
+            true => renew(now, flags),
+            false => libc::clearerr(now),
+        }
+        now
+    }
+}
+
+/// A stream of ours, to another file: the same stream, at the same number.
+unsafe fn reopen_ours(path: *const c_char, flags: c_int, old: *mut FILE) -> *mut FILE {
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let number = field::<c_int>(old, NUMBER).read();
+        let fd = openat(AT_FDCWD, path, flags, 0o666);
+        let replaced = if fd < 0 { Err(errno()) } else { replace(fd, number, flags) };
+        if let Err(why) = replaced {
+            refuse(old);
+            return answer(Err(why));
+        }
+        renew(old, flags);
+        old
+    }
+}
+
+/// A stream of the C library, to a file of ours: a new one.
+unsafe fn reopen_new(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE {
+    // SAFETY: the caller's arguments.
+    unsafe {
+        refuse(old);
+        fopen(path, mode)
+    }
+}
+
+/// Close the descriptor of a stream, which refuses all from then on.
+unsafe fn refuse(old: *mut FILE) {
+    // SAFETY: the caller's stream.
+    unsafe {
+        renew(old, libc::O_RDWR);
+        let flags = field::<c_int>(old, FLAGS);
+        flags.write(flags.read() | NO_READS | NO_WRITES);
+        let number = field::<c_int>(old, NUMBER);
+        super::descriptors::close(number.read());
+        number.write(-1);
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE {
     // SAFETY: the caller's arguments.
     unsafe {
-        let number = if old.is_null() { -1 } else { field::<c_int>(old, NUMBER).read() };
-        let spot = match route(AT_FDCWD, path) {
-            Route::Ours(spot) => Some(spot),
-            Route::Kernel => None,
-        };
-        if path.is_null() || (spot.is_none() && !is_virtual(number)) {
+        if !crate::config::is_on() || crate::guard::is_inside() || old.is_null() {
+            return real::freopen()(path, mode, old);
+        }
+        let number = field::<c_int>(old, NUMBER).read();
+        let is_virtual = is_virtual(number);
+        let was_ours = is_ours(old);
+        // Without a path it is the same file, in another mode.
+        let same = CString::new(format!("/proc/self/fd/{number}")).unwrap_or_default();
+        let path = if path.is_null() && (was_ours || is_virtual) { same.as_ptr() } else { path };
+        let becomes_ours = matches!(route(AT_FDCWD, path), Route::Ours(_))
+            || crate::route::descriptor_of(bytes(path)).is_some();
+        if !was_ours && !becomes_ours && !is_virtual {
             return real::freopen()(path, mode, old);
         }
         let Some(flags) = flags_of(bytes(mode)) else { return answer(Err(libc::EINVAL)) };
         libc::fflush(old);
-        if !(0..3).contains(&number) {
-            libc::fclose(old);
-            return fopen(path, mode);
+        match was_ours {
+            _ if (0..3).contains(&number) => reopen_variable(path, flags, number),
+            true => reopen_ours(path, flags, old),
+            false => reopen_new(path, mode, old),
         }
-        let fd = match &spot {
-            Some(spot) => answer(open_spot(spot, flags, 0o666)),
-            None => real::openat()(AT_FDCWD, path, flags, 0o666),
-        };
-        if fd < 0 {
-            return ptr::null_mut();
-        }
-        let done = libc::dup2(fd, number);
-        libc::close(fd);
-        if done < 0 {
-            return ptr::null_mut();
-        }
-        variable(number).read()
     }
 }
 
 also! {
     _IO_fopen = fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    _IO_fclose = fclose(closed: *mut FILE) -> c_int;
     _IO_fdopen = fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     fopen64 = fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
     freopen64 = freopen(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE;
