@@ -25,7 +25,7 @@ use shoal_env::local::{Permit, Semaphore};
 use shoal_proto::{Name, Status};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 

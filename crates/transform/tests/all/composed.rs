@@ -157,6 +157,22 @@ fn beside_a_writer_over_a_network_each_new_name_reads_what_was_published() {
 }
 
 #[test]
+fn an_open_that_meets_the_marker_of_a_link_leaves_mode_and_owner_as_they_are() {
+    simulated(async |env, dir| {
+        let (one, two) =
+            (compose(&env, dir, "buffer=block").await.unwrap(), compose(&env, dir, "").await.unwrap());
+        let private = Owner { mode: 0o600, uid: 7, gid: 7 };
+        one.create(ROOT, &name("x"), private, true, BOTH).await.unwrap().2.close().await.unwrap();
+        one.publish().await.unwrap();
+        let x = one.lookup(ROOT, &name("x")).await.unwrap();
+        // It is published with its block.
+        one.link(x.handle, ROOT, &name("y")).await.unwrap();
+        let (attr, is_new, _file) = two.create(ROOT, &name("y"), OWNER, false, BOTH).await.unwrap();
+        assert_eq!((attr.handle, attr.mode & 0o777, attr.uid, is_new), (x.handle, 0o600, 7, false));
+    });
+}
+
+#[test]
 fn bytes_of_a_token_that_holds_another_name_are_not_believed() {
     run(async |env, dir| {
         let (vfs, other) = (compose(&env, dir, "").await.unwrap(), compose(&env, dir, "").await.unwrap());
