@@ -15,7 +15,7 @@
 //!
 //! **Non-blocking calls.** An operation makes progress while any thread is in a call of Galley, and
 //! `gfs_wait` completes it. A write copies its bytes when it begins; a read's buffer must stay until
-//! `gfs_wait` has returned.
+//! `gfs_wait` has returned. After `ETIMEDOUT` of `gfs_wait` the operation goes on, and has its buffer still.
 
 use crate::call::{self, Res, call, failure, slice, there};
 use libc::{c_char, c_int, c_uint};

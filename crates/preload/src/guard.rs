@@ -2,9 +2,10 @@
 //! back.
 //!
 //! - **Errors**: a call returns `-1` and sets `errno`; a call that succeeds leaves `errno` as it was.
-//! - **Signals are blocked while a thread is in our world.** A handler may call `write` on a virtual
-//!   descriptor, or jump away: it must not find our lock taken by its own thread. The signals arrive at the
-//!   return.
+//! - **Signals are blocked while a thread is in our world.** A handler must not find our lock taken
+//!   by its own thread. The signals arrive at the return. A call on a virtual descriptor takes memory from
+//!   the program's allocator: it is not safe in a handler that interrupts the allocator, nor is a jump out.
+//!   A fault (`SIGSEGV`, `SIGBUS`) in our world ends the process, although the program has a handler.
 //! - **Cancellation** is off meanwhile, for the same reason.
 //! - **A panic is `EIO`**, and a line on standard error. It never unwinds into the program.
 //! - **Our own calls go to the C library.** The standard library and the runtime call the same symbols; a
@@ -21,7 +22,8 @@ use std::time::Duration;
 /// A result with an error number.
 pub type Res<T> = Result<T, c_int>;
 
-/// Another thread's calls may take so long, together, before a call gives up.
+/// Another thread's calls may take so long, together, before a call gives up. A close gives up its turn, and
+/// not its descriptor.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The one world of this process.
@@ -103,7 +105,7 @@ impl Held {
         // SAFETY: the sets are filled before they are used.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
-            // Faults of the program itself are delivered whatever the mask says.
+            // The kernel ends a process that has a fault while its signal is blocked.
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), signals.as_mut_ptr());
             pthread_setcancelstate(CANCEL_DISABLE, &mut cancel);
         }

@@ -5,7 +5,7 @@
 //! Its file is opened in this process at the first use. So a child of `fork`, and a program that was started
 //! by `exec`, begin with an empty state and find all that they inherited.
 
-use crate::calls::children::{release, state_inside};
+use crate::calls::children::{abandoned, release};
 use crate::config;
 use crate::guard::{self, Res, say};
 use crate::record::{self, Record};
@@ -27,8 +27,6 @@ const AGAIN_AFTER: Duration = Duration::from_secs(2);
 const EXIT_MAX: Duration = Duration::from_secs(60);
 /// When that time has passed.
 static EXIT_UNTIL: OnceLock<Instant> = OnceLock::new();
-/// A descriptor was closed without a turn in the world.
-pub static HAS_ABANDONED: AtomicBool = AtomicBool::new(false);
 /// The process is in `exit`.
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
 /// Our own descriptors lie in this upper part of those that the process may have.
@@ -300,11 +298,8 @@ impl Session {
 
     /// Take off the descriptors whose close did not get a turn.
     pub fn take_abandoned(&mut self) {
-        if HAS_ABANDONED.swap(false, Ordering::AcqRel) {
-            let abandoned = std::mem::take(&mut state_inside().abandoned);
-            for index in abandoned {
-                let _ = self.release(index);
-            }
+        for index in abandoned() {
+            let _ = self.release(index);
         }
     }
 

@@ -12,6 +12,7 @@ use crate::guard::Held;
 use crate::real;
 use crate::session::close_own;
 use libc::{c_int, c_void, pid_t};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A stream of `popen`.
@@ -35,7 +36,7 @@ pub struct State {
     /// Files that were opened for actions of `posix_spawn`, by the address of the actions.
     pub opened: Vec<(usize, c_int)>,
     /// Descriptions, each once for a descriptor that was closed and that they still count.
-    pub abandoned: Vec<usize>,
+    abandoned: Vec<usize>,
     /// Descriptors of the kernel that record locks are on.
     locks: Vec<c_int>,
 }
@@ -57,6 +58,22 @@ pub fn state(_held: &Held) -> MutexGuard<'static, State> {
 /// The same, of a thread that is in our world.
 pub fn state_inside() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static HAS_ABANDONED: AtomicBool = AtomicBool::new(false);
+
+/// A descriptor was closed without a turn in the world: its description still counts it.
+pub fn abandon(held: &Held, index: usize) {
+    state(held).abandoned.push(index);
+    HAS_ABANDONED.store(true, Ordering::Release);
+}
+
+/// All that were abandoned, once. In the world.
+pub fn abandoned() -> Vec<usize> {
+    match HAS_ABANDONED.swap(false, Ordering::AcqRel) {
+        true => std::mem::take(&mut state_inside().abandoned),
+        false => Vec::new(),
+    }
 }
 
 /// A record lock may be on this descriptor from now on.

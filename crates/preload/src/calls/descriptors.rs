@@ -9,7 +9,7 @@ use crate::config;
 use crate::guard::{self, Res, answer, call};
 use crate::opens;
 use crate::real;
-use crate::session::{self, own_from};
+use crate::session::own_from;
 use crate::table::{self, is_kernels, is_virtual};
 use libc::{c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::Ordering;
@@ -37,16 +37,14 @@ pub fn out_of_the_way(fd: c_int) -> c_int {
 /// A descriptor is no virtual one any more. If its description still counts it, the next call takes it off.
 fn abandon(fd: c_int) {
     if let Some(index) = table::take(fd) {
-        let held = guard::Held::new();
-        super::children::state(&held).abandoned.push(index);
-        session::HAS_ABANDONED.store(true, Ordering::Release);
+        super::children::abandon(&guard::Held::new(), index);
     }
 }
 
 /// A virtual descriptor is closed; an error of its file is the call's.
 pub fn close_virtual(fd: c_int) -> Res<c_int> {
     let done = call(|session| session.unrefer(fd));
-    // The number is free whatever the call says: a call that did not get its turn leaves its part to the next.
+    // The number is free whatever the call says: without its turn it leaves its part to the next call.
     abandon(fd);
     // From here on the number may be another thread's next open.
     // SAFETY: the program gives it up.

@@ -41,9 +41,13 @@ pub unsafe extern "C" fn fork() -> pid_t {
         unsafe { WORLD.forget() };
         table::forget();
         children::forget(&mut children);
-        gate.map(children::Gate::open);
+        if let Some(gate) = gate {
+            gate.open();
+        }
     } else {
-        gate.map(children::Gate::wait);
+        if let Some(gate) = gate {
+            gate.wait();
+        }
         if has_turn {
             WORLD.release();
         }
