@@ -293,7 +293,7 @@ fn a_file_that_takes_no_more_irregular_records_is_compacted_and_takes_them_again
     run(async |env, dir, _, one, file| {
         limit_records(one, 200, 50);
         // Each second one touches one before it, and none continues the entry before.
-        let place = |n: u64| if n % 2 == 0 { n * n * 100 } else { (n - 1) * (n - 1) * 100 + 10 };
+        let place = |n: u64| if n.is_multiple_of(2) { n * n * 100 } else { (n - 1) * (n - 1) * 100 + 10 };
         let order = |n: u64| n / 20 * 20 + n % 20 / 2 + n % 2 * 10;
         let mut written = 0;
         let refused = loop {
