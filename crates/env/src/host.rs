@@ -137,8 +137,8 @@ pub trait HostFiles: Send + Sync {
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }
 
-    /// Whether an object lies in a file system that only this machine uses: each of its processes sees at once
-    /// what another one wrote. `false` if that is not known.
+    /// Whether an object lies in a file system that only this machine uses: each of its processes sees at
+    /// once what another one wrote. `false` if that is not known.
     ///
     /// # Errors
     /// Errors of the host.

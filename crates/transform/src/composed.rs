@@ -134,8 +134,6 @@ pub(crate) struct Shared<B: Vfs> {
     /// The last of them that succeeded.
     refreshed: Cell<u64>,
     looked_at: Cell<Instant>,
-    /// At the last refresh another writer ran.
-    others_run: Cell<bool>,
     /// Files whose links are markers of names, and that no marker uses now.
     tokens: RefCell<Vec<marks::Token<B::File>>>,
     tokens_made: Cell<u64>,
@@ -313,7 +311,6 @@ impl<B: Vfs> Composed<B> {
             refreshes: Cell::new(0),
             refreshed: Cell::new(0),
             looked_at: Cell::new(env.now()),
-            others_run: Cell::new(false),
             tokens: RefCell::default(),
             tokens_made: Cell::new(0),
             marked: Cell::new(0),

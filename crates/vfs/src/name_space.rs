@@ -354,8 +354,8 @@ pub trait Vfs: Clone + 'static {
     /// Errors of the file system.
     async fn statfs(&self) -> Result<Space>;
 
-    /// Whether only processes of this machine use it, and each sees at once what another one wrote; `None`: the
-    /// file system has a rule of its own for that.
+    /// Whether only processes of this machine use it, and each sees at once what another one wrote; `None`:
+    /// the file system has a rule of its own for that.
     ///
     /// # Errors
     /// Errors of the file system.

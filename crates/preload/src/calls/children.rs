@@ -29,7 +29,7 @@ pub struct Stream {
 pub struct State {
     /// Calls of `system` that wait now.
     pub shells: usize,
-    /// What `SIGINT` and `SIGQUIT` did before the first of them.
+    /// The actions of `SIGINT` and `SIGQUIT` before the first of them.
     pub interrupts: Option<[libc::sigaction; 2]>,
     /// Streams of `popen`.
     pub streams: Vec<Stream>,

@@ -193,7 +193,7 @@ unsafe extern "C" fn system(command: *const c_char) -> c_int {
     }
 }
 
-/// What a mode of `popen` asks for: whether the stream is read, and whether it is closed at an `exec`.
+/// A mode of `popen`: whether the stream is read, and whether it is closed at an `exec`.
 fn mode_of(mode: &[u8]) -> Option<(bool, bool)> {
     let count = |letter: u8| mode.iter().filter(|byte| **byte == letter).count();
     let is_known = mode.iter().all(|byte| b"rwe".contains(byte));

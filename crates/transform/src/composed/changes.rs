@@ -27,7 +27,7 @@
 
 use super::change::FRESH;
 use super::format::Op;
-use super::{Shared, names_of};
+use super::{Composed, Shared, names_of};
 use bytes::Bytes;
 use shoal_proto::{Handle, Name, Owner, Rights, Status};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
@@ -40,6 +40,8 @@ const ALONE_MAX: Duration = Duration::from_secs(30);
 const ALONE_PAUSE: Duration = Duration::from_micros(300);
 /// A process that has seen nothing of others for longer looks for `shared`.
 const SHARED_SEEN_WITHIN: Duration = Duration::from_secs(1);
+/// A file `shared` of this age may not be known to all.
+const SHARED_IS_YOUNG: Duration = Duration::from_secs(3);
 /// Bytes of a number.
 const NUMBER_BYTES: usize = 8;
 /// With more numbers than these to change, all are written by one call.
@@ -122,7 +124,15 @@ pub(super) async fn open<B: Vfs>(
     let (name, rights) = (names_of::name(names_of::CHANGES)?, Rights::READ | Rights::WRITE);
     let is_of_all = numbers > 1 && over.is_of_this_machine().await? == Some(true);
     let file = match wanted || is_of_all {
-        true => over.create(Handle::ROOT, &name, owner, false, rights).await?.2,
+        true => {
+            let (_, is_new, file) = over.create(Handle::ROOT, &name, owner, false, rights).await?;
+            // Later writes need no space. On a full disk they fail, and with them what is to be announced.
+            let zeros = vec![0; usize::from(numbers) * NUMBER_BYTES];
+            if is_new && let Err(error) = file.write(0, zeros.into()).await {
+                tracing::debug!("`changes` has no space yet: {error}");
+            }
+            file
+        }
         false => match over.open_name(Handle::ROOT, &name, rights).await {
             Ok(file) => file,
             // Those that may only read the directory see changes later.
@@ -145,7 +155,7 @@ impl<B: Vfs> Shared<B> {
         match op {
             Op::Create(made) => {
                 add(Key::of_name(made.dir, &made.name));
-                // Of a new object nobody knows anything.
+                // No other process knows a new object.
                 if names.object(object).is_some() {
                     add(Key::of_object(object));
                 }
@@ -163,25 +173,27 @@ impl<B: Vfs> Shared<B> {
         }
     }
 
-    /// Records were published: write the numbers of what they change.
-    pub(super) async fn announce(&self) {
-        let touched = self.log.touched.take();
-        let Some(changes) = self.changes.as_ref().filter(|_| !touched.is_empty()) else { return };
+    /// Records were published: write the numbers of what they change. A number that could not be written is
+    /// written with those of the next call.
+    ///
+    /// # Errors
+    /// Errors of the file system below: others may not know of what was published.
+    pub(super) async fn announce(&self) -> Result<()> {
+        let Some(changes) = &self.changes else { return Ok(()) };
+        let places = self.log.touched.borrow().clone();
         let number = || (self.env.random_u64() | 1).to_le_bytes();
-        let written = async {
-            if touched.len() > SINGLY_MAX {
-                let all = (0..changes.numbers).flat_map(|_| number()).collect::<Vec<u8>>();
-                return changes.file.write(0, all.into()).await;
-            }
-            for place in &touched {
-                let at = u64::from(*place) * NUMBER_BYTES as u64;
-                changes.file.write(at, Bytes::copy_from_slice(&number())).await?;
-            }
-            Ok(())
-        };
-        if let Err(error) = written.await {
-            tracing::warn!("other processes see a change later: {error}");
+        if places.len() > SINGLY_MAX {
+            let all = (0..changes.numbers).flat_map(|_| number()).collect::<Vec<u8>>();
+            changes.file.write(0, all.into()).await?;
+            self.log.touched.borrow_mut().retain(|place| !places.contains(place));
+            return Ok(());
         }
+        for place in places {
+            let at = u64::from(place) * NUMBER_BYTES as u64;
+            changes.file.write(at, Bytes::copy_from_slice(&number())).await?;
+            self.log.touched.borrow_mut().remove(&place);
+        }
+        Ok(())
     }
 
     /// Read what was published, unless nothing was since, or that is not known and was done within this span.
@@ -190,16 +202,19 @@ impl<B: Vfs> Shared<B> {
             if self.env.now() < self.looked_at.get() + span {
                 return Ok(());
             }
-            self.looked_at.set(self.env.now());
-            return self.refresh().await;
+            let before = self.env.now();
+            self.refresh().await?;
+            self.looked_at.set(before);
+            return Ok(());
         };
         let numbers = changes.all_numbers().await?;
         let is_known = *changes.seen.borrow() == numbers;
         if is_known && self.env.now() < self.looked_at.get() + span {
             return Ok(());
         }
-        self.looked_at.set(self.env.now());
+        let before = self.env.now();
         self.refresh().await?;
+        self.looked_at.set(before);
         changes.seen.replace(numbers);
         Ok(())
     }
@@ -257,18 +272,20 @@ impl<B: Vfs> Shared<B> {
             return Ok(());
         }
         let name = names_of::name(names_of::SHARED)?;
-        let (_, is_new, file) = self.over.create(self.claims, &name, self.owner, false, Rights::READ).await?;
+        let (attr, is_new, file) =
+            self.over.create(self.claims, &name, self.owner, false, Rights::READ).await?;
         file.close().await?;
-        if is_new {
+        // Another writer may have made it a moment ago. Clocks of machines differ.
+        let age = self.env.wall().0.abs_diff(attr.mtime.0);
+        if is_new || u128::from(age) < SHARED_IS_YOUNG.as_nanos() {
             self.env.sleep(SHARED_SEEN_WITHIN).await;
         }
         Ok(())
     }
 
-    /// No other process appends until the result is closed. `None`: there is no other, or no word of any.
+    /// No other process appends until the result is closed. `None`: nothing tells of other processes.
     pub(super) async fn alone(self: &Rc<Self>) -> Result<Option<B::File>> {
-        let Some(changes) = &self.changes else { return Ok(None) };
-        if changes.is_of_all && !self.publishes_writes && !self.others_run.get() {
+        if self.changes.is_none() {
             return Ok(None);
         }
         let name = names_of::name(names_of::CHANGES)?;
@@ -286,5 +303,12 @@ impl<B: Vfs> Shared<B> {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+impl<B: Vfs> Composed<B> {
+    /// Refreshes that this process began: reads of all that others have published.
+    pub fn refreshes(&self) -> u64 {
+        self.0.refreshes.get()
     }
 }

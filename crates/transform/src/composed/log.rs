@@ -360,12 +360,13 @@ impl<B: Vfs> Shared<B> {
             let (begun, writes, claims) = log.counts.get();
             self.blocks.file(file)?.write(at, tail).await?;
             log.counts.set((begun, writes + 1, claims));
-            self.announce().await;
             if let Some(current) = log.current.borrow_mut().as_mut().filter(|current| current.place == place)
             {
                 current.written = end;
             }
         }
+        // Also what an earlier try did not announce: a name is free when others know of it.
+        self.announce().await?;
         // Each is of a name that is written. One by one: the call may be given up.
         loop {
             let Some(name) = log.marks.borrow().last().map(|mark| mark.name.clone()) else { return Ok(()) };
@@ -375,8 +376,10 @@ impl<B: Vfs> Shared<B> {
                 let at = marks.iter().rposition(|mark| mark.name == name);
                 at.map(|at| marks.remove(at))
             };
-            if let Some(token) = given.and_then(|mark| mark.token).filter(|_| is_gone) {
-                self.tokens.borrow_mut().push(token);
+            match given.and_then(|mark| mark.token) {
+                Some(token) if is_gone => self.tokens.borrow_mut().push(token),
+                Some(token) => self.discard(token).await,
+                None => {}
             }
         }
     }
@@ -485,11 +488,6 @@ impl<B: Vfs> Composed<B> {
     /// Whether a sync failed, and no file has reported it.
     pub(crate) fn is_loss_unseen(&self) -> bool {
         self.0.is_loss_unseen.get()
-    }
-
-    /// Refreshes that this process began: reads of all that others have published.
-    pub fn refreshes(&self) -> u64 {
-        self.0.refreshes.get()
     }
 
     /// Blocks that this process began, writes of blocks, and claims.

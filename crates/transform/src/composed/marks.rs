@@ -15,8 +15,8 @@
 //! task looks for the marker, and removes it if it names the object of that call. The task waits for its
 //! turn among the calls that change names, because a retry of the call may use the same marker.
 //!
-//! **A marker is a symbolic link to `ID.OBJECT`**, which appears whole. In a file system of one machine it is a
-//! hard link of a *token*, a file of the writer with the same bytes, once the writer makes more than a few
+//! **A marker is a symbolic link to `ID.OBJECT`**, which appears whole. In a file system of one machine it is
+//! a hard link of a *token*, a file of the writer with the same bytes, once the writer makes more than a few
 //! names. A token is used again and again, so a marker takes no new inode: ext4 looks at each inode that was
 //! freed in the last minute before it takes one, so a million markers made and removed would cost the square
 //! of their number. A token's bytes have a checksum with the marker's name: the bytes of a token that holds
@@ -29,6 +29,7 @@ use bytes::Bytes;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Handle, Kind, Name, Rights, Status};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Tries to make a marker that others make and give back.
@@ -94,8 +95,7 @@ impl<B: Vfs> Drop for Marker<B> {
                 }
             }
             if let Some(token) = token {
-                shared.give_back(&token.name).await;
-                shared.tokens_made.set(shared.tokens_made.get() - 1);
+                shared.discard(token).await;
             }
         });
     }
@@ -139,21 +139,26 @@ impl<B: Vfs> Shared<B> {
                 Err(error) if error.status == Status::Exists => match self.marked_by(&mark).await? {
                     // The reply to this writer's own try was lost.
                     by if by == own => {}
+                    // This writer made the name and lost it: it is free when that is published.
+                    MarkedBy::Writer(by, _) if by == self.log.id.get() && self.log.awaits_mark(&mark) => {
+                        marker.is_settled = true;
+                        self.publish().await?;
+                    }
                     MarkedBy::Writer(_, making) => {
                         marker.is_settled = true;
                         self.refresh().await?;
                         return Ok(known().map_or(Claimed::Making(making), Claimed::Taken));
                     }
-                    MarkedBy::Nobody => {
-                        marker.is_settled = true;
-                        continue;
-                    }
+                    MarkedBy::Nobody => marker.is_settled = true,
                     MarkedBy::Foreign => {
                         marker.is_settled = true;
                         return Err(foreign(&mark));
                     }
                 },
                 Err(error) => return Err(error),
+            }
+            if marker.is_settled {
+                continue;
             }
             let fresh = self.look_surely(key).await;
             if let Some(taken) = known() {
@@ -204,7 +209,8 @@ impl<B: Vfs> Shared<B> {
         let bytes = names_of::token_bytes(self.log.id.get(), object, mark);
         if let Err(error) = token.file.write(0, Bytes::from(bytes)).await {
             tracing::debug!("a marker is no link: {error}");
-            self.tokens.borrow_mut().push(token);
+            // A write without an answer may be done later: nothing is marked by this token.
+            self.discard(token).await;
             return None;
         }
         Some(token)
@@ -248,6 +254,20 @@ impl<B: Vfs> Shared<B> {
         Ok(bytes)
     }
 
+    /// Whether a marker is a link of a token of no running writer, without its own bytes: bytes of a token
+    /// are never synced, so a power cut may leave a marker without them, or with those of the marker before.
+    pub(super) async fn is_cut_short(&self, mark: &Name, tokens: &BTreeSet<u64>) -> Result<bool> {
+        let found = match self.over.lookup(self.marks, mark).await {
+            Err(error) if error.status == Status::NotFound => return Ok(false),
+            found => found?,
+        };
+        if found.kind != Kind::File || tokens.contains(&found.handle.0) {
+            return Ok(false);
+        }
+        let bytes = self.bytes_of_token(mark).await?;
+        Ok(bytes.iter().all(|byte| *byte == 0) || names_of::is_token(&bytes))
+    }
+
     /// The name was logged: its marker is given back when that is published.
     pub(super) fn logged(&self, marker: Option<Marker<B>>) {
         if let Some(mut marker) = marker {
@@ -277,9 +297,14 @@ impl<B: Vfs> Shared<B> {
     /// The writer ends: no marker is a link of its tokens.
     pub(super) async fn remove_tokens(&self) {
         for token in self.tokens.take() {
-            self.give_back(&token.name).await;
-            self.tokens_made.set(self.tokens_made.get() - 1);
+            self.discard(token).await;
         }
+    }
+
+    /// Nothing is marked by a token any more.
+    pub(super) async fn discard(&self, token: Token<B::File>) {
+        self.tokens_made.set(self.tokens_made.get() - 1);
+        self.give_back(&token.name).await;
     }
 }
 

@@ -6,10 +6,10 @@
 //! changed, and at an open. A **complete read** begins with the merged directory, if that is current, and
 //! scans the records that it does not cover. It runs at the start, and after a compaction.
 //!
-//! A writer without a file `w.ID` has ended. **A listing of the claims is not one moment**: it may have passed
-//! the place of a file that is made then, and still come to the claim that the writer makes after it. So a
-//! writer that a listing lacks is looked up by its name, and its records are read once more, before it counts
-//! as ended.
+//! A writer without a file `w.ID` has ended. **A listing of the claims is not one moment**: it may have
+//! passed the place of a file that is made then, and still come to the claim that the writer makes after it.
+//! So a writer that a listing lacks is looked up by its name, and its records are read once more, before it
+//! counts as ended.
 //!
 //! A complete read tries the lock of each file `w.ID`: if the lock is free, the writer is dead, and the file
 //! is removed. The records of a dead writer count up to the last whole one of each of its blocks.
@@ -119,10 +119,7 @@ impl<B: Vfs> Shared<B> {
         let own = self.refreshes.get() + 1;
         self.refreshes.set(own);
         let claims = self.claims().await?;
-        self.others_run.set(claims.writers.iter().any(|writer| *writer != self.log.id.get()));
-        if let Some(changes) = self.changes.as_ref().filter(|_| claims.shared) {
-            changes.is_shared.set(true);
-        }
+        self.heed(&claims);
         if claims.epoch == self.epoch.get() {
             self.advance(&claims, &self.names, &self.known, false).await?;
         } else {
@@ -130,6 +127,13 @@ impl<B: Vfs> Shared<B> {
         }
         self.refreshed.set(own);
         Ok(())
+    }
+
+    /// If a writer of another machine is known, numbers of changes are no proof any more.
+    fn heed(&self, claims: &Claims) {
+        if let Some(changes) = self.changes.as_ref().filter(|_| claims.shared) {
+            changes.is_shared.set(true);
+        }
     }
 
     /// Read all anew.
@@ -143,6 +147,7 @@ impl<B: Vfs> Shared<B> {
     async fn read_anew_in_turn(self: &Rc<Self>) -> Result<()> {
         let _quiet = self.log.pause().await;
         let mut claims = self.claims().await?;
+        self.heed(&claims);
         self.bury(&mut claims).await;
         let merged = self.merged(&claims).await?;
         let retired = self.retired(claims.epoch).await?;
@@ -377,6 +382,14 @@ impl<B: Vfs> Shared<B> {
         Ok(is_dead)
     }
 
+    /// Whether a writer has its file. It makes that before it makes a marker.
+    async fn runs(&self, writer: WriterId) -> Result<bool> {
+        match self.over.lookup(self.claims, &names_of::writer(writer)?).await {
+            Err(error) if error.status == Status::NotFound => Ok(false),
+            found => found.map(|_| true),
+        }
+    }
+
     /// Take the markers of names away that dead writers left. One process does it at a time.
     async fn clear_marks(&self) {
         if self.read_only {
@@ -392,20 +405,22 @@ impl<B: Vfs> Shared<B> {
             if !lock.hold_alone().await? {
                 return Ok(());
             }
-            for name in names {
-                let by = match names_of::token_of(&name) {
-                    Some(by) => by,
-                    None => match self.marked_by(&name).await? {
-                        MarkedBy::Writer(by, _) => by,
-                        MarkedBy::Nobody | MarkedBy::Foreign => continue,
-                    },
-                };
-                // A writer has its file before it makes a marker.
-                match self.over.lookup(self.claims, &names_of::writer(by)?).await {
-                    Err(error) if error.status == Status::NotFound => {
-                        self.over.unlink(self.marks, &name).await?;
+            let mut tokens = BTreeSet::new();
+            for (name, by) in names.iter().filter_map(|name| Some((name, names_of::token_of(name)?))) {
+                match self.runs(by).await? {
+                    true => {
+                        tokens.extend(self.over.lookup(self.marks, name).await.ok().map(|at| at.handle.0))
                     }
-                    found => drop(found?),
+                    false => self.over.unlink(self.marks, name).await?,
+                }
+            }
+            for name in names.iter().filter(|name| names_of::token_of(name).is_none()) {
+                let is_left = match self.marked_by(name).await? {
+                    MarkedBy::Writer(by, _) => !self.runs(by).await?,
+                    MarkedBy::Nobody | MarkedBy::Foreign => self.is_cut_short(name, &tokens).await?,
+                };
+                if is_left {
+                    self.over.unlink(self.marks, name).await?;
                 }
             }
             lock.close().await

@@ -2,9 +2,9 @@
 //!
 //! A program may sync a file that another process wrote (`sync FILE` after `cp`), and its bytes, its name
 //! and its directory may lie in blocks of several writers. So a sync covers **all physical files, and the
-//! folder of claims**, whichever process wrote to them: a block counts only if its claim is there. A sync of
-//! a file without changes is cheap. They are synced at the same time, so the sync takes as long as the
-//! slowest one.
+//! folder of claims**, also if other processes wrote to them: a block counts only if its claim is there. A
+//! sync of a file without changes is cheap. They are synced at the same time, so the sync takes as long as
+//! the slowest one.
 //!
 //! **One sync runs at a time, and it counts for all calls that waited for it to begin.** So a call never
 //! returns while another one still makes durable what both need, and many calls at one time cost two rounds.

@@ -18,6 +18,7 @@ use crate::writer_id::WriterId;
 use shoal_pattern::Placement;
 use shoal_proto::{Attr, Handle, Name, Owner, Rights, SetAttr, Status};
 use shoal_vfs::{Error, RenameFlags, Result, Vfs, VfsFile};
+use std::collections::BTreeMap;
 
 /// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 20;
@@ -153,12 +154,19 @@ fn parts(index: &Index, mut visit: impl FnMut(Part)) {
 }
 
 /// Bytes of the file that lie in logs, place and length, joined where they touch.
-fn extents(index: &Index) -> Vec<(u64, u64)> {
-    let mut extents: Vec<(u64, u64)> = Vec::new();
-    parts(index, |part| match extents.last_mut() {
-        _ if part.writer.is_none() => {}
-        Some((at, len)) if *at + *len == part.logical => *len += part.len,
-        _ => extents.push((part.logical, part.len)),
+fn extents(index: &Index) -> BTreeMap<u64, u64> {
+    let mut extents = BTreeMap::<u64, u64>::new();
+    parts(index, |part| {
+        if part.writer.is_none() {
+            return;
+        }
+        if let Some(mut last) = extents.last_entry()
+            && last.key() + last.get() == part.logical
+        {
+            *last.get_mut() += part.len;
+            return;
+        }
+        extents.insert(part.logical, part.len);
     });
     extents
 }

@@ -179,7 +179,7 @@ fn bytes_of_a_token_that_holds_another_name_are_not_believed() {
         for n in 0..8 {
             put(&other, &format!("{n}"), b"n").await;
         }
-        // A marker that its maker gave back while somebody opened it, and one of another program.
+        // A marker that its maker gave back while another process opened it, and one of another program.
         let names = dir.join("names");
         let token = fs::read_dir(&names).unwrap().next().unwrap().unwrap().path();
         fs::hard_link(&token, names.join("0000000000000001.late")).unwrap();
@@ -188,11 +188,40 @@ fn bytes_of_a_token_that_holds_another_name_are_not_believed() {
         fs::write(names.join("0000000000000001.foreign"), "not of this program").unwrap();
         let refused = vfs.create(ROOT, &name("foreign"), OWNER, true, BOTH).await.err().unwrap();
         assert!(refused.to_string().contains("is not a marker of this program"), "{refused}");
-        fs::remove_file(names.join("0000000000000001.late")).unwrap();
-        put(&vfs, "late", b"now").await;
-        assert_eq!(get(&other, "late").await.unwrap(), b"now");
-        vfs.close().await;
+        // As a power cut leaves them: its maker does not run, and a token's bytes are not on the disk.
         other.close().await;
+        fs::write(names.join("0000000000000001.empty"), "").unwrap();
+        fs::write(names.join("0000000000000001.zeros"), [0; 66]).unwrap();
+        let third = compose(&env, dir, "").await.unwrap();
+        for text in ["late", "empty", "zeros"] {
+            put(&third, text, b"now").await;
+            assert_eq!(get(&vfs, text).await.unwrap(), b"now");
+        }
+        assert!(names.join("0000000000000001.foreign").exists());
+        vfs.close().await;
+        third.close().await;
+    });
+}
+
+#[test]
+fn a_name_that_is_not_published_yet_is_made_again_after_its_removal_or_rename() {
+    simulated(async |env, dir| {
+        let vfs = compose(&env, dir, "buffer=block").await.unwrap();
+        put(&vfs, "tmp", b"first").await;
+        vfs.rename(ROOT, &name("tmp"), ROOT, &name("f"), RenameFlags { no_replace: false, exchange: false })
+            .await
+            .unwrap();
+        put(&vfs, "tmp", b"second").await;
+        assert_eq!(get(&vfs, "f").await.unwrap(), b"first");
+        assert_eq!(get(&vfs, "tmp").await.unwrap(), b"second");
+        put(&vfs, "x", b"a").await;
+        vfs.unlink(ROOT, &name("x")).await.unwrap();
+        put(&vfs, "x", b"b").await;
+        assert_eq!(get(&vfs, "x").await.unwrap(), b"b");
+        for _ in 0..2 {
+            vfs.mkdir(ROOT, &name("d"), OWNER).await.unwrap();
+            vfs.rmdir(ROOT, &name("d")).await.unwrap();
+        }
     });
 }
 

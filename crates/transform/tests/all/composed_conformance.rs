@@ -27,7 +27,8 @@ fn composed_directories_over_a_directory_conform() {
 
 #[test]
 fn they_conform_with_small_blocks_whole_blocks_each_write_published_and_names_of_their_own() {
-    for words in ["block=16K", "writes", "block=64K,files=3,buffer=block,names=own"] {
+    for words in ["block=16K", "writes", "block=64K,buffer=block", "block=64K,files=3,buffer=block,names=own"]
+    {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_owned();
         real::run("conformance", move |env| async move { conform(env, path, words, 300).await });

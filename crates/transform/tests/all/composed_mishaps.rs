@@ -1,4 +1,4 @@
-//! What several processes in a composed directory do at the same time: one syncs what another one wrote,
+//! Several processes in a composed directory at the same time: one syncs what another one wrote,
 //! removes a directory that another one fills, or moves it.
 
 use crate::scene::{BOTH, PLAIN, compose, name, run};
