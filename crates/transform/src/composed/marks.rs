@@ -177,7 +177,8 @@ impl<B: Vfs> Shared<B> {
     async fn make_marker(&self, marker: &Marker<B>) -> Result<()> {
         if let Some(token) = &marker.token {
             match self.over.link(token.handle, self.marks, &marker.name).await {
-                Err(error) if error.status == Status::Exists => return Err(error),
+                // Without an answer the link may be made later: the token is not used again.
+                Err(error) if matches!(error.status, Status::Exists | Status::TimedOut) => return Err(error),
                 // Too many links, or none at all: a symbolic link does as well.
                 Err(error) => tracing::debug!("a marker is no link: {error}"),
                 Ok(_) => return Ok(()),
