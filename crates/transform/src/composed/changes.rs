@@ -312,3 +312,30 @@ impl<B: Vfs> Composed<B> {
         self.0.refreshes.get()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::composed::format::Settings;
+    use crate::composed::settings::{NEWEST, NUMBERS};
+
+    /// Programs of other builds write and read the same places.
+    #[test]
+    fn the_places_of_numbers_are_those_that_the_format_says() {
+        let name = |dir: u64, text: &str| Key::of_name(dir, &names_of::name(text).unwrap()).place(NUMBERS);
+        let object = |object: u64| Key::of_object(object).place(NUMBERS);
+        assert_eq!([name(1, "a"), name(1, "file-0001"), name(77, "a")], [3127, 2562, 2301]);
+        assert_eq!([object(1), object(123_456_789)], [3609, 3273]);
+    }
+
+    #[test]
+    fn settings_of_both_versions_are_read_and_a_newer_one_is_refused() {
+        let of = |version| Settings { version, id: [7; 16], block: 1 << 20, files: 2 };
+        for version in 1..=NEWEST {
+            assert_eq!(Settings::decode(&of(version).encode()).unwrap(), of(version));
+        }
+        assert_eq!([of(1).numbers(), of(2).numbers()], [1, NUMBERS]);
+        let refused = Settings::decode(&of(NEWEST + 1).encode()).unwrap_err().to_string();
+        assert!(refused.contains("format 3 is newer than this program, which reads format 2"), "{refused}");
+    }
+}
