@@ -2,7 +2,7 @@
 #
 #     bash tests/preload/programs.sh DIR PROGRAMS [KIND]
 #
-# PROGRAMS holds our own compiled ones (threads, streams, children, files). A ShoalFS and a composed directory without a mount have no FIFO.
+# PROGRAMS holds our own compiled ones (threads, streams, children, files, passed). A ShoalFS and a composed directory without a mount have no FIFO.
 set -u
 umask 022
 mkdir -p "$1/work" && cd "$1/work" || exit 1
@@ -129,5 +129,5 @@ cd .. && git clone -q repo repo2 && diff repo/h.c repo2/h.c && echo cloned
 
 echo "== threads, children, streams"
 "$programs/threads" && "$programs/streams" >t && cat t changed reopened by-fstream && "$programs/streams" && cat changed reopened
-mkdir own.1 own.2 && (cd own.1 && "$programs/children" "${3:-}") && (cd own.2 && "$programs/files")
+mkdir own.1 own.2 && (cd own.1 && "$programs/children" "${3:-}") && (cd own.2 && "$programs/files" && "$programs/passed")
 cd .. && rm -rf work && ls

@@ -15,6 +15,7 @@ pub mod later;
 pub mod lists;
 pub mod locks;
 pub mod mapping;
+pub mod messages;
 pub mod metadata;
 pub mod names;
 pub mod open;

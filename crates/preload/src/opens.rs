@@ -6,13 +6,13 @@
 //! overwrite each other.
 
 use crate::guard::{Res, call};
-use crate::record::{self, Record};
+use crate::record::{self, New, Record};
 use crate::route::{Spot, host_path};
 use crate::session::{Session, number, owner, rights};
 use bytes::Bytes;
 use libc::{c_int, off_t};
-use shoal_proto::{Kind, Rights};
-use shoal_world::Walk;
+use shoal_proto::{Attr, Kind, Rights};
+use shoal_world::{Shown, TreeFile, Walk};
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
 
@@ -53,26 +53,23 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
             if !is_new && has(libc::O_TRUNC) {
                 tree.truncate(attr.handle, 0, false).map_err(|error| number(&error))?;
             }
-            let (mount, handle) = (spot.mount as u32, attr.handle.0);
-            let (fd, record) = record::make(record::FILE, mount, kept(flags), handle, &path)?;
-            return finish(session, fd, record, Some(file));
+            let new = new(spot.mount, &attr, flags, &path);
+            return finish(session, &new, Some(file));
         }
         Walk::Object(found) => *found,
     };
     if exclusive {
         return Err(libc::EEXIST);
     }
-    let (attr, mount) = (&found.attr, spot.mount as u32);
+    let attr = &found.attr;
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY || has(libc::O_TRUNC);
     match attr.kind {
         Kind::Symlink => Err(libc::ELOOP),
         Kind::Directory if writes || has(libc::O_CREAT) => Err(libc::EISDIR),
         Kind::Directory => {
-            let (fd, record) =
-                record::make(record::DIRECTORY, mount, kept(flags), attr.handle.0, &found.path)?;
-            let opened = finish(session, fd, record, None)?;
+            let fd = reserve(session, &new(spot.mount, attr, flags, &found.path), None)?;
             session.open(fd)?.attr = Some(found.attr);
-            Ok(opened)
+            Ok(Opened::Descriptor(fd))
         }
         _ if has(libc::O_DIRECTORY) => Err(libc::ENOTDIR),
         Kind::File => {
@@ -81,8 +78,7 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
             if has(libc::O_TRUNC) {
                 tree.truncate(attr.handle, 0, true).map_err(|error| number(&error))?;
             }
-            let (fd, record) = record::make(record::FILE, mount, kept(flags), attr.handle.0, &found.path)?;
-            finish(session, fd, record, Some(file))
+            finish(session, &new(spot.mount, attr, flags, &found.path), Some(file))
         }
         _ => outside(host_path(&Spot { mount: spot.mount, path: found.path })),
     }
@@ -92,16 +88,23 @@ fn kept(flags: c_int) -> c_int {
     flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY)
 }
 
-fn finish(
-    session: &mut Session,
-    fd: c_int,
-    record: &'static Record,
-    file: Option<Box<dyn shoal_world::TreeFile>>,
-) -> Res<Opened> {
-    let identity = record::identity(fd)?;
-    let index = session.add(record, identity, file);
-    session.refer(fd, index)?;
-    Ok(Opened::Descriptor(fd))
+fn new<'a>(mount: usize, attr: &Attr, flags: c_int, path: &'a [u8]) -> New<'a> {
+    let kind = if attr.kind == Kind::Directory { record::DIRECTORY } else { record::FILE };
+    New { kind, mount: mount as u32, flags: kept(flags), handle: attr.handle.0, path }
+}
+
+/// A descriptor for an open file.
+fn reserve(session: &mut Session, new: &New<'_>, file: Option<Box<dyn TreeFile>>) -> Res<c_int> {
+    // Its locks are on the reserved descriptor.
+    let is_apart = matches!(super::calls::locks::shown(new.mount as usize), Some(Shown::Shoal { .. }));
+    let reserved = if is_apart { record::apart(new)? } else { session.records.reserve(new)? };
+    let index = session.add(reserved.record, reserved.identity, file);
+    session.refer(reserved.fd, index)?;
+    Ok(reserved.fd)
+}
+
+fn finish(session: &mut Session, new: &New<'_>, file: Option<Box<dyn TreeFile>>) -> Res<Opened> {
+    reserve(session, new, file).map(Opened::Descriptor)
 }
 
 fn needs(record: &Record, right: Rights) -> Res<()> {

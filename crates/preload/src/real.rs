@@ -72,6 +72,10 @@ real! {
     pipe2(*mut c_int, c_int) -> c_int;
     accept(c_int, Any, Any) -> c_int;
     accept4(c_int, Any, Any, c_int) -> c_int;
+    sendmsg(c_int, *const libc::msghdr, c_int) -> ssize_t;
+    sendmmsg(c_int, *mut libc::mmsghdr, c_uint, c_int) -> c_int;
+    recvmsg(c_int, *mut libc::msghdr, c_int) -> ssize_t;
+    recvmmsg(c_int, *mut libc::mmsghdr, c_uint, c_int, *mut timespec) -> c_int;
     flock(c_int, c_int) -> c_int;
     lockf(c_int, c_int, off_t) -> c_int;
     ftruncate(c_int, off_t) -> c_int;

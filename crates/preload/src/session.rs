@@ -8,7 +8,7 @@
 use crate::calls::children::{abandoned, release};
 use crate::config;
 use crate::guard::{self, Res, say};
-use crate::record::{self, Record};
+use crate::record::{self, Identity, Record, Records};
 use crate::route::{Spot, host_path};
 use crate::table;
 use libc::c_int;
@@ -38,7 +38,7 @@ const OWN_FROM_MAX: u64 = 32 * 1024;
 pub struct Open {
     /// Its record.
     pub record: &'static Record,
-    identity: u64,
+    identity: Identity,
     /// Descriptors of this process.
     pub references: usize,
     file: Option<Box<dyn TreeFile>>,
@@ -62,6 +62,8 @@ enum Mount {
 pub struct Session {
     runtime: Rc<Runtime>,
     mounts: Vec<Mount>,
+    /// Where the records of new opens are.
+    pub records: Records,
     /// Descriptions, by index.
     pub opens: Vec<Option<Open>>,
     /// The process's directory, if it is ours.
@@ -111,6 +113,7 @@ impl Session {
         Session {
             runtime: Rc::new(Runtime::new("shoal")),
             mounts: (0..count).map(|_| Mount::New).collect(),
+            records: Records::default(),
             opens: Vec::new(),
             cwd: None,
             locks: BTreeMap::new(),
@@ -246,7 +249,7 @@ impl Session {
         let index = match self.opens.iter().position(same) {
             Some(index) => index,
             None => {
-                let record = record::inherit(fd)?;
+                let record = record::inherit(fd, identity)?;
                 self.add(record, identity, None)
             }
         };
@@ -261,7 +264,12 @@ impl Session {
     }
 
     /// A new description.
-    pub fn add(&mut self, record: &'static Record, identity: u64, file: Option<Box<dyn TreeFile>>) -> usize {
+    pub fn add(
+        &mut self,
+        record: &'static Record,
+        identity: Identity,
+        file: Option<Box<dyn TreeFile>>,
+    ) -> usize {
         let seen = record.writes.load(Ordering::Acquire);
         let open =
             Open { record, identity, references: 0, file, seen, listing: None, attr: None, flock: None };
@@ -315,7 +323,9 @@ impl Session {
             // Other descriptions of the file show the bytes of another process, too.
             let _ = self.see(key.0, key.1);
             if let Some(open) = self.opens.get_mut(index).and_then(Option::take) {
+                let record = open.record;
                 closed = close(open);
+                self.records.release(record);
             }
         }
         // POSIX: a close of any descriptor of a file gives all of the process's record locks of it back.
@@ -492,7 +502,5 @@ fn close(open: Open) -> Res<()> {
     if let Some(fd) = open.flock {
         close_own(fd);
     }
-    let done = open.file.map_or(Ok(()), |file| file.close().map_err(|error| number(&error)));
-    record::unmap(open.record);
-    done
+    open.file.map_or(Ok(()), |file| file.close().map_err(|error| number(&error)))
 }

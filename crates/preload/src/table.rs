@@ -70,6 +70,13 @@ pub fn is_kernels(fd: i32) {
     }
 }
 
+/// A descriptor came from another process: it is examined at its first use.
+pub fn is_received(fd: i32) {
+    if let Some(slot) = slot(fd) {
+        slot.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
 /// A descriptor is the kernel's from now on: the description that it had.
 pub fn take(fd: i32) -> Option<usize> {
     let before = slot(fd)?.swap(KERNEL, Ordering::Relaxed);

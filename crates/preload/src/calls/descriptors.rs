@@ -34,6 +34,12 @@ pub fn out_of_the_way(fd: c_int) -> c_int {
     }
 }
 
+/// A descriptor came from another process, at a number that is free.
+pub fn received(fd: c_int) {
+    abandon(fd);
+    table::is_received(fd);
+}
+
 /// A descriptor is no virtual one any more. If its description still counts it, the next call takes it off.
 fn abandon(fd: c_int) {
     if let Some(index) = table::take(fd) {

@@ -42,9 +42,14 @@ const RANGES: (i64, u64, i64) = (1 << 61, 1 << 29, 1 << 32);
 /// In a range, locks of bytes end here, and the lock of the file is the last byte.
 const BYTES_END: i64 = RANGES.2 / 2;
 
+/// A file system.
+pub fn shown(mount: usize) -> Option<&'static Shown> {
+    config::get().and_then(|config| config.overs.get(mount)).map(|over| &over.shown)
+}
+
 /// The file system of a descriptor's file.
 fn shown_of(record: &crate::record::Record) -> Option<&'static Shown> {
-    config::get().and_then(|config| config.overs.get(record.mount as usize)).map(|over| &over.shown)
+    shown(record.mount as usize)
 }
 
 /// Where the range of a file begins, if its locks are on a physical file.
@@ -126,7 +131,8 @@ fn stand_in(session: &mut Session, fd: c_int) -> Res<c_int> {
             let root = Spot { mount: spot.mount, path: Vec::new() };
             [&host_path(&root)[..], PHYSICAL].concat()
         }
-        _ => format!("/proc/self/fd/{fd}").into_bytes(),
+        // The file in memory of this open alone ([`crate::record::apart`]).
+        Some(Shown::Shoal { .. }) | None => format!("/proc/self/fd/{fd}").into_bytes(),
     };
     let path = CString::new(path).map_err(|_| libc::EINVAL)?;
     let open = |flags: c_int| {

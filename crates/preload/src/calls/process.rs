@@ -14,6 +14,7 @@ use super::program::{arguments, program};
 use crate::config::{self, Config};
 use crate::guard::{self, Held, PATIENCE, WORLD, answer, call, errno, is_inside};
 use crate::real;
+use crate::record::Sharing;
 use crate::route::{Route, Spot, directory, host_name, route, route_bytes};
 use crate::table::{self, is_virtual};
 use libc::{AT_FDCWD, c_char, c_int, pid_t};
@@ -33,10 +34,12 @@ pub unsafe extern "C" fn fork() -> pid_t {
     let has_turn = WORLD.hold(PATIENCE);
     let mut children = children::state(&held);
     let gate = children::Gate::new(&children);
+    let sharing = Sharing::new();
     // SAFETY: the call has no conditions.
     let child = unsafe { real::fork()() };
     let number = errno();
     if child == 0 {
+        sharing.forget();
         // SAFETY: a child has one thread, which is here.
         unsafe { WORLD.forget() };
         table::forget();

@@ -18,6 +18,7 @@ use super::process::{Environment, environ, environment};
 use crate::config;
 use crate::guard::{Held, Res, Uncancelled, answer, errno, is_inside, set_errno};
 use crate::real;
+use crate::record::Sharing;
 use libc::{FILE, c_char, c_int, pid_t, sigset_t};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -74,6 +75,7 @@ unsafe fn start(
         libc::posix_spawnattr_setsigdefault(attributes.as_mut_ptr(), defaults);
         let flags = libc::POSIX_SPAWN_SETSIGMASK | libc::POSIX_SPAWN_SETSIGDEF;
         libc::posix_spawnattr_setflags(attributes.as_mut_ptr(), flags as libc::c_short);
+        let _sharing = Sharing::new();
         let failed = real::posix_spawn()(
             &mut child,
             c"/bin/sh".as_ptr(),

@@ -11,6 +11,7 @@ use super::program::{arguments, program};
 use crate::config;
 use crate::guard::{Held, Res, errno, is_inside};
 use crate::real;
+use crate::record::Sharing;
 use crate::route::{Route, route};
 use crate::session::own_from;
 use libc::{AT_FDCWD, c_char, c_int, c_void, mode_t, pid_t};
@@ -26,6 +27,7 @@ unsafe fn spawn(
     // SAFETY: the caller's arguments.
     unsafe {
         let environment = environment(envp);
+        let _sharing = Sharing::new();
         let own = match route(AT_FDCWD, path) {
             Route::Kernel => {
                 return real::posix_spawn()(
@@ -94,6 +96,7 @@ unsafe extern "C" fn posix_spawnp(
         let all = candidates(file);
         if !all.iter().any(|path| matches!(route(AT_FDCWD, path.as_ptr()), Route::Ours(_))) {
             let environment = environment(envp);
+            let _sharing = Sharing::new();
             return real::posix_spawnp()(child, file, actions, attributes, argv, environment.list.as_ptr());
         }
         // In the order of PATH: the first that can be run.
