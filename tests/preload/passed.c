@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pty.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,30 @@ static void by_spawn(void) {
   check(!failed && is_right && ends_well(child), "a spawned child's input, which its parent closed");
 }
 
+// A shell that reads a descriptor after this process has closed it.
+static void by_popen(void) {
+  int fd = open(name_of(6), O_RDONLY);
+  fcntl(fd, F_SETFD, 0);
+  char command[64], found[32] = {0};
+  snprintf(command, sizeof command, "sleep 0.3; cat <&%d", fd);
+  FILE *stream = popen(command, "r");
+  close(fd);
+  int is_right = others(7);
+  size_t len = stream ? fread(found, 1, sizeof found - 1, stream) : 0;
+  check(is_right && len > 0 && !strcmp(found, name_of(6)), "what a shell of popen inherited");
+  if (stream) pclose(stream);
+
+  fd = open(name_of(6), O_RDONLY);
+  fcntl(fd, F_SETFD, 0);
+  char *arguments[] = {"sh", "-c", command, NULL};
+  snprintf(command, sizeof command, "sleep 0.3; test \"$(cat <&%d)\" = passed.6", fd);
+  pid_t child;
+  int failed = posix_spawnp(&child, "sh", NULL, NULL, arguments, environ);
+  close(fd);
+  is_right = others(7);
+  check(!failed && is_right && ends_well(child), "what a shell of posix_spawnp inherited");
+}
+
 static int send_one(int to, int fd) {
   char byte = 1, room[CMSG_SPACE(sizeof fd)] = {0};
   struct iovec bytes = {&byte, 1};
@@ -117,6 +142,27 @@ static int send_one(int to, int fd) {
   head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS, head->cmsg_len = CMSG_LEN(sizeof fd);
   memcpy(CMSG_DATA(head), &fd, sizeof fd);
   return sendmsg(to, &message, 0) == 1;
+}
+
+// The same in a list of messages.
+static int send_in_list(int to, int fd) {
+  char byte = 1, room[CMSG_SPACE(sizeof fd)] = {0};
+  struct iovec bytes = {&byte, 1};
+  struct mmsghdr message = {.msg_hdr = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room}};
+  struct cmsghdr *head = CMSG_FIRSTHDR(&message.msg_hdr);
+  head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS, head->cmsg_len = CMSG_LEN(sizeof fd);
+  memcpy(CMSG_DATA(head), &fd, sizeof fd);
+  return sendmmsg(to, &message, 1, 0) == 1;
+}
+
+static int receive_in_list(int from) {
+  char byte, room[CMSG_SPACE(sizeof(int))];
+  struct iovec bytes = {&byte, 1};
+  struct mmsghdr message = {.msg_hdr = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room}};
+  if (recvmmsg(from, &message, 1, 0, NULL) != 1 || CMSG_FIRSTHDR(&message.msg_hdr) == NULL) return -1;
+  int fd;
+  memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message.msg_hdr)), sizeof fd);
+  return fd;
 }
 
 static int receive_one(int from) {
@@ -135,11 +181,16 @@ static void by_message(void) {
   pid_t child = fork();
   if (child == 0) {
     usleep(300000);
-    _exit(holds(receive_one(ends[1]), 7) ? 0 : 1);
+    int first = receive_one(ends[1]), second = receive_in_list(ends[1]);
+    _exit(holds(first, 7) && holds(second, 8) ? 0 : 1);
   }
   int fd = open(name_of(7), O_RDONLY);
-  check(send_one(ends[0], fd) && close(fd) == 0 && others(8), "opens after a descriptor was sent");
-  check(ends_well(child), "a received file, which its sender closed");
+  check(send_one(ends[0], fd) && close(fd) == 0 && others(9), "opens after a descriptor was sent");
+  fd = open(name_of(8), O_RDONLY);
+  check(send_in_list(ends[0], fd) && close(fd) == 0 && others(9), "opens after one was sent in a list");
+  check(ends_well(child), "received files, which their sender closed");
+  struct msghdr *wild = (struct msghdr *)8;
+  check(sendmsg(ends[0], wild, 0) < 0 && errno == EFAULT, "a message that is not there");
   close(ends[0]);
   close(ends[1]);
 }
@@ -156,7 +207,7 @@ static void by_raw_fork(void) {
     char go;
     syscall(SYS_close, ends[1]);
     syscall(SYS_read, ends[0], &go, 1);
-    char *arguments[] = {"sh", "-c", "found=$(cat <&$0 2>/dev/null); test -z \"$found\" -o \"$found\" = passed.9", number, NULL};
+    char *arguments[] = {"sh", "-c", "exec 2>/dev/null; found=$(cat <&$0); test -z \"$found\" -o \"$found\" = passed.9", number, NULL};
     syscall(SYS_execve, "/bin/sh", arguments, environ);
     syscall(SYS_exit_group, 9);
   }
@@ -165,6 +216,55 @@ static void by_raw_fork(void) {
   close(ends[0]);
   close(ends[1]);
   check(ends_well(child), "a child that was not seen reads no other file");
+}
+
+// A raw call moves the position of the kernel's descriptor: it must not lead to a neighbour.
+static void moved(void) {
+  int fds[3], ends[2];
+  for (int number = 0; number < 3; number++) fds[number] = open(name_of(100 + number), O_RDONLY);
+  if (pipe(ends) < 0) return;
+  for (int by = -1; by <= 1; by += 2) {
+    pid_t child = fork();
+    if (child == 0) {
+      char command[160];
+      syscall(SYS_lseek, fds[1], (long)by, SEEK_CUR);
+      fcntl(fds[1], F_SETFD, 0);
+      snprintf(command, sizeof command, "exec 2>/dev/null; found=$(cat <&%d); test -z \"$found\" -o \"$found\" = passed.101", fds[1]);
+      execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+      _exit(9);
+    }
+    check(ends_well(child), "a position that was moved leads to no other file");
+  }
+  check(holds(fds[0], 100) && holds(fds[1], 101) && holds(fds[2], 102), "and its process reads on");
+  for (int number = 0; number < 3; number++) close(fds[number]);
+}
+
+// The C library makes this child by itself.
+static void by_forkpty(void) {
+  int fd = open(name_of(103), O_RDONLY), terminal;
+  pid_t child = forkpty(&terminal, NULL, NULL, NULL);
+  if (child == 0) {
+    close(fd);
+    _exit(others(104) ? 0 : 1);
+  }
+  int is_right = others(104) && holds(fd, 103);
+  check(ends_well(child) && is_right, "a child of forkpty and its parent open files");
+  check(holds(fd, 103) && others(104), "and its parent goes on");
+  close(fd);
+  close(terminal);
+}
+
+// The file in memory keeps its length.
+static void cut(void) {
+  int fd = open(name_of(105), O_RDONLY);
+  char name[64];
+  snprintf(name, sizeof name, "/proc/%d/fd/%d", getpid(), fd);
+  int is_cut = truncate(name, 0) == 0;
+  check(holds(fd, 105) || is_cut, "a descriptor's record is not cut");
+  close(fd);
+  // Without the library that was the file itself.
+  fd = open(name_of(105), O_WRONLY | O_TRUNC);
+  check(write(fd, name_of(105), strlen(name_of(105))) > 0 && close(fd) == 0, "the file again");
 }
 
 // All numbers beyond those that programs use, closed past the library, and given to another file.
@@ -207,8 +307,12 @@ int main(void) {
   check(many_at_once(), "many at once");
   by_fork();
   by_spawn();
+  by_popen();
   by_message();
   by_raw_fork();
+  by_forkpty();
+  moved();
+  cut();
   behind_our_back();
   small_files_only();
   check(others(0), "all at the end");

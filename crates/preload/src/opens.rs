@@ -8,7 +8,7 @@
 use crate::guard::{Res, call};
 use crate::record::{self, New, Record};
 use crate::route::{Spot, host_path};
-use crate::session::{Session, number, owner, rights};
+use crate::session::{Session, close_own, number, owner, rights};
 use bytes::Bytes;
 use libc::{c_int, off_t};
 use shoal_proto::{Attr, Kind, Rights};
@@ -99,7 +99,12 @@ fn reserve(session: &mut Session, new: &New<'_>, file: Option<Box<dyn TreeFile>>
     let is_apart = matches!(super::calls::locks::shown(new.mount as usize), Some(Shown::Shoal { .. }));
     let reserved = if is_apart { record::apart(new)? } else { session.records.reserve(new)? };
     let index = session.add(reserved.record, reserved.identity, file);
-    session.refer(reserved.fd, index)?;
+    // A number that is too high for our table.
+    if let Err(number) = session.refer(reserved.fd, index) {
+        close_own(reserved.fd);
+        session.give_up(index);
+        return Err(number);
+    }
     Ok(reserved.fd)
 }
 

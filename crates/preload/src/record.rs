@@ -34,6 +34,8 @@ const MAGIC: [u64; 2] = [0x5348_4f41_4c20_6f70, 0x656e_2066_696c_6531];
 const SLOTS_MAGIC: [u64; 2] = [0x5348_4f41_4c20_6f70, 0x656e_2066_696c_6573];
 /// A record's place.
 const BYTES: usize = 8192;
+/// A file of records keeps its length.
+const SEALS: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 /// The owner of a record has no descriptor of it any more.
 const FREED: u32 = u32::MAX;
 /// Bytes of a path, at most.
@@ -121,10 +123,13 @@ pub struct Reserved {
 /// Descriptors of one open are known by it to be of one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    inode: u64,
+    memory: Memory,
     /// 0 where the file in memory has one record.
     position: i64,
 }
+
+/// A file in memory: its device and its number.
+type Memory = (u64, u64);
 
 impl Record {
     /// Fill the place of a new open. No other thread or process uses it yet.
@@ -196,22 +201,28 @@ fn seek(fd: c_int, position: i64, whence: c_int) -> Res<i64> {
     if at < 0 { Err(crate::guard::errno()) } else { Ok(at) }
 }
 
-fn inode(fd: c_int) -> Res<u64> {
+fn stat(fd: c_int) -> Res<libc::stat> {
     // SAFETY: all zeros are a valid `stat`.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: it is large enough.
     check(unsafe { libc::syscall(libc::SYS_fstat, fd, &mut stat) as c_int })?;
-    Ok(stat.st_ino)
+    Ok(stat)
 }
 
-/// A file in memory of so many bytes.
+fn memory_of(fd: c_int) -> Res<Memory> {
+    stat(fd).map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+/// A file in memory of so many bytes, for good: a mapping of it always has its bytes.
 fn memory(name: &std::ffi::CStr, len: usize) -> Res<c_int> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name ends.
-    let made = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC) };
-    let made = check(made as c_int)?;
+    let made = check(unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) as c_int })?;
     // SAFETY: the descriptor is ours.
     let sized = check(unsafe { libc::syscall(libc::SYS_ftruncate, made, len) as c_int });
-    sized.inspect_err(|_| raw_close(made)).map(|_| made)
+    // SAFETY: the same.
+    let seal = |_| check(unsafe { libc::syscall(libc::SYS_fcntl, made, libc::F_ADD_SEALS, SEALS) as c_int });
+    sized.and_then(seal).inspect_err(|_| raw_close(made)).map(|_| made)
 }
 
 /// Reserve a descriptor for a new open, whose record has a file in memory of its own: locks may be taken on
@@ -239,9 +250,9 @@ pub fn apart(new: &New<'_>) -> Res<Reserved> {
     let moved =
         check(unsafe { libc::syscall(libc::SYS_dup3, fd, made, new.flags & libc::O_CLOEXEC) as c_int });
     raw_close(fd);
-    let known = moved.and_then(|fd| seek(fd, BYTES as i64, libc::SEEK_SET)).and_then(|_| inode(made));
+    let known = moved.and_then(|fd| seek(fd, BYTES as i64, libc::SEEK_SET)).and_then(|_| memory_of(made));
     match known {
-        Ok(inode) => Ok(Reserved { fd: made, record, identity: Identity { inode, position: 0 } }),
+        Ok(memory) => Ok(Reserved { fd: made, record, identity: Identity { memory, position: 0 } }),
         Err(error) => {
             raw_close(made);
             unmap(record, BYTES);
@@ -273,7 +284,7 @@ pub fn identity(fd: c_int) -> Res<Identity> {
         SLOTS_MAGIC => seek(fd, 0, libc::SEEK_CUR)?,
         _ => 0,
     };
-    Ok(Identity { inode: inode(fd)?, position })
+    Ok(Identity { memory: memory_of(fd)?, position })
 }
 
 /// The record of a reserved descriptor that came from another process.
@@ -282,6 +293,11 @@ pub fn inherit(fd: c_int, identity: Identity) -> Res<&'static Record> {
         0 => (0, 0),
         position => slots::place(position).ok_or(libc::EBADF)?,
     };
+    // SAFETY: the call has no conditions.
+    let seals = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GET_SEALS) } as c_int;
+    if seals & SEALS != SEALS || stat(fd)?.st_size < at + BYTES as i64 {
+        return Err(libc::EBADF);
+    }
     let other = raw_open(&name_of(fd), libc::O_RDWR | libc::O_CLOEXEC)?;
     let mapped = map(other, at, BYTES);
     raw_close(other);

@@ -5,6 +5,10 @@
 //! Its file is opened in this process at the first use. So a child of `fork`, and a program that was started
 //! by `exec`, begin with an empty state and find all that they inherited.
 
+mod exit;
+
+pub use exit::publish_at_exit;
+
 use crate::calls::children::{abandoned, release};
 use crate::config;
 use crate::guard::{self, Res, say};
@@ -14,21 +18,14 @@ use crate::table;
 use libc::c_int;
 use shoal_env::real::{Runtime, descriptors};
 use shoal_proto::{Attr, Handle, Kind, Owner, Rights, Status};
-use shoal_world::{Found, Over, Shown, Tree, TreeFile, TreeListing, Walk};
+use shoal_world::{Found, Shown, Tree, TreeFile, TreeListing, Walk};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// After a failure to reach a file system, calls fail at once for so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
-/// Time for all publications at exit, those of later writes too.
-const EXIT_MAX: Duration = Duration::from_secs(60);
-/// When that time has passed.
-static EXIT_UNTIL: OnceLock<Instant> = OnceLock::new();
-/// The process is in `exit`.
-static IS_EXITING: AtomicBool = AtomicBool::new(false);
 /// Our own descriptors lie in this upper part of those that the process may have.
 const OWN_FROM: (u64, u64) = (3, 4);
 /// And at this number at the latest.
@@ -213,7 +210,7 @@ impl Session {
     /// This process has written through a descriptor.
     pub fn wrote(&mut self, fd: c_int) {
         self.note_write(fd);
-        if IS_EXITING.load(Ordering::Relaxed) {
+        if exit::is_exiting() {
             self.publish();
         }
     }
@@ -308,6 +305,16 @@ impl Session {
     pub fn take_abandoned(&mut self) {
         for index in abandoned() {
             let _ = self.release(index);
+        }
+    }
+
+    /// A new description that got no descriptor.
+    pub fn give_up(&mut self, index: usize) {
+        if let Some(open) = self.opens.get_mut(index).and_then(Option::take) {
+            let record = open.record;
+            // It has written nothing.
+            let _ = close(open);
+            self.records.release(record);
         }
     }
 
@@ -435,31 +442,6 @@ impl Session {
         }
     }
 
-    /// The process ends: close its files where their bytes would end with it. Their descriptions stay, and a
-    /// write after this opens one again.
-    pub fn publish(&mut self) {
-        let ends = |open: &Open| {
-            let over = config::get().and_then(|config| config.overs.get(open.record.mount as usize));
-            over.is_some_and(|over| !over.outlives_its_process())
-        };
-        let until = Some(*EXIT_UNTIL.get_or_init(|| Instant::now() + EXIT_MAX));
-        for (at, mount) in self.mounts.iter().enumerate() {
-            let over = config::get().and_then(|config| config.overs.get(at));
-            if let (Mount::Planted(tree), Some(false)) = (mount, over.map(Over::outlives_its_process)) {
-                tree.limit(until);
-            }
-        }
-        for open in self.opens.iter_mut().flatten().filter(|open| ends(open)) {
-            if open.record.state.load(Ordering::Relaxed) == 0
-                && let Some(file) = open.file.take()
-                && let Err(error) = file.close()
-            {
-                let path = String::from_utf8_lossy(&open.record.path()).into_owned();
-                say(&format!("{path} lost what was written since its last close or fsync: {error}"));
-            }
-        }
-    }
-
     /// Close the files of this process, before another program takes its place. Their descriptions stay.
     pub fn rest(&mut self) {
         for open in self.opens.iter_mut().flatten() {
@@ -468,26 +450,6 @@ impl Session {
             {
                 let _ = file.close();
             }
-        }
-    }
-}
-
-/// The process ends by `exit`: publish what would end with it.
-pub fn publish_at_exit() {
-    let may_lose = |config: &config::Config| config.overs.iter().any(|over| !over.outlives_its_process());
-    if !config::get().is_some_and(may_lose) {
-        return;
-    }
-    IS_EXITING.store(true, Ordering::Relaxed);
-    // A process without a virtual descriptor has written nothing, and needs no session.
-    if table::virtual_ones(0, c_int::MAX).next().is_some() {
-        let published = guard::call(|session| {
-            session.publish();
-            Ok(())
-        });
-        if let Err(number) = published {
-            let why = std::io::Error::from_raw_os_error(number);
-            say(&format!("files in buckets lost what was written since their last close or fsync: {why}"));
         }
     }
 }

@@ -36,9 +36,7 @@ unsafe fn examine(message: *const msghdr) {
 unsafe extern "C" fn sendmsg(socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's arguments.
     unsafe {
-        if message.as_ref().is_some_and(|message| message.msg_controllen > 0) {
-            Sharing::by_message();
-        }
+        Sharing::by_message();
         real::sendmsg()(socket, message, flags)
     }
 }

@@ -6,22 +6,24 @@
 //! ```text
 //!   place     0         1         2         3            254       255
 //!             magic     record    record    free   …     record    record
-//!   position  PLACES_FROM + generation × PLACES + place
+//!   position  PLACES_FROM + check, generation, place
 //! ```
 //!
 //! **A place is used again only if no other process can have a descriptor of the open before**: none was
 //! started, and none was sent a descriptor, between the open and its last close ([`Sharing`]). Against
 //! descriptors that were passed on without a call of this library (a raw system call) the place has a
 //! generation, and a process that inherits a descriptor first *holds* the record: a held record's place is
-//! not used again, and of a place that was the descriptor is `EBADF`. It never leads to another file.
+//! not used again, and of a place that was the descriptor is `EBADF`. A position that such a call moved has
+//! a wrong check, and is `EBADF`, too. No descriptor leads to another file.
 //!
-//! A file whose places are used up is replaced by a new one, and given back with its last open. In a child
-//! the session is new, and so is the file. The record of an open whose locks are on its reserved descriptor
-//! is [`apart`].
+//! A file whose places are used up is replaced by a former one with free places, or a new one, and given back
+//! with its last open. In a child the session is new, and so is the file; a child that was made without a
+//! call of this library gives no place of its parent's back, and makes a file of its own. The record of an
+//! open whose locks are on its reserved descriptor is [`apart`].
 
 use super::{
-    BYTES, FREED, Identity, New, PATH_BYTES_MAX, Record, Reserved, SLOTS_MAGIC, apart, check, inode, map,
-    memory, name_of, raw_close, raw_open, seek, unmap,
+    BYTES, FREED, Identity, Memory, New, PATH_BYTES_MAX, Record, Reserved, SLOTS_MAGIC, apart, check, map,
+    memory, memory_of, name_of, raw_close, raw_open, seek, unmap,
 };
 use crate::guard::Res;
 use crate::session::own_from;
@@ -34,9 +36,14 @@ const PLACES: usize = 256;
 /// Bytes of a file; its pages come with their first use.
 const FILE_BYTES: usize = PLACES * BYTES;
 /// Positions that name places begin here, far beyond the end of the file.
-const PLACES_FROM: i64 = 1 << 40;
+const PLACES_FROM: i64 = 1 << 62;
 /// A place is used so many times.
 const GENERATIONS_MAX: u32 = 1 << 20;
+/// Bits of a position that are place and generation; the other 34 below [`PLACES_FROM`] are the check.
+const NUMBER_BITS: u32 = 28;
+/// Files without free places that keep their descriptor for later ones.
+const FORMER_MAX: usize = 8;
+const _: () = assert!((PLACES as i64) * (GENERATIONS_MAX as i64) == 1 << NUMBER_BITS);
 
 /// How many times this process has passed descriptors on.
 static SHARED: AtomicU64 = AtomicU64::new(0);
@@ -81,22 +88,30 @@ fn shared() -> Option<u64> {
 
 /// Where the record of a position is, and its generation.
 pub(super) fn place(position: i64) -> Option<(i64, u32)> {
-    let number = position.checked_sub(PLACES_FROM).filter(|number| *number >= 0)?;
+    let number = position & ((1 << NUMBER_BITS) - 1);
     let (generation, place) = (number / PLACES as i64, number % PLACES as i64);
-    let generation = u32::try_from(generation).ok().filter(|generation| *generation < GENERATIONS_MAX)?;
-    (place > 0).then_some((place * BYTES as i64, generation))
+    let is_right = place > 0 && position == checked(number);
+    is_right.then_some((place * BYTES as i64, generation as u32))
+}
+
+/// A number as a position: those of neighbours are far from each other.
+fn checked(number: i64) -> i64 {
+    let check = number.cast_unsigned().wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - 34);
+    PLACES_FROM | check.cast_signed() << NUMBER_BITS | number
 }
 
 fn position(place: usize, generation: u32) -> i64 {
-    PLACES_FROM + i64::from(generation) * PLACES as i64 + place as i64
+    checked(i64::from(generation) * PLACES as i64 + place as i64)
 }
 
 /// One file.
 struct Slots {
-    /// A descriptor of it, at a number of ours.
-    fd: c_int,
+    /// A descriptor of it, at a number of ours; `None`: it takes no more opens.
+    fd: Option<c_int>,
     name: CString,
-    inode: u64,
+    memory: Memory,
+    /// The process that made it.
+    process: u32,
     mapped: *mut Record,
     /// For each place that has an open: [`shared`] before that had its descriptor.
     opened: [Option<u64>; PLACES],
@@ -121,12 +136,21 @@ impl Slots {
         });
         raw_close(made);
         let fd = fd?;
-        let known = inode(fd).and_then(|inode| Ok((inode, map(fd, 0, FILE_BYTES)?)));
-        let (inode, mapped) = known.inspect_err(|_| raw_close(fd))?;
+        let known = memory_of(fd).and_then(|memory| Ok((memory, map(fd, 0, FILE_BYTES)?)));
+        let (memory, mapped) = known.inspect_err(|_| raw_close(fd))?;
         // SAFETY: the file is ours alone until it has a record.
         unsafe { (*mapped).magic = SLOTS_MAGIC };
-        let (opened, free) = ([None; PLACES], Vec::new());
-        Ok(Slots { fd, name: name_of(fd), inode, mapped, opened, live: 0, free, next: 1 })
+        Ok(Slots {
+            fd: Some(fd),
+            name: name_of(fd),
+            memory,
+            process: std::process::id(),
+            mapped,
+            opened: [None; PLACES],
+            live: 0,
+            free: Vec::new(),
+            next: 1,
+        })
     }
 
     fn at(&self, place: usize) -> *mut Record {
@@ -135,41 +159,38 @@ impl Slots {
         unsafe { self.mapped.cast::<u8>().add(place * BYTES).cast::<Record>() }
     }
 
-    /// A descriptor for a new open; `None`: all places are used up, or the program closed our descriptor.
+    /// Whether this process made it. A copy in a child that the library did not see begin is none.
+    fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Whether our descriptor is still the file's: the program may have closed it, and opened another there.
+    fn has_descriptor(&self) -> bool {
+        self.fd.is_some_and(|fd| memory_of(fd) == Ok(self.memory))
+    }
+
+    fn has_room(&self) -> bool {
+        self.next < PLACES || !self.free.is_empty()
+    }
+
+    /// A descriptor for a new open; `None`: it has no room, or cannot be used here.
     fn reserve(&mut self, new: &New<'_>) -> Res<Option<Reserved>> {
-        let Some(place) = self.free.pop().or_else(|| (self.next < PLACES).then_some(self.next)) else {
+        if !self.has_room() || !self.is_own() || !self.has_descriptor() {
             return Ok(None);
-        };
+        }
+        let place = self.free.last().copied().unwrap_or(self.next);
         let opened = shared().unwrap_or(u64::MAX);
         // SAFETY: the place has no open, and stays mapped while it has one.
         let record = unsafe { Record::fill(self.at(place), new) };
         let position = position(place, record.generation.load(Ordering::Relaxed));
-        let fd = raw_open(&self.name, libc::O_RDONLY | new.flags & libc::O_CLOEXEC);
-        let is_ours = fd.and_then(|fd| {
-            let known = inode(fd).and_then(|inode| match inode == self.inode {
-                true => seek(fd, position, libc::SEEK_SET).map(|_| true),
-                false => Ok(false),
-            });
-            if !matches!(known, Ok(true)) {
-                raw_close(fd);
-            }
-            known.map(|is_ours| is_ours.then_some(fd))
-        });
-        let fd = match is_ours {
-            Ok(Some(fd)) => fd,
-            failed => {
-                self.free.extend((place != self.next).then_some(place));
-                return match failed {
-                    Err(error @ (libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => Err(error),
-                    // The program closed our descriptor, or put another one there.
-                    _ => Ok(None),
-                };
-            }
-        };
-        self.next += usize::from(place == self.next);
+        let fd = raw_open(&self.name, libc::O_RDONLY | new.flags & libc::O_CLOEXEC)?;
+        seek(fd, position, libc::SEEK_SET).inspect_err(|_| raw_close(fd))?;
+        if self.free.pop().is_none() {
+            self.next += 1;
+        }
         self.opened[place] = Some(opened);
         self.live += 1;
-        let identity = Identity { inode: self.inode, position };
+        let identity = Identity { memory: self.memory, position };
         Ok(Some(Reserved { fd, record, identity }))
     }
 
@@ -183,7 +204,7 @@ impl Slots {
     fn give_back(&mut self, place: usize, record: &Record) {
         let Some(opened) = self.opened[place].take() else { return };
         self.live -= 1;
-        if shared() != Some(opened) {
+        if shared() != Some(opened) || !self.is_own() {
             return;
         }
         if record.holders.compare_exchange(0, FREED, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -194,9 +215,14 @@ impl Slots {
         }
     }
 
-    /// Whether our descriptor is still the file's.
-    fn has_descriptor(&self) -> bool {
-        inode(self.fd) == Ok(self.inode)
+    /// It takes no more opens.
+    fn retire(&mut self) {
+        if self.has_descriptor()
+            && let Some(fd) = self.fd
+        {
+            raw_close(fd);
+        }
+        self.fd = None;
     }
 }
 
@@ -204,9 +230,7 @@ impl Drop for Slots {
     fn drop(&mut self) {
         debug_assert_eq!(self.live, 0);
         unmap(self.mapped, FILE_BYTES);
-        if self.has_descriptor() {
-            raw_close(self.fd);
-        }
+        self.retire();
     }
 }
 
@@ -214,7 +238,7 @@ impl Drop for Slots {
 #[derive(Default)]
 pub struct Records {
     current: Option<Slots>,
-    /// Files without free places that have opens.
+    /// Files that had no free place, and have opens.
     former: Vec<Slots>,
 }
 
@@ -224,26 +248,41 @@ impl Records {
         if new.path.len() > PATH_BYTES_MAX {
             return Err(libc::ENAMETOOLONG);
         }
-        if let Some(slots) = &mut self.current {
-            if let Some(reserved) = slots.reserve(new)? {
-                return Ok(reserved);
-            }
+        if let Some(slots) = &mut self.current
+            && let Some(reserved) = slots.reserve(new)?
+        {
+            return Ok(reserved);
         }
-        self.former.extend(self.current.take().filter(|slots| slots.live > 0));
+        self.set_aside();
         // Without a file of many: a limit on sizes of files, or no number left.
-        let Ok(slots) = Slots::new() else { return apart(new) };
+        let Some(slots) = self.former_with_room().or_else(|| Slots::new().ok()) else { return apart(new) };
         match self.current.insert(slots).reserve(new)? {
             Some(reserved) => Ok(reserved),
             None => apart(new),
         }
     }
 
+    /// The present file takes no open now.
+    fn set_aside(&mut self) {
+        let Some(mut slots) = self.current.take().filter(|slots| slots.live > 0) else { return };
+        if self.former.len() >= FORMER_MAX || !slots.is_own() || !slots.has_descriptor() {
+            slots.retire();
+        }
+        self.former.push(slots);
+    }
+
+    fn former_with_room(&mut self) -> Option<Slots> {
+        let has_room = |slots: &Slots| slots.has_room() && slots.is_own() && slots.has_descriptor();
+        let at = self.former.iter().position(has_room)?;
+        Some(self.former.swap_remove(at))
+    }
+
     /// The last use of a record.
     pub fn release(&mut self, record: &'static Record) {
-        if let Some(slots) = &mut self.current {
-            if let Some(place) = slots.place_of(record) {
-                return slots.give_back(place, record);
-            }
+        if let Some(slots) = &mut self.current
+            && let Some(place) = slots.place_of(record)
+        {
+            return slots.give_back(place, record);
         }
         let found = self.former.iter().position(|slots| slots.place_of(record).is_some());
         let Some(at) = found else { return unmap(record, BYTES) };

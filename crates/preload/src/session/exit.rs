@@ -1,0 +1,73 @@
+//! The end of a process by `exit`: what would end with it is published.
+//!
+//! A file in a bucket is there when it is closed or synced. All its files are closed within [`EXIT_MAX`], those
+//! that are opened again by writes at the end, too. Other file systems keep what a write returned.
+
+use super::{Mount, Open, Session};
+use crate::config;
+use crate::guard::{self, say};
+use crate::table;
+use libc::c_int;
+use shoal_world::Over;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time for all publications at exit, those of later writes too.
+const EXIT_MAX: Duration = Duration::from_secs(60);
+/// When that time has passed.
+static EXIT_UNTIL: OnceLock<Instant> = OnceLock::new();
+/// The process is in `exit`.
+static IS_EXITING: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process is in `exit`.
+pub(super) fn is_exiting() -> bool {
+    IS_EXITING.load(Ordering::Relaxed)
+}
+
+impl Session {
+    /// The process ends: close its files where their bytes would end with it. Their descriptions stay, and a
+    /// write after this opens one again.
+    pub fn publish(&mut self) {
+        let ends = |open: &Open| {
+            let over = config::get().and_then(|config| config.overs.get(open.record.mount as usize));
+            over.is_some_and(|over| !over.outlives_its_process())
+        };
+        let until = Some(*EXIT_UNTIL.get_or_init(|| Instant::now() + EXIT_MAX));
+        for (at, mount) in self.mounts.iter().enumerate() {
+            let over = config::get().and_then(|config| config.overs.get(at));
+            if let (Mount::Planted(tree), Some(false)) = (mount, over.map(Over::outlives_its_process)) {
+                tree.limit(until);
+            }
+        }
+        for open in self.opens.iter_mut().flatten().filter(|open| ends(open)) {
+            if open.record.state.load(Ordering::Relaxed) == 0
+                && let Some(file) = open.file.take()
+                && let Err(error) = file.close()
+            {
+                let path = String::from_utf8_lossy(&open.record.path()).into_owned();
+                say(&format!("{path} lost what was written since its last close or fsync: {error}"));
+            }
+        }
+    }
+}
+
+/// The process ends by `exit`: publish what would end with it.
+pub fn publish_at_exit() {
+    let may_lose = |config: &config::Config| config.overs.iter().any(|over| !over.outlives_its_process());
+    if !config::get().is_some_and(may_lose) {
+        return;
+    }
+    IS_EXITING.store(true, Ordering::Relaxed);
+    // A process without a virtual descriptor has written nothing, and needs no session.
+    if table::virtual_ones(0, c_int::MAX).next().is_some() {
+        let published = guard::call(|session| {
+            session.publish();
+            Ok(())
+        });
+        if let Err(number) = published {
+            let why = std::io::Error::from_raw_os_error(number);
+            say(&format!("files in buckets lost what was written since their last close or fsync: {why}"));
+        }
+    }
+}
