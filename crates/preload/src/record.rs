@@ -137,7 +137,7 @@ impl Record {
     /// # Safety
     /// `at` is a mapped place.
     unsafe fn fill(at: *mut Record, new: &New<'_>) -> &'static Record {
-        // SAFETY: the caller's place, which nobody else uses.
+        // SAFETY: the caller's place, which no other thread or process uses.
         let record = unsafe {
             (*at).magic = MAGIC;
             (*at).kind = new.kind;

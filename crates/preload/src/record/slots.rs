@@ -195,7 +195,7 @@ impl Slots {
     }
 
     /// The place of a record of this file.
-    fn place_of(&self, record: &Record) -> Option<usize> {
+    fn number_of(&self, record: &Record) -> Option<usize> {
         let from = std::ptr::from_ref(record).addr().checked_sub(self.mapped.addr())?;
         (from < FILE_BYTES).then_some(from / BYTES)
     }
@@ -280,14 +280,14 @@ impl Records {
     /// The last use of a record.
     pub fn release(&mut self, record: &'static Record) {
         if let Some(slots) = &mut self.current
-            && let Some(place) = slots.place_of(record)
+            && let Some(place) = slots.number_of(record)
         {
             return slots.give_back(place, record);
         }
-        let found = self.former.iter().position(|slots| slots.place_of(record).is_some());
+        let found = self.former.iter().position(|slots| slots.number_of(record).is_some());
         let Some(at) = found else { return unmap(record, BYTES) };
         let slots = &mut self.former[at];
-        if let Some(place) = slots.place_of(record) {
+        if let Some(place) = slots.number_of(record) {
             slots.give_back(place, record);
         }
         if slots.live == 0 {

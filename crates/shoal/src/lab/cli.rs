@@ -5,6 +5,7 @@ mod bounds;
 mod flood;
 mod paper;
 mod patterns;
+mod preload;
 mod sim;
 mod tail;
 mod torture;
@@ -17,6 +18,7 @@ pub use bounds::Bounds;
 pub use flood::BenchFlood;
 pub use paper::Paper;
 pub use patterns::{BenchPatterns, PatternShape};
+pub use preload::BenchPreload;
 #[cfg(feature = "mutants")]
 pub use sim::SimMutants;
 pub use sim::{Sim, SimSetup, SimSoak};
@@ -54,6 +56,9 @@ pub enum Study {
     /// A process of a flood (started by `shoal bench flood`).
     #[command(hide = true)]
     BenchFlood,
+    /// A process of a measure (started by `shoal bench preload`).
+    #[command(hide = true)]
+    BenchPreload,
     /// A client's process (started by `shoal torture`).
     #[command(hide = true)]
     TortureHand,

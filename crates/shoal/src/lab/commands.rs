@@ -23,6 +23,7 @@ pub fn run(study: Study) -> Result<ExitCode> {
         Study::BenchEcho => bench::echo(),
         Study::BenchList => bench::list(),
         Study::BenchFlood => bench::flooding(),
+        Study::BenchPreload => bench::calling(),
         Study::TortureHand => torture::hand(),
     }
 }

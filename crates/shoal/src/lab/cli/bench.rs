@@ -36,6 +36,13 @@ Example:  shoal bench flood /scratch                         (composed directori
           shoal bench flood /scratch --servers 4 --quick     (over a ShoalFS, whose data lies there)
 Each row stands beside its bound: as many bytes by large writes into one file a process.")]
     Flood(super::BenchFlood),
+    /// The price of a call under `shoal run`: outside and inside its directory, at a start, and on a ShoalFS
+    /// beside native clients.
+    #[command(after_help = "\
+Example:  shoal bench preload                                (on /dev/shm; starts a file system of its own)
+          shoal bench preload --quick --json
+What is asked of each row is said beside it, met or not.")]
+    Preload(super::BenchPreload),
     /// Whole small files by the native client, each figure beside its bound: 1, 16 and 64 clients, cores idle
     /// and awake.
     #[command(after_help = "\

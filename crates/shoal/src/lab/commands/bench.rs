@@ -11,6 +11,7 @@ mod mount;
 mod native;
 mod page;
 mod patterns;
+mod preload;
 mod running;
 mod setting;
 mod stored;
@@ -49,6 +50,7 @@ pub fn run(args: Bench) -> Result<ExitCode> {
         Bench::Io(args) => io(args),
         Bench::Checkpoint(args) => checkpoint::run(args),
         Bench::Flood(args) => flood::run(args),
+        Bench::Preload(args) => preload::run(args),
         Bench::Tail(args) => super::bench_tail::run(args),
         Bench::Native(args) => native::run(args),
         Bench::Mount(args) => mount::run(args),
@@ -84,6 +86,11 @@ pub fn list() -> Result<ExitCode> {
 /// The work of a process of a flood.
 pub fn flooding() -> Result<ExitCode> {
     flood::process()
+}
+
+/// The work of a process that calls.
+pub fn calling() -> Result<ExitCode> {
+    preload::process()
 }
 
 /// The work of a process of echo servers.
