@@ -9,6 +9,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::mpsc;
 
+mod faults;
+
 #[test]
 fn an_address_is_a_bucket_and_a_prefix() {
     let parse = |text| S3Place::parse(text).map(|place| place.map(|place| (place.bucket, place.prefix)));
@@ -152,7 +154,10 @@ fn run_again(test: &str, turn: usize, variables: &[(&str, &str)]) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", &format!("s3::tests::{test}")]).env_clear().env(TURN, turn.to_string());
     let output = child.envs(variables.iter().copied()).output().unwrap();
-    assert!(output.status.success(), "{turn}: {}", String::from_utf8_lossy(&output.stdout));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{turn}: {said}");
+    // A name that no test has is no failure for the program.
+    assert!(said.contains("test result: ok. 1 passed"), "no test {test}: {said}");
 }
 
 /// Two variables of the environment.
