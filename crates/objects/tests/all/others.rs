@@ -1,0 +1,88 @@
+//! What other programs and other processes do to a bucket meanwhile: objects whose keys are no names of ours,
+//! cuts of open files, and opens beside closes; and stores that do not remove.
+
+use crate::held::Held;
+use crate::scene::{BOTH, OWNER, mount, name, run};
+use bytes::Bytes;
+use futures_util::future::join;
+use shoal_env::Env;
+use shoal_objects::memory::Conduct;
+use shoal_objects::{
+    Found, Keys, Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MIN, Reaches, Refusal, Reply, Store,
+    Tag, When,
+};
+use shoal_proto::{Handle, Rights, Status};
+use shoal_vfs::{Connect, Vfs, VfsFile};
+use std::ops::Range;
+use std::rc::Rc;
+
+async fn make(vfs: &Objects, text: &str) -> ObjectFile {
+    vfs.create(Handle::ROOT, &name(text), OWNER, true, BOTH).await.unwrap().2
+}
+
+async fn content(env: &Env, memory: &Memory, text: &str) -> Vec<u8> {
+    let file = mount(env, memory).await.open_name(Handle::ROOT, &name(text), Rights::READ).await.unwrap();
+    file.read(0, 1 << 20).await.unwrap().to_vec()
+}
+
+fn bytes(len: usize) -> Bytes {
+    (0..len).map(|at| (at / 251 + at) as u8).collect()
+}
+
+/// A store without removals: it answers that there is no such thing.
+#[derive(Clone)]
+struct Keeping(Memory);
+
+struct KeepingStore(Rc<dyn Store>);
+
+impl Reaches for Keeping {
+    fn reach(&self, env: &Env) -> Result<Rc<dyn Store>, String> {
+        Ok(Rc::new(KeepingStore(self.0.reach(env)?)))
+    }
+}
+
+impl Store for KeepingStore {
+    fn called(&self) -> String {
+        self.0.called()
+    }
+
+    fn put(&self, key: &str, data: Bytes, when: When) -> Reply<Tag> {
+        self.0.put(key, data, when)
+    }
+
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
+        self.0.get(key, range)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, most: usize) -> Reply<Keys> {
+        self.0.list(prefix, after, most)
+    }
+
+    fn delete(&self, _: &str) -> Reply<()> {
+        Box::pin(async { Err(Refusal::Absent) })
+    }
+}
+
+#[test]
+fn a_store_that_does_not_remove_is_refused_at_the_start_and_by_each_removal_that_it_denies() {
+    run(1, async |env, memory| {
+        let denies = ObjectsOptions::new(Keeping(memory.clone()), "a").connect(env.clone()).await.map(drop);
+        memory.conduct(Conduct { ignores_removals: true, ..Conduct::default() });
+        let ignores = ObjectsOptions::new(memory.clone(), "b").connect(env.clone()).await.map(drop);
+        memory.conduct(Conduct::default());
+        for refused in [denies, ignores] {
+            let error = refused.unwrap_err();
+            assert!(error.words.contains("remov"), "{error}");
+        }
+        assert!(memory.objects().keys().all(|key| !key.contains("root")));
+        // One that came to be so later.
+        let vfs = mount(&env, &memory).await;
+        let file = make(&vfs, "f").await;
+        file.write(0, bytes(PART_BYTES_MIN)).await.unwrap();
+        file.close().await.unwrap();
+        let vfs = ObjectsOptions::new(Keeping(memory.clone()), "").connect(env.clone()).await.unwrap();
+        let attr = vfs.lookup(Handle::ROOT, &name("f")).await.unwrap();
+        let cut = vfs.truncate(attr.handle, 0, false).await.map(drop);
+        assert_eq!(cut.unwrap_err().status, Status::Io);
+    });
+}
