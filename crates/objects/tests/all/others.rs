@@ -86,3 +86,49 @@ fn a_store_that_does_not_remove_is_refused_at_the_start_and_by_each_removal_that
         assert_eq!(cut.unwrap_err().status, Status::Io);
     });
 }
+
+#[test]
+fn objects_of_other_programs_are_left_out_of_listings_kept_by_removals_and_named_by_the_check() {
+    run(2, async |env, memory| {
+        let vfs = mount(&env, &memory).await;
+        let dir = vfs.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap().handle;
+        let file = vfs.create(dir, &name("f"), OWNER, true, BOTH).await.unwrap().2;
+        file.write(0, bytes(PART_BYTES_MIN)).await.unwrap();
+        file.close().await.unwrap();
+        let of = |part: &str, end: &str| {
+            let keys = memory.objects().into_keys();
+            let key = keys.into_iter().find(|key| key.starts_with(part) && key.ends_with(end)).unwrap();
+            key.strip_suffix(end).unwrap().to_owned()
+        };
+        let (in_dir, in_file) = (of("n/", "/f"), of("d/", "/0000000000000000"));
+        let foreign = [
+            format!("{in_dir}//x"),
+            format!("{in_dir}/../y"),
+            format!("{in_dir}/a\u{1}b"),
+            format!("{in_file}//x"),
+        ];
+        foreign.iter().for_each(|key| memory.set(key, Some(bytes(50))));
+        assert_eq!(vfs.names(dir).await.unwrap(), [name("f")]);
+        let found = vfs.check().await.unwrap();
+        let said = [found.damage, found.leftovers].concat();
+        for key in &foreign[..3] {
+            assert!(
+                said.iter().any(|words| words.contains(key) && words.contains("no name")),
+                "{key}: {said:?}"
+            );
+        }
+        vfs.unlink(dir, &name("f")).await.unwrap();
+        vfs.rmdir(Handle::ROOT, &name("dir")).await.unwrap();
+        env.sleep(std::time::Duration::from_secs(1)).await;
+        let left: Vec<String> = memory.objects().into_keys().filter(|key| key != "root").collect();
+        let mut kept = foreign.to_vec();
+        kept.sort();
+        assert_eq!(left, kept);
+        let found = vfs.check().await.unwrap();
+        let said = [found.damage, found.leftovers].concat();
+        for key in &foreign {
+            let is_named = |words: &String| words.contains(key) && words.contains("another program");
+            assert!(said.iter().any(is_named), "{key}: {said:?}");
+        }
+    });
+}
