@@ -132,3 +132,55 @@ fn objects_of_other_programs_are_left_out_of_listings_kept_by_removals_and_named
         }
     });
 }
+
+#[test]
+fn a_writer_whose_file_another_process_cut_in_its_name_is_refused_and_the_file_can_be_read() {
+    run(3, async |env, memory| {
+        let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
+        let file = make(&one, "f").await;
+        // The first bytes lie beside the name, and no part follows.
+        for len in [10_000, 20_000] {
+            file.append(bytes(len)).await.unwrap();
+            file.fsync().await.unwrap();
+        }
+        one.truncate(file.handle(), 10_000, false).await.unwrap();
+        let attr = two.lookup(Handle::ROOT, &name("f")).await.unwrap();
+        two.truncate(attr.handle, 100, false).await.unwrap();
+        file.append(bytes(5)).await.unwrap();
+        assert_eq!(file.fsync().await.map_err(|error| error.status), Err(Status::Busy));
+        assert_eq!(content(&env, &memory, "f").await, bytes(100));
+        assert_eq!(file.close().await.map_err(|error| error.status), Err(Status::Busy));
+        assert_eq!(content(&env, &memory, "f").await, bytes(100));
+    });
+}
+
+#[test]
+fn a_cut_of_an_open_file_removes_what_another_process_appended() {
+    for size in [100, PART_BYTES_MIN, PART_BYTES_MIN + 10] {
+        run(4, async move |env, memory| {
+            let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
+            let file = make(&one, "f").await;
+            file.append(bytes(PART_BYTES_MIN)).await.unwrap();
+            file.fsync().await.unwrap();
+            let other = two.open_name(Handle::ROOT, &name("f"), BOTH).await.unwrap();
+            for _ in 0..2 {
+                other.append(bytes(PART_BYTES_MIN)).await.unwrap();
+                other.fsync().await.unwrap();
+            }
+            other.close().await.unwrap();
+            let cut = one.truncate(file.handle(), size as u64, false).await.map_err(|error| error.status);
+            let read = content(&env, &memory, "f").await;
+            if size > PART_BYTES_MIN {
+                // It would have to be continued with bytes that are not known here.
+                assert_eq!(cut.map(drop), Err(Status::Busy));
+                assert_eq!(read.len(), 3 * PART_BYTES_MIN);
+                return;
+            }
+            assert_eq!(cut.unwrap().size, size as u64);
+            assert!(read == bytes(PART_BYTES_MIN)[..size], "{size}: {}", read.len());
+            file.append(bytes(7)).await.unwrap();
+            file.close().await.unwrap();
+            assert_eq!(content(&env, &memory, "f").await.len(), size + 7);
+        });
+    }
+}
