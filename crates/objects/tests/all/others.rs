@@ -184,3 +184,33 @@ fn a_cut_of_an_open_file_removes_what_another_process_appended() {
         });
     }
 }
+
+#[test]
+fn an_open_beside_the_last_close_has_what_that_published_and_can_be_written() {
+    // The look at the name, and the one at the parts, is the slow one.
+    for (verb, part, before) in [("get", "/file", 100), ("list", "d/", PART_BYTES_MIN)] {
+        for len in [5, PART_BYTES_MIN] {
+            run(5, async move |env, memory| {
+                let held = Held::new(&memory);
+                let vfs = held.mount(&env).await;
+                let file = make(&vfs, "file").await;
+                file.append(bytes(before)).await.unwrap();
+                file.close().await.unwrap();
+                let file = vfs.open_name(Handle::ROOT, &name("file"), BOTH).await.unwrap();
+                held.hold_answer(verb, part, 0);
+                let own = name("file");
+                let opened = vfs.open_name(Handle::ROOT, &own, BOTH);
+                let closed = held.meanwhile(&env, async || {
+                    file.append(bytes(len)).await.unwrap();
+                    file.close().await.unwrap();
+                });
+                let file = join(opened, closed).await.0.unwrap();
+                let size = before + len;
+                assert_eq!(file.read(0, 1 << 20).await.unwrap().len(), size, "{verb} {len}");
+                assert_eq!(file.append(bytes(3)).await.unwrap(), size as u64);
+                file.close().await.unwrap();
+                assert_eq!(content(&env, &memory, "file").await.len(), size + 3);
+            });
+        }
+    }
+}
