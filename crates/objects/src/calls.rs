@@ -370,7 +370,8 @@ impl Calls {
         }
     }
 
-    /// Remove an object; one that is gone is no error.
+    /// Remove an object; one that is gone is no error. A store without removals may answer that there is no
+    /// such thing, too: so this is looked at.
     pub(crate) async fn delete(&self, op: &'static str, key: &str) -> Result<()> {
         self.may_change(op)?;
         let request = || {
@@ -378,7 +379,12 @@ impl Calls {
             self.store.delete(key)
         };
         match self.repeat(self.deadline(), 0, request).await.0 {
-            Ok(()) | Err(Refusal::Absent) => Ok(()),
+            Ok(()) => Ok(()),
+            Err(Refusal::Absent) if self.get(op, key, 1).await?.is_none() => Ok(()),
+            Err(Refusal::Absent) => {
+                let words = "the store answers that it is not there, and does not remove it; use a store with removals";
+                Err(self.error(op, key, &Refusal::Other(words.to_owned())))
+            }
             Err(why) => Err(self.error(op, key, &why)),
         }
     }

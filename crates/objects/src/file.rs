@@ -280,7 +280,7 @@ impl Body {
         if self.is_open() {
             return closed;
         }
-        self.shared.nodes.borrow_mut().set_body(self.handle, None);
+        self.shared.nodes.borrow_mut().closed(self.handle, self.has_written());
         let (is_unlinked, named) = {
             let state = self.state.borrow();
             (state.is_unlinked, state.named.clone())
@@ -293,32 +293,38 @@ impl Body {
 }
 
 impl Objects {
-    /// Open a file that is at a place, as its name's object says.
+    /// Open a file that is at a place, as its name's object says by a look that began at `asked`. `None`: the
+    /// file was written and closed here since, and the caller is to look again.
     pub(crate) async fn open_named(
         &self,
         handle: Handle,
-        named: Named,
-        tag: Version,
+        (named, tag): (Named, Version),
         rights: Rights,
-    ) -> Result<ObjectFile> {
+        asked: u64,
+    ) -> Result<Option<ObjectFile>> {
         let op = "open";
         let shared = &self.0;
         let parts = match named.has_parts {
-            true => Parts::read(shared, op, &named).await?.sound(op).map_err(|error| error.of(handle))?,
+            true => Parts::read(shared, op, &named).await?,
             false => Parts::default(),
         };
         let known = shared.nodes.borrow().body(handle);
+        // Bytes that were written here are newer, and so is a removal here.
+        let is_newer = known.as_ref().is_some_and(|body| body.has_written() || body.is_unlinked());
+        if !is_newer && shared.nodes.borrow().is_closed_since(handle, asked) {
+            return Ok(None);
+        }
+        let parts = parts.sound(op).map_err(|error| error.of(handle))?;
         let content = Content::new(named, tag, parts);
         let body = match known {
-            // Bytes that were written here are newer, and so is a removal here.
-            Some(body) if body.has_written() || body.is_unlinked() => body,
+            Some(body) if is_newer => body,
             Some(body) => {
                 body.state.replace(content);
                 body
             }
             None => Body::new(shared, handle, content),
         };
-        Ok(ObjectFile::new(body, rights))
+        Ok(Some(ObjectFile::new(body, rights)))
     }
 
     /// Open a file that was just made here, and that another task may have opened since.

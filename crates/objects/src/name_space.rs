@@ -239,7 +239,9 @@ impl Shared {
         let mut after = None::<String>;
         loop {
             let page = self.calls.list(op, &self.keys.parts(file), after.as_deref(), PAGE_KEYS).await?;
-            let removed = page.found.iter().map(|meta| self.calls.delete(op, &meta.key));
+            // An object of another program stays.
+            let parts = page.found.iter().filter(|meta| self.keys.part_of(file, &meta.key).is_some());
+            let removed = parts.map(|meta| self.calls.delete(op, &meta.key));
             stream::iter(removed).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
             if !page.has_more {
                 return self.calls.delete(op, &self.keys.going(file)).await;

@@ -7,7 +7,8 @@
 //!
 //! **A look at the store that began before a move or a removal here does not change where the object is.**
 //! Its answer may arrive, or be used, after them. So moves and removals are counted, a look knows the count
-//! at its beginning ([`Nodes::moment`]), and an object the one of its last move or removal.
+//! at its beginning ([`Nodes::moment`]), and an object the one of its last move or removal. Closes are
+//! counted, too: an open whose look began before the last close looks again.
 
 use crate::file::Body;
 use crate::format::{Id, Named, Place};
@@ -33,6 +34,8 @@ pub(crate) struct Node {
     place: Option<Place>,
     /// The moment of its last move or removal here.
     moved: u64,
+    /// The moment of its last close here that had written it.
+    closed: u64,
     /// Known objects whose place is in it.
     children: u64,
     /// The group of new entries, of a directory whose entries have its own.
@@ -57,7 +60,7 @@ impl Node {
 
 /// See the module.
 pub(crate) struct Nodes {
-    /// Moves and removals here so far.
+    /// Moves, removals and closes here so far.
     moments: u64,
     known: BTreeMap<Handle, Node>,
     by_id: HashMap<Id, Handle>,
@@ -78,6 +81,7 @@ impl Nodes {
             kind,
             place: None,
             moved: 0,
+            closed: 0,
             children: 0,
             group: None,
             changed: None,
@@ -104,7 +108,8 @@ impl Nodes {
         Handle(number)
     }
 
-    /// Moves and removals here so far. A look at the store remembers it from before its first request.
+    /// Moves, removals and closes here so far. A look at the store remembers it from before its first
+    /// request.
     pub(crate) fn moment(&self) -> u64 {
         self.moments
     }
@@ -224,6 +229,20 @@ impl Nodes {
             node.body = body;
         }
         self.settle(handle);
+    }
+
+    /// The last open file of an object is closed. `has_written`: looks that began before show other bytes.
+    pub(crate) fn closed(&mut self, handle: Handle, has_written: bool) {
+        self.moments += u64::from(has_written);
+        if let Some(node) = self.known.get_mut(&handle).filter(|_| has_written) {
+            node.closed = self.moments;
+        }
+        self.set_body(handle, None);
+    }
+
+    /// Whether a file that was written here was closed after a look at it began.
+    pub(crate) fn is_closed_since(&self, handle: Handle, asked: u64) -> bool {
+        self.known.get(&handle).is_some_and(|node| node.closed > asked)
     }
 
     /// All open files.

@@ -44,6 +44,7 @@ const NAMES: (&str, &str) = (
      name of that directory",
 );
 const BELOW: &str = "they may belong to a directory above: give it its name first, and remove nothing";
+const FOREIGN: &str = "it is of another program: remove it, if nobody needs it";
 const MOVED: (&str, &str) =
     ("the name of a directory", "`shoal container recover --ended` removes it if no process does");
 
@@ -88,7 +89,11 @@ impl Objects {
                 let page = shared.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
                 for meta in &page.found {
                     let Some(name) = shared.keys.name_of(dir, &meta.key) else {
-                        checked.damage(format!("{}/{} is no name", shared.calls.called(), meta.key));
+                        checked.damage(format!(
+                            "{}/{} is no name: {FOREIGN}",
+                            shared.calls.called(),
+                            meta.key
+                        ));
                         continue;
                     };
                     let place = Place { dir, name };
@@ -173,17 +178,26 @@ impl Objects {
         checked: &mut Checked,
     ) -> Result<bool> {
         let (mut after, mut said, mut are_there) = (None::<String>, None, false);
-        let is_ended =
-            |meta: &Meta| prefix == self.0.keys.all_names() && matches!(meta.size, 0 | ENDED_BYTES);
+        let keys = &self.0.keys;
+        let (is_names, is_parts) = (prefix == keys.all_names(), prefix == keys.all_parts());
+        let is_ended = |meta: &Meta| is_names && matches!(meta.size, 0 | ENDED_BYTES);
+        // One of a directory that was reached is named there.
+        let is_foreign = |id, key: &str| {
+            (is_names && keys.name_of(id, key).is_none()) || (is_parts && keys.part_of(id, key).is_none())
+        };
         loop {
             let page = self.0.calls.list("check", prefix, after.as_deref(), PAGE_KEYS).await?;
             for meta in &page.found {
                 let rest = meta.key.strip_prefix(prefix).and_then(|rest| rest.split('/').next());
                 let Some(id) = rest.and_then(Id::parse) else { continue };
-                if meta.modified >= begun || reached.contains(&id) {
+                if meta.modified >= begun || (reached.contains(&id) && !is_foreign(id, &meta.key)) {
                     continue;
                 }
-                if is_ended(meta) {
+                if is_foreign(id, &meta.key) {
+                    if !(is_names && reached.contains(&id)) {
+                        checked.leftover(format!("{}: {FOREIGN}", meta.key));
+                    }
+                } else if is_ended(meta) {
                     checked.unreached(format!("{}: a name that was removed", meta.key), PARTS.1);
                 } else if said != Some(id) {
                     said = Some(id);

@@ -1,4 +1,5 @@
-//! The root of a prefix: seen, or made in a store that has shown that it honours conditions.
+//! The root of a prefix: seen, or made in a store that has shown that it honours conditions, and that it
+//! removes objects.
 
 use crate::calls::Put;
 use crate::format::{Id, Named};
@@ -9,7 +10,7 @@ use shoal_proto::{Kind, Owner, Status};
 use shoal_vfs::{Error, Result};
 
 impl Shared {
-    /// See the root, or make it. Before that the store must show that it honours conditions.
+    /// See the root, or make it. Before that the store must show that it honours conditions, and removes.
     pub(crate) async fn root(&self, read_only: bool) -> Result<()> {
         let op = "connect";
         if let Some((named, _)) = self.find(op, None).await? {
@@ -42,18 +43,30 @@ impl Shared {
         }
     }
 
-    /// Try on an object of its own whether the store honours conditions. A process that ends meanwhile leaves
-    /// no root, and so the next one tries again.
+    /// Try on an object of its own whether the store honours conditions, and removes it. A process that ends
+    /// meanwhile leaves no root, and so the next one tries again.
     async fn try_store(&self, op: &'static str) -> Result<()> {
         let key = self.keys.trial(Id::draw(&self.env));
         let tried = self.conditions_of(op, &key).await;
         let removed = self.calls.delete(op, &key).await;
         let wrong = tried?;
         removed?;
-        let Some(wrong) = wrong else { return Ok(()) };
+        let Some(wrong) = wrong else { return self.is_removed(op, &key).await };
         let words = format!(
             "{} {wrong}: two processes could take one name; use a store, or a version of it, that honours \
              conditions of puts (If-None-Match, If-Match)",
+            self.calls.called()
+        );
+        Err(Error::new(Status::NotSupported, op).because(words))
+    }
+
+    /// An object that was removed is not there any more.
+    async fn is_removed(&self, op: &'static str, key: &str) -> Result<()> {
+        if self.calls.get(op, key, 1).await?.is_none() {
+            return Ok(());
+        }
+        let words = format!(
+            "{}/{key} is there after its removal: use a store, or a version of it, that removes objects",
             self.calls.called()
         );
         Err(Error::new(Status::NotSupported, op).because(words))

@@ -19,23 +19,28 @@
 
 mod answers;
 mod clients;
+mod credentials;
+mod pages;
+mod settings;
+mod xml;
 
 use crate::calls::{Calls, try_time};
 use crate::format::{KeySpace, NAMED_BYTES_MAX};
 use crate::store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When};
 use answers::short;
 use bytes::{Bytes, BytesMut};
-use clients::{Clients, authority, is_here};
+use clients::Clients;
+use credentials::Kept;
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, Either, select};
 use object_store::Error as StoreError;
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
 use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::Path;
 use object_store::{
-    ClientConfigKey, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore as _, ObjectStoreExt as _,
-    PutMode, PutOptions, PutPayload, RetryConfig, UpdateVersion,
+    ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode,
+    PutOptions, PutPayload, RetryConfig, UpdateVersion,
 };
 use shoal_env::Env;
 use shoal_env::real::{self, descriptors};
@@ -134,30 +139,27 @@ impl Reaches for S3 {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let builder = AmazonS3Builder::from_env();
-        let of = |key| builder.get_config_value(&key);
-        let (endpoint, variable) = match of(AmazonS3ConfigKey::S3Endpoint) {
-            Some(at) => (Some(at), "AWS_ENDPOINT_URL_S3"),
-            None => (of(AmazonS3ConfigKey::Endpoint), "AWS_ENDPOINT_URL"),
-        };
-        let allowed = of(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
-        if endpoint.as_deref().is_some_and(|at| !authority(at).0.is_empty()) {
-            return Err(format!(
-                "s3://{}: {variable} has a user before `@`: remove it, and set AWS_ACCESS_KEY_ID and \
-                 AWS_SECRET_ACCESS_KEY",
-                self.bucket
-            ));
-        }
-        let is_plain = may_be_plain(endpoint.as_deref(), allowed.is_some_and(|text| text == "true"))
-            .map_err(|words| format!("s3://{}: {words}", self.bucket))?;
-        let endpoint = endpoint.map(|at| format!("{at} ({variable})"));
-        let store = builder
+        let way = settings::read(&builder).map_err(|words| format!("s3://{}: {words}", self.bucket))?;
+        let refused =
+            |error: StoreError| format!("s3://{}: {}; set the AWS_ variables", self.bucket, short(&error));
+        let expired = way.has_service.then(Arc::default);
+        let builder = builder
             .with_bucket_name(&self.bucket)
-            .with_client_options(ClientOptions::new().with_allow_http(is_plain))
-            .with_http_connector(Clients)
+            .with_client_options(ClientOptions::new().with_allow_http(way.is_plain))
+            .with_http_connector(Clients(expired.clone()))
             .with_retry(retry)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
-            .build()
-            .map_err(|error| format!("s3://{}: {}; set the AWS_ variables", self.bucket, short(&error)))?;
+            // Each store removes a single object; some have no removal of several, and answer 404 to it.
+            .with_disable_bulk_delete(true);
+        let builder = match expired {
+            Some(expired) => {
+                let kept = Kept::new(builder.clone(), expired).map_err(refused)?;
+                builder.with_credentials(Arc::new(kept))
+            }
+            None => builder,
+        };
+        let store = builder.build().map_err(refused)?;
+        let endpoint = way.endpoint.map(|(at, variable)| format!("{at} ({variable})"));
         let no_thread = |error| format!("no thread for requests to s3://{}: {error}", self.bucket);
         let (queue, requests) = mpsc::unbounded();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -172,21 +174,6 @@ impl Reaches for S3 {
             .map_err(no_thread)?;
         Ok(Rc::new(Bucket { name: self.bucket.clone(), endpoint, store: Arc::new(store), queue }))
     }
-}
-
-/// Whether requests may go without encryption to an address: to this machine, or by the user's word.
-fn may_be_plain(endpoint: Option<&str>, allowed: bool) -> Result<bool, String> {
-    let Some(address) = endpoint else { return Ok(false) };
-    if !address.to_ascii_lowercase().starts_with("http://") {
-        return Ok(false);
-    }
-    if is_here(authority(address).1) || allowed {
-        return Ok(true);
-    }
-    Err(format!(
-        "{address} is reached without encryption: others on the way could read and change the files; use https, or \
-         set AWS_ALLOW_HTTP=true"
-    ))
 }
 
 type Request = BoxFuture<'static, ()>;
@@ -233,9 +220,13 @@ impl Bucket {
             let _ = answer.send(done);
         }));
         let lost = || Refusal::Other("the thread of its requests has ended".to_owned());
+        let broken = || {
+            let words = "the request ended without an answer: look at the AWS_ variables, as one may be no such value";
+            Refusal::Other(words.to_owned())
+        };
         Box::pin(async move {
             sent.map_err(|_| lost())?;
-            answered.await.map_err(|_| lost())?
+            answered.await.map_err(|_| broken())?
         })
     }
 }
@@ -250,24 +241,17 @@ fn tag(tag: Option<String>) -> Tag {
     Tag(tag.unwrap_or_default())
 }
 
-fn meta(meta: ObjectMeta) -> Meta {
+/// An object of a page, whose key the crate has in digits.
+fn meta(meta: ObjectMeta) -> Result<Meta, Refusal> {
     let nanos = meta.last_modified.timestamp_nanos_opt().unwrap_or(0);
-    Meta { key: meta.location.to_string(), size: meta.size, tag: tag(meta.e_tag), modified: Time(nanos) }
+    let key = pages::key(meta.location.as_ref());
+    let key = key.ok_or_else(|| Refusal::Other("a listing that was not checked".to_owned()))?;
+    Ok(Meta { key, size: meta.size, tag: tag(meta.e_tag), modified: Time(nanos) })
 }
 
-/// A page without the markers of folders that consoles and copying programs make: objects without bytes,
-/// whose keys end with `/`. The crate takes that `/` away, so they come as the folder itself, or out of
-/// order.
-fn without_markers(found: Vec<Meta>, prefix: &str, after: Option<&str>) -> Vec<Meta> {
-    let mut kept = Vec::<Meta>::new();
-    for meta in found {
-        let last = kept.last().map(|meta| meta.key.as_str()).or(after);
-        let is_next = meta.key.starts_with(prefix) && last.is_none_or(|last| *meta.key > *last);
-        if is_next || meta.size > 0 {
-            kept.push(meta);
-        }
-    }
-    kept
+/// Whether it is the marker of a folder that consoles and copying programs make.
+fn is_marker(meta: &Meta) -> bool {
+    meta.size == 0 && meta.key.ends_with('/')
 }
 
 impl Store for Bucket {
@@ -326,9 +310,10 @@ impl Store for Bucket {
                     ..PaginatedListOptions::default()
                 };
                 let page = store.list_paginated(Some(&prefix), options).await?;
-                let found: Vec<Meta> = page.result.objects.into_iter().map(meta).collect();
-                let is_empty = found.is_empty();
-                let found = without_markers(found, &prefix, offset.as_deref());
+                let is_empty = page.result.objects.is_empty();
+                let found = page.result.objects.into_iter().map(meta);
+                let found = found.filter(|meta| !meta.as_ref().is_ok_and(is_marker));
+                let found: Vec<Meta> = found.collect::<Result<_, _>>()?;
                 page_token = page.page_token;
                 // A page of markers alone.
                 if page_token.is_none() || is_empty || !found.is_empty() {

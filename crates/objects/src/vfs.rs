@@ -356,24 +356,34 @@ impl Vfs for Objects {
     }
 
     async fn open_past_pages(&self, object: Handle, rights: Rights) -> Result<OpenedOf<Objects>> {
-        let body = self.0.nodes.borrow().body(object);
-        let file = match body.filter(|body| body.is_unlinked() && body.is_open()) {
-            Some(body) => self.open_body(body, rights),
-            None => {
-                let (named, tag) = self.named("open", object).await?;
-                is_file("open", object, named.kind)?;
-                self.open_named(object, named, tag, rights).await?
+        let begun = self.0.env.now();
+        let file = loop {
+            let (body, asked) = (self.0.nodes.borrow().body(object), self.0.moment());
+            if let Some(body) = body.filter(|body| body.is_unlinked() && body.is_open()) {
+                break self.open_body(body, rights);
             }
+            let (named, tag) = self.named("open", object).await?;
+            is_file("open", object, named.kind)?;
+            if let Some(file) = self.open_named(object, (named, tag), rights, asked).await? {
+                break file;
+            }
+            self.0.calls.may_repeat("open", "", begun, PATIENCE)?;
         };
         let (size, has_name) = (Some(file.attr().size), !file.body().is_unlinked());
         Ok(Opened { file, size, has_name, counts: () })
     }
 
     async fn open_name(&self, dir: Handle, name: &Name, rights: Rights) -> Result<ObjectFile> {
-        let (named, tag, place, asked) = self.found("open", dir, name).await?;
-        let handle = self.0.nodes.borrow_mut().saw(&named, Some(&place), asked);
-        is_file("open", handle, named.kind)?;
-        self.open_named(handle, named, tag, rights).await
+        let begun = self.0.env.now();
+        loop {
+            let (named, tag, place, asked) = self.found("open", dir, name).await?;
+            let handle = self.0.nodes.borrow_mut().saw(&named, Some(&place), asked);
+            is_file("open", handle, named.kind)?;
+            if let Some(file) = self.open_named(handle, (named, tag), rights, asked).await? {
+                return Ok(file);
+            }
+            self.0.calls.may_repeat("open", &self.0.keys.name(&place), begun, PATIENCE)?;
+        }
     }
 
     fn has_open(&self, object: Handle) -> bool {

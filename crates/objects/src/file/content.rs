@@ -40,6 +40,8 @@ pub(super) struct Content {
     pub(super) modified: Option<Time>,
     /// Bytes of the tail are not published as they are.
     pub(super) has_new_bytes: bool,
+    /// The name's object was put by the publication that is under way.
+    pub(super) is_name_put: bool,
     /// Attributes are not published.
     pub(super) has_new_attributes: bool,
     pub(super) has_written: bool,
@@ -63,6 +65,7 @@ impl Content {
             is_tail_loaded: is_small,
             modified: parts.modified,
             has_new_bytes: false,
+            is_name_put: false,
             has_new_attributes: false,
             has_written: false,
             is_unlinked: false,
@@ -85,7 +88,7 @@ impl Content {
     }
 
     /// Whether an object of the name has the bytes of the one that is known, or of a put whose result is not.
-    fn may_be_own(&self, now: &Named) -> bool {
+    pub(super) fn may_be_own(&self, now: &Named) -> bool {
         let is_it = |has_parts: bool, content: &Bytes| (has_parts, content) == (now.has_parts, &now.content);
         is_it(self.stored.has_parts, &self.stored.content)
             || self.tried.iter().any(|(has_parts, content)| is_it(*has_parts, content))

@@ -3,6 +3,7 @@
 
 use crate::attributes::Extent;
 use crate::format::{Id, Named};
+use crate::store::Meta;
 use crate::vfs::Shared;
 use crate::{PAGE_KEYS, PART_BYTES_MAX, PARTS_MAX, Tag};
 use shoal_proto::{Status, Time};
@@ -14,6 +15,11 @@ pub(crate) struct Part {
     pub(crate) at: u64,
     pub(crate) len: u64,
     pub(crate) tag: Tag,
+}
+
+fn has_too_many(prefix: &str, op: &'static str) -> Error {
+    let words = format!("{prefix} has more than {PARTS_MAX} parts: write the file anew");
+    Error::new(Status::OverLimit, op).because(words)
 }
 
 /// The parts that follow each other from the file's content on.
@@ -41,14 +47,29 @@ impl Parts {
                 }
             }
             if parts.all.len() > PARTS_MAX {
-                let words = format!("{prefix} has more than {PARTS_MAX} parts: write the file anew");
-                return Err(Error::new(Status::OverLimit, op).because(words));
+                return Err(has_too_many(&prefix, op));
             }
             if !page.has_more {
                 return Ok(parts);
             }
             after = page.found.last().map(|meta| meta.key.clone());
         }
+    }
+
+    /// The offsets and versions of all parts of a file, in order, also of those that do not follow each
+    /// other.
+    pub(crate) async fn all(shared: &Shared, op: &'static str, file: Id) -> Result<Vec<(u64, Tag)>> {
+        let (prefix, mut after, mut all) = (shared.keys.parts(file), None::<String>, Vec::new());
+        while all.len() <= PARTS_MAX {
+            let page = shared.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
+            after = page.found.last().map(|meta| meta.key.clone());
+            let part = |meta: Meta| Some((shared.keys.part_of(file, &meta.key)?, meta.tag));
+            all.extend(page.found.into_iter().filter_map(part));
+            if !page.has_more {
+                return Ok(all);
+            }
+        }
+        Err(has_too_many(&prefix, op))
     }
 
     fn add(&mut self, shared: &Shared, file: Id, part: Part) {

@@ -5,7 +5,7 @@
 //! puts were tried. Otherwise a file would be refused as another process's after an outage of the store.
 
 use super::Body;
-use super::parts::Part;
+use super::parts::{Part, Parts};
 use crate::calls::Put;
 use crate::format::Named;
 use crate::name_space::PATIENCE;
@@ -50,6 +50,7 @@ impl Body {
             return Ok(());
         }
         self.remove_cut(op).await?;
+        self.state.borrow_mut().is_name_put = false;
         let is_small = {
             let state = self.state.borrow();
             !state.named.has_parts && state.tail.len() <= BESIDE_NAME_MAX
@@ -134,24 +135,37 @@ impl Body {
         self.did_put(op, &data, put)
     }
 
-    /// A new part was put. It does not stay where the one before it is another one by now, as another process
-    /// cut the file. (A part that is put again has its version as the condition.)
+    /// A new part was put. It does not stay where the one before it, or the content before the first one, is
+    /// another one by now, as another process cut the file. (A part that is put again has its version as the
+    /// condition.)
     async fn follows(&self, op: &'static str, key: &str, when: &When, put: Put) -> Result<Put> {
-        let (id, before) = {
+        let (Put::Done(_), When::Absent) = (&put, when) else { return Ok(put) };
+        let (id, before, is_sure) = {
             let state = self.state.borrow();
-            (state.named.id, state.parts.last().cloned())
+            (state.named.id, state.parts.last().cloned(), state.is_name_put || state.is_unlinked)
         };
-        let (Put::Done(_), When::Absent, Some(before)) = (&put, when, before) else { return Ok(put) };
-        let before_key = self.shared.keys.part(id, before.at);
-        let now = self.shared.calls.get_range(op, &before_key, 0..1).await?;
-        if now.is_some_and(|now| now.tag == before.tag) {
+        let place = self.shared.place_of(op, self.handle)?;
+        let own = async || {
+            let found = self.shared.find(op, place.as_ref()).await?;
+            Ok::<_, Error>(
+                found.map(|(named, _)| named).filter(|named| self.shared.is_it(self.handle, named)),
+            )
+        };
+        let follows = match before {
+            Some(before) => {
+                let before_key = self.shared.keys.part(id, before.at);
+                let now = self.shared.calls.get_range(op, &before_key, 0..1).await?;
+                now.is_some_and(|now| now.tag == before.tag)
+            }
+            None => is_sure || own().await?.is_some_and(|named| self.state.borrow().may_be_own(&named)),
+        };
+        if follows {
             return Ok(put);
         }
         self.shared.calls.delete(op, key).await?;
-        let place = self.shared.place_of(op, self.handle)?;
-        match self.shared.find(op, place.as_ref()).await? {
-            Some((named, _)) if self.shared.is_it(self.handle, &named) => Ok(Put::Refused),
-            _ => Err(self.is_elsewhere(op)),
+        match own().await? {
+            Some(_) => Ok(Put::Refused),
+            None => Err(self.is_elsewhere(op)),
         }
     }
 
@@ -240,6 +254,7 @@ impl Body {
                 let mut state = self.state.borrow_mut();
                 (state.stored, state.named, state.tag) = (named.clone(), named, Some(tag));
                 state.tried.clear();
+                state.is_name_put = true;
                 break;
             }
             let now = self.shared.settled(op, place.as_ref()).await?;
@@ -267,13 +282,45 @@ impl Body {
         }
     }
 
+    /// Parts that another process put, and that lie after the new end, are cut, too: otherwise they would lie
+    /// after a gap. (Where bytes of the tail stay, their put is refused as long as such parts are there.)
+    async fn cut_others(&self, op: &'static str, size: u64) -> Result<()> {
+        let (id, may_have) = {
+            let state = self.state.borrow();
+            (state.named.id, state.named.has_parts && size <= state.tail_at)
+        };
+        if !may_have {
+            return Ok(());
+        }
+        let there = Parts::all(&self.shared, op, id).await?;
+        let mut state = self.state.borrow_mut();
+        let is_there = |part: &Part| there.iter().any(|(at, tag)| (*at, tag) == (part.at, &part.tag));
+        if !state.parts.iter().rev().take_while(|part| part.at + part.len >= size).all(|part| {
+            // One that is removed whole may be another one by now.
+            part.at >= size || is_there(part)
+        }) {
+            return Err(self.other_writer(op));
+        }
+        let is_own = |at: u64| {
+            (at == state.tail_at && state.tail_tag.is_some())
+                || state.parts.binary_search_by_key(&at, |part| part.at).is_ok()
+        };
+        let others: Vec<u64> =
+            there.iter().map(|(at, _)| *at).filter(|at| *at >= size && !is_own(*at)).collect();
+        state.cut.extend(others);
+        Ok(())
+    }
+
     /// Cut it; a crash leaves a beginning of what was there. The caller has the turn, and loaded the tail.
     pub(super) async fn cut(&self, size: u64) -> Result<()> {
         let op = "truncate";
         self.remove_cut(op).await?;
+        self.state.borrow_mut().is_name_put = false;
         self.put_unsure(op).await?;
+        self.cut_others(op, size).await?;
         if size >= self.state.borrow().tail_at {
             let mut state = self.state.borrow_mut();
+            state.cut.make_contiguous().sort_unstable_by(|one, other| other.cmp(one));
             let len = (size - state.tail_at) as usize;
             if len < state.tail.len() {
                 state.tail.truncate(len);
@@ -294,6 +341,7 @@ impl Body {
                 state.cut.push_back(part.at);
                 state.tail_at = part.at;
             }
+            state.cut.make_contiguous().sort_unstable_by(|one, other| other.cmp(one));
             (state.published, state.has_new_bytes) = (0, !state.cut.is_empty());
         }
         self.remove_cut(op).await?;

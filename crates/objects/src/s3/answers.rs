@@ -26,18 +26,45 @@ pub(super) fn short(error: &dyn fmt::Display) -> String {
 const ELSEWHERE: &str =
     "set AWS_REGION to the region of the bucket, and AWS_ENDPOINT_URL to the address of its store";
 
+/// Codes of credentials that have ended.
+pub(super) const EXPIRED: [&str; 3] = ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"];
+
+/// An error of our own parts of the crate's way to a store: it is this refusal.
+#[derive(Debug)]
+pub(super) struct Judged(pub(super) Refusal);
+
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Refusal::Passing(words) | Refusal::Other(words) => f.write_str(words),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}
+
+impl Error for Judged {}
+
+/// The code in the body of an answer.
+pub(super) fn code_in(body: &str) -> Option<String> {
+    let (_, rest) = body.split_once("<Code>")?;
+    rest.split_once("</Code>").map(|(code, _)| code.to_owned())
+}
+
 /// An answer of a store, as the crate has it in an error: its number, and the body's code (`NoSuchBucket`).
 struct Answered {
     status: u16,
     code: Option<String>,
-    /// It is that of one key of a removal.
-    is_of_key: bool,
 }
 
-/// The words of an error, and of those that it comes from. The key stands in some of them: so only the
-/// beginnings of these texts, which are the crate's, are looked at.
+/// An error, and those that it comes from.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
+}
+
+/// Their words. The key stands in some of them: so only the beginnings of these texts, which are the crate's,
+/// are looked at.
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = String> + 'a {
-    std::iter::successors(Some(error), |error| (*error).source()).map(ToString::to_string)
+    causes(error).map(ToString::to_string)
 }
 
 /// The number that an answer with this code has, if it is not in the body of a 200.
@@ -47,7 +74,6 @@ fn number_of(code: &str) -> Option<u16> {
         | "AllAccessDisabled"
         | "AccountProblem"
         | "InvalidAccessKeyId"
-        | "ExpiredToken"
         | "InvalidToken"
         | "SignatureDoesNotMatch"
         | "InvalidObjectState" => 403,
@@ -62,11 +88,6 @@ fn number_of(code: &str) -> Option<u16> {
 
 fn answered(error: &(dyn Error + 'static)) -> Option<Answered> {
     chain(error).find_map(|text| {
-        if text.starts_with("DeleteObjects request failed for key ") {
-            let code = text.rsplit_once("(code: ")?.1.strip_suffix(')')?;
-            let status = number_of(code).unwrap_or(400);
-            return Some(Answered { status, code: Some(code.to_owned()), is_of_key: true });
-        }
         let (status, body) = match text.strip_prefix("Server returned error response: ") {
             Some(body) => (200, body),
             None => {
@@ -74,20 +95,21 @@ fn answered(error: &(dyn Error + 'static)) -> Option<Answered> {
                 (rest.get(..3)?.parse().ok()?, rest)
             }
         };
-        let code = body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
-        let code = code.map(|(code, _)| code.to_owned());
+        let code = code_in(body);
         let number = code.as_deref().filter(|_| status == 200).and_then(number_of);
-        Some(Answered { status: number.unwrap_or(status), code, is_of_key: false })
+        Some(Answered { status: number.unwrap_or(status), code })
     })
 }
 
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Refusal {
         use StoreError as Error;
+        if let Some(Judged(refusal)) = causes(&error).find_map(|cause| cause.downcast_ref()) {
+            return refusal.clone();
+        }
         let words = short(&error);
         let answer = answered(&error);
         let status = answer.as_ref().map(|answer| answer.status);
-        let is_of_key = answer.as_ref().is_some_and(|answer| answer.is_of_key);
         let code = answer.and_then(|answer| answer.code).unwrap_or_default();
         let begins = |words: &str| chain(&error).any(|text| text.starts_with(words));
         // It looked for credentials of a virtual machine, as the variables have none.
@@ -97,8 +119,13 @@ impl From<StoreError> for Refusal {
         };
         match error {
             _ if code == "NoSuchBucket" => Refusal::NoBucket,
+            _ if code == "RequestTimeTooSkewed" => Refusal::Other(format!(
+                "{words}; the clock of this machine differs from the store's by more than that allows: set it (NTP)"
+            )),
+            _ if EXPIRED.contains(&code.as_str()) => {
+                Refusal::Denied(format!("{words}; AWS_SESSION_TOKEN has expired: set that of a new session"))
+            }
             Error::NotFound { .. } => Refusal::Absent,
-            Error::Generic { .. } if is_of_key && code == "NoSuchKey" => Refusal::Absent,
             // Another request for the key is under way: nothing is said of the condition.
             Error::AlreadyExists { .. } | Error::Precondition { .. }
                 if status == Some(409) && !code.ends_with("Exists") =>
@@ -116,6 +143,8 @@ impl From<StoreError> for Refusal {
                 Refusal::Denied("no credentials are set".to_owned())
             }
             Error::Generic { .. } => match status {
+                // The bytes of the request came too slowly, or not all.
+                Some(400) if code == "RequestTimeout" => Refusal::Passing(words),
                 Some(401 | 403) => Refusal::Denied(words),
                 Some(501) => Refusal::NotOffered(words),
                 Some(408 | 409 | 429 | 500..) => Refusal::Passing(words),

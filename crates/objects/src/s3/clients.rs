@@ -6,25 +6,41 @@
 //! **Addresses of this machine and its link are reached directly**, others by the proxies of the environment.
 //! So requests to a store here, which may go without encryption, leave the machine by no proxy. Virtual
 //! machines and containers get their credentials at addresses of the link.
+//!
+//! **Answers to lists, and answers without success, are read to a limit here**, before the crate reads them
+//! whole; and an answer to a list is checked ([`super::pages`]).
 
 use super::CONNECT_MAX;
+use super::answers::{EXPIRED, Judged, code_in};
+use super::credentials::Expired;
+use super::pages::{self, PAGE_BYTES_MAX};
+use crate::store::Refusal;
+use bytes::{Bytes, BytesMut};
 use core::net::IpAddr;
+use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
-use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService,
+};
 use object_store::{ClientConfigKey, ClientOptions, Error};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder};
+use std::sync::atomic::Ordering;
 
 const AGENT: &str = concat!("shoal/", env!("CARGO_PKG_VERSION"));
+/// Bytes of an answer without success, at most.
+const ERROR_BYTES_MAX: usize = 1 << 20;
 
-/// See the module.
+/// See the module. With the mark for credentials that the store calls expired, where new ones can be got.
 #[derive(Debug)]
-pub(super) struct Clients;
+pub(super) struct Clients(pub(super) Option<Expired>);
 
 #[derive(Debug)]
 struct Ways {
     direct: Client,
     usual: Client,
+    expired: Option<Expired>,
 }
 
 impl HttpConnector for Clients {
@@ -38,7 +54,8 @@ impl HttpConnector for Clients {
         let build = |builder: ClientBuilder| {
             builder.build().map_err(|error| Error::Generic { store: "S3", source: Box::new(error) })
         };
-        Ok(HttpClient::new(Ways { direct: build(builder().no_proxy())?, usual: build(builder())? }))
+        let (direct, usual) = (build(builder().no_proxy())?, build(builder())?);
+        Ok(HttpClient::new(Ways { direct, usual, expired: self.0.clone() }))
     }
 }
 
@@ -49,8 +66,58 @@ impl HttpService for Ways {
         Self: 'b,
     {
         let client = if request.uri().host().is_some_and(is_near) { &self.direct } else { &self.usual };
-        client.call(request)
+        let query = request.uri().query().unwrap_or("");
+        let is_list = query.split('&').any(|part| part == "list-type=2");
+        Box::pin(async move {
+            let (parts, body) = client.call(request).await?.into_parts();
+            let body = match parts.status.is_success() {
+                true if is_list => page(body).await?,
+                true => body,
+                false => self.failure(body).await?,
+            };
+            Ok(HttpResponse::from_parts(parts, body))
+        })
     }
+}
+
+impl Ways {
+    /// The body of an answer without success.
+    async fn failure(&self, body: HttpResponseBody) -> Result<HttpResponseBody, HttpError> {
+        let body = all(body, ERROR_BYTES_MAX).await?;
+        let code = code_in(&String::from_utf8_lossy(&body));
+        if let (Some(expired), Some(code)) = (&self.expired, code)
+            && EXPIRED.contains(&code.as_str())
+        {
+            expired.store(true, Ordering::Relaxed);
+            let words = format!("the store calls the credentials expired ({code})");
+            return Err(judged(Refusal::Passing(words)));
+        }
+        Ok(body.into())
+    }
+}
+
+/// The body of an answer to a list.
+async fn page(body: HttpResponseBody) -> Result<HttpResponseBody, HttpError> {
+    let body = all(body, PAGE_BYTES_MAX).await?;
+    Ok(pages::checked(&body).map_err(|words| judged(Refusal::Other(words)))?.into())
+}
+
+/// All of a body with so many bytes at most.
+async fn all(body: HttpResponseBody, most: usize) -> Result<Bytes, HttpError> {
+    let (mut pieces, mut all) = (body.bytes_stream(), BytesMut::new());
+    while let Some(piece) = pieces.next().await {
+        let piece = piece?;
+        if all.len() + piece.len() > most {
+            let words = format!("an answer of the store has over {most} bytes: use another store");
+            return Err(judged(Refusal::Other(words)));
+        }
+        all.extend_from_slice(&piece);
+    }
+    Ok(all.freeze())
+}
+
+fn judged(refusal: Refusal) -> HttpError {
+    HttpError::new(HttpErrorKind::Decode, Judged(refusal))
 }
 
 /// The user (before `@`; may be empty), and the host of an address.

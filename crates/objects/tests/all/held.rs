@@ -32,6 +32,8 @@ pub struct Gate {
     is_open: Arc<AtomicBool>,
     /// It is done, and then held; its answer is lost.
     pub loses: bool,
+    /// It is done, and then its answer is held.
+    is_slow: bool,
 }
 
 struct HeldStore {
@@ -54,6 +56,12 @@ impl Held {
     /// Hold a request from now on.
     pub fn hold(&self, verb: &'static str, part: &str, passing: u32) {
         *self.gate.lock().unwrap() = Gate { verb, part: part.to_owned(), passing, ..Gate::default() };
+    }
+
+    /// Do such a request, and hold its answer.
+    pub fn hold_answer(&self, verb: &'static str, part: &str, passing: u32) {
+        self.hold(verb, part, passing);
+        self.gate.lock().unwrap().is_slow = true;
     }
 
     /// Whether the request was begun.
@@ -91,8 +99,16 @@ impl HeldStore {
         }
         gate.is_reached = true;
         let (env, is_open, loses) = (self.env.clone(), gate.is_open.clone(), gate.loses);
+        let is_slow = gate.is_slow;
         Box::pin(async move {
             let mut reply = Some(reply);
+            if is_slow && let Some(reply) = reply.take() {
+                let done = reply.await;
+                while !is_open.load(Ordering::Relaxed) {
+                    env.sleep(Duration::from_millis(1)).await;
+                }
+                return done;
+            }
             if loses && let Some(reply) = reply.take() {
                 drop(reply.await);
             }

@@ -10,6 +10,7 @@ mod held;
 mod interrupts;
 mod known;
 mod mishaps;
+mod others;
 mod outages;
 mod races;
 mod scene;

@@ -1,0 +1,64 @@
+//! Answers to lists, before the crate reads them.
+//!
+//! **An answer is a page of a listing if it says so**: by its root element, and by `IsTruncated`, with the
+//! token of the next page where there is one. Otherwise a store that is none, or one that knows the first
+//! version of listings alone, would show an empty directory, and `rmdir` would remove one with files.
+//!
+//! **A key goes through the crate as hexadecimal digits.** The crate refuses a whole page for one key that is
+//! no path of its own (`//`, `.`, `..`, a control character), and takes the `/` of a marker away. Other
+//! programs may have put such an object: it comes as it is, and is no name of ours.
+
+use super::xml;
+
+/// Bytes of an answer to a list. A page has 1,000 keys of 1,024 bytes at most, of which each may take six.
+pub(super) const PAGE_BYTES_MAX: usize = 16 << 20;
+
+const ROOT: &str = "ListBucketResult";
+
+/// A page as the crate is to read it.
+///
+/// # Errors
+/// In words: the answer is no page.
+pub(super) fn checked(body: &[u8]) -> Result<String, String> {
+    let text = std::str::from_utf8(body).map_err(|_| wrong("it is no text"))?;
+    let (root, leaves) = match xml::read(text) {
+        Ok(read) => read,
+        Err(words) => return Err(wrong(words)),
+    };
+    if root != ROOT {
+        return Err(wrong("another element is its root"));
+    }
+    let of_page = |name: &str| {
+        let leaf = leaves.iter().find(|leaf| leaf.names.len() == 2 && leaf.names[1] == name);
+        leaf.map(|leaf| leaf.text.trim())
+    };
+    let has_token = of_page("NextContinuationToken").is_some_and(|token| !token.is_empty());
+    match of_page("IsTruncated") {
+        Some("false") => {}
+        Some("true") if has_token => {}
+        Some("true") => return Err(wrong("it says that there is more, and has no NextContinuationToken")),
+        _ => return Err(wrong("it does not say whether there is more (IsTruncated)")),
+    }
+    let (mut page, mut done) = (String::with_capacity(text.len()), 0);
+    for leaf in leaves.iter().filter(|leaf| leaf.names[1..] == ["Contents", "Key"]) {
+        page.push_str(&text[done..leaf.at.start]);
+        leaf.text.bytes().for_each(|byte| page.push_str(&format!("{byte:02x}")));
+        done = leaf.at.end;
+    }
+    page.push_str(&text[done..]);
+    Ok(page)
+}
+
+fn wrong(words: &str) -> String {
+    format!(
+        "the answer is no whole {ROOT} of the second version of listings: {words}; use a store with \
+         ListObjectsV2, and set AWS_ENDPOINT_URL to its address"
+    )
+}
+
+/// The key in such digits.
+pub(super) fn key(digits: &str) -> Option<String> {
+    let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
+    String::from_utf8(bytes?).ok()
+}

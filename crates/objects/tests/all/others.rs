@@ -1,0 +1,216 @@
+//! What other programs and other processes do to a bucket meanwhile: objects whose keys are no names of ours,
+//! cuts of open files, and opens beside closes; and stores that do not remove.
+
+use crate::held::Held;
+use crate::scene::{BOTH, OWNER, mount, name, run};
+use bytes::Bytes;
+use futures_util::future::join;
+use shoal_env::Env;
+use shoal_objects::memory::Conduct;
+use shoal_objects::{
+    Found, Keys, Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MIN, Reaches, Refusal, Reply, Store,
+    Tag, When,
+};
+use shoal_proto::{Handle, Rights, Status};
+use shoal_vfs::{Connect, Vfs, VfsFile};
+use std::ops::Range;
+use std::rc::Rc;
+
+async fn make(vfs: &Objects, text: &str) -> ObjectFile {
+    vfs.create(Handle::ROOT, &name(text), OWNER, true, BOTH).await.unwrap().2
+}
+
+async fn content(env: &Env, memory: &Memory, text: &str) -> Vec<u8> {
+    let file = mount(env, memory).await.open_name(Handle::ROOT, &name(text), Rights::READ).await.unwrap();
+    file.read(0, 1 << 20).await.unwrap().to_vec()
+}
+
+fn bytes(len: usize) -> Bytes {
+    (0..len).map(|at| (at / 251 + at) as u8).collect()
+}
+
+/// A store without removals: it answers that there is no such thing.
+#[derive(Clone)]
+struct Keeping(Memory);
+
+struct KeepingStore(Rc<dyn Store>);
+
+impl Reaches for Keeping {
+    fn reach(&self, env: &Env) -> Result<Rc<dyn Store>, String> {
+        Ok(Rc::new(KeepingStore(self.0.reach(env)?)))
+    }
+}
+
+impl Store for KeepingStore {
+    fn called(&self) -> String {
+        self.0.called()
+    }
+
+    fn put(&self, key: &str, data: Bytes, when: When) -> Reply<Tag> {
+        self.0.put(key, data, when)
+    }
+
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
+        self.0.get(key, range)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, most: usize) -> Reply<Keys> {
+        self.0.list(prefix, after, most)
+    }
+
+    fn delete(&self, _: &str) -> Reply<()> {
+        Box::pin(async { Err(Refusal::Absent) })
+    }
+}
+
+#[test]
+fn a_store_that_does_not_remove_is_refused_at_the_start_and_by_each_removal_that_it_denies() {
+    run(1, async |env, memory| {
+        let denies = ObjectsOptions::new(Keeping(memory.clone()), "a").connect(env.clone()).await.map(drop);
+        memory.conduct(Conduct { ignores_removals: true, ..Conduct::default() });
+        let ignores = ObjectsOptions::new(memory.clone(), "b").connect(env.clone()).await.map(drop);
+        memory.conduct(Conduct::default());
+        for refused in [denies, ignores] {
+            let error = refused.unwrap_err();
+            assert!(error.words.contains("remov"), "{error}");
+        }
+        assert!(memory.objects().keys().all(|key| !key.contains("root")));
+        // One that came to be so later.
+        let vfs = mount(&env, &memory).await;
+        let file = make(&vfs, "f").await;
+        file.write(0, bytes(PART_BYTES_MIN)).await.unwrap();
+        file.close().await.unwrap();
+        let vfs = ObjectsOptions::new(Keeping(memory.clone()), "").connect(env.clone()).await.unwrap();
+        let attr = vfs.lookup(Handle::ROOT, &name("f")).await.unwrap();
+        let cut = vfs.truncate(attr.handle, 0, false).await.map(drop);
+        assert_eq!(cut.unwrap_err().status, Status::Io);
+    });
+}
+
+#[test]
+fn objects_of_other_programs_are_left_out_of_listings_kept_by_removals_and_named_by_the_check() {
+    run(2, async |env, memory| {
+        let vfs = mount(&env, &memory).await;
+        let dir = vfs.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap().handle;
+        let file = vfs.create(dir, &name("f"), OWNER, true, BOTH).await.unwrap().2;
+        file.write(0, bytes(PART_BYTES_MIN)).await.unwrap();
+        file.close().await.unwrap();
+        let of = |part: &str, end: &str| {
+            let keys = memory.objects().into_keys();
+            let key = keys.into_iter().find(|key| key.starts_with(part) && key.ends_with(end)).unwrap();
+            key.strip_suffix(end).unwrap().to_owned()
+        };
+        let (in_dir, in_file) = (of("n/", "/f"), of("d/", "/0000000000000000"));
+        let foreign = [
+            format!("{in_dir}//x"),
+            format!("{in_dir}/../y"),
+            format!("{in_dir}/a\u{1}b"),
+            format!("{in_file}//x"),
+        ];
+        foreign.iter().for_each(|key| memory.set(key, Some(bytes(50))));
+        assert_eq!(vfs.names(dir).await.unwrap(), [name("f")]);
+        let found = vfs.check().await.unwrap();
+        let said = [found.damage, found.leftovers].concat();
+        for key in &foreign[..3] {
+            assert!(
+                said.iter().any(|words| words.contains(key) && words.contains("no name")),
+                "{key}: {said:?}"
+            );
+        }
+        vfs.unlink(dir, &name("f")).await.unwrap();
+        vfs.rmdir(Handle::ROOT, &name("dir")).await.unwrap();
+        env.sleep(std::time::Duration::from_secs(1)).await;
+        let left: Vec<String> = memory.objects().into_keys().filter(|key| key != "root").collect();
+        let mut kept = foreign.to_vec();
+        kept.sort();
+        assert_eq!(left, kept);
+        let found = vfs.check().await.unwrap();
+        let said = [found.damage, found.leftovers].concat();
+        for key in &foreign {
+            let is_named = |words: &String| words.contains(key) && words.contains("another program");
+            assert!(said.iter().any(is_named), "{key}: {said:?}");
+        }
+    });
+}
+
+#[test]
+fn a_writer_whose_file_another_process_cut_in_its_name_is_refused_and_the_file_can_be_read() {
+    run(3, async |env, memory| {
+        let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
+        let file = make(&one, "f").await;
+        // The first bytes lie beside the name, and no part follows.
+        for len in [10_000, 20_000] {
+            file.append(bytes(len)).await.unwrap();
+            file.fsync().await.unwrap();
+        }
+        one.truncate(file.handle(), 10_000, false).await.unwrap();
+        let attr = two.lookup(Handle::ROOT, &name("f")).await.unwrap();
+        two.truncate(attr.handle, 100, false).await.unwrap();
+        file.append(bytes(5)).await.unwrap();
+        assert_eq!(file.fsync().await.map_err(|error| error.status), Err(Status::Busy));
+        assert_eq!(content(&env, &memory, "f").await, bytes(100));
+        assert_eq!(file.close().await.map_err(|error| error.status), Err(Status::Busy));
+        assert_eq!(content(&env, &memory, "f").await, bytes(100));
+    });
+}
+
+#[test]
+fn a_cut_of_an_open_file_removes_what_another_process_appended() {
+    for size in [100, PART_BYTES_MIN, PART_BYTES_MIN + 10] {
+        run(4, async move |env, memory| {
+            let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
+            let file = make(&one, "f").await;
+            file.append(bytes(PART_BYTES_MIN)).await.unwrap();
+            file.fsync().await.unwrap();
+            let other = two.open_name(Handle::ROOT, &name("f"), BOTH).await.unwrap();
+            for _ in 0..2 {
+                other.append(bytes(PART_BYTES_MIN)).await.unwrap();
+                other.fsync().await.unwrap();
+            }
+            other.close().await.unwrap();
+            let cut = one.truncate(file.handle(), size as u64, false).await.map_err(|error| error.status);
+            let read = content(&env, &memory, "f").await;
+            if size > PART_BYTES_MIN {
+                // It would have to be continued with bytes that are not known here.
+                assert_eq!(cut.map(drop), Err(Status::Busy));
+                assert_eq!(read.len(), 3 * PART_BYTES_MIN);
+                return;
+            }
+            assert_eq!(cut.unwrap().size, size as u64);
+            assert!(read == bytes(PART_BYTES_MIN)[..size], "{size}: {}", read.len());
+            file.append(bytes(7)).await.unwrap();
+            file.close().await.unwrap();
+            assert_eq!(content(&env, &memory, "f").await.len(), size + 7);
+        });
+    }
+}
+
+#[test]
+fn an_open_beside_the_last_close_has_what_that_published_and_can_be_written() {
+    // The look at the name, and the one at the parts, is the slow one.
+    for (verb, part, before) in [("get", "/file", 100), ("list", "d/", PART_BYTES_MIN)] {
+        for len in [5, PART_BYTES_MIN] {
+            run(5, async move |env, memory| {
+                let held = Held::new(&memory);
+                let vfs = held.mount(&env).await;
+                let file = make(&vfs, "file").await;
+                file.append(bytes(before)).await.unwrap();
+                file.close().await.unwrap();
+                let file = vfs.open_name(Handle::ROOT, &name("file"), BOTH).await.unwrap();
+                held.hold_answer(verb, part, 0);
+                let own = name("file");
+                let opened = vfs.open_name(Handle::ROOT, &own, BOTH);
+                let closed = held.meanwhile(&env, async || {
+                    file.append(bytes(len)).await.unwrap();
+                    file.close().await.unwrap();
+                });
+                let file = join(opened, closed).await.0.unwrap();
+                let size = before + len;
+                assert_eq!(file.read(0, 1 << 20).await.unwrap().len(), size, "{verb} {len}");
+                assert_eq!(file.append(bytes(3)).await.unwrap(), size as u64);
+                file.close().await.unwrap();
+                assert_eq!(content(&env, &memory, "file").await.len(), size + 3);
+            });
+        }
+    }
+}
