@@ -335,6 +335,10 @@ fn what_cannot_be_measured_is_said() {
         ("bench flood /tmp --repeat 0", "rounds are between 1 and"),
         ("bench flood /tmp --servers 0", "0 is not in"),
         ("bench flood /tmp --servers 1 --preload", "cannot be used with"),
+        ("bench preload /nonexistent", "is no directory: make it first"),
+        ("bench preload --threads 0", "--threads 0: it is between 1 and"),
+        ("bench preload --calls 0", "--calls 0: it is between 1 and"),
+        ("bench preload --servers 0", "0 is not in"),
     ] {
         let output = run(&words.split(' ').collect::<Vec<_>>());
         let error = String::from_utf8_lossy(&output.stderr);
