@@ -23,7 +23,7 @@ pub(super) struct Leaf<'a> {
 ///
 /// # Errors
 /// In words: it is no document.
-pub(super) fn read<'d>(document: &'d str, mut leaf: impl FnMut(Leaf<'_>)) -> Result<&'d str, &'static str> {
+pub(super) fn read(document: &str, mut leaf: impl FnMut(Leaf<'_>)) -> Result<&str, &'static str> {
     let (mut at, mut text, mut root) = (0, String::new(), None);
     // The open elements: their names, and whether one was in it and where its text begins.
     let (mut names, mut open) = (Vec::<&str>::new(), Vec::<(bool, usize)>::new());
