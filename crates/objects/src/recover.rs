@@ -44,7 +44,7 @@ const NAMES: (&str, &str) = (
      name of that directory",
 );
 const BELOW: &str = "they may belong to a directory above: give it its name first, and remove nothing";
-const FOREIGN: &str = "it is of another program: remove it, if nobody needs it";
+const FOREIGN: &str = "it is of another program: remove it, if no program needs it";
 const MOVED: (&str, &str) =
     ("the name of a directory", "`shoal container recover --ended` removes it if no process does");
 

@@ -35,12 +35,14 @@ use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, Either, select};
 use object_store::Error as StoreError;
-use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
+use object_store::aws::{
+    AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider, S3ConditionalPut,
+};
 use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::Path;
 use object_store::{
-    ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode,
-    PutOptions, PutPayload, RetryConfig, UpdateVersion,
+    ClientConfigKey, ClientOptions, CredentialProvider, GetOptions, GetRange, ObjectMeta, ObjectStore as _,
+    ObjectStoreExt as _, PutMode, PutOptions, PutPayload, RetryConfig, UpdateVersion,
 };
 use shoal_env::Env;
 use shoal_env::real::{self, descriptors};

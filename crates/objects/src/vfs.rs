@@ -367,7 +367,8 @@ impl Vfs for Objects {
             if let Some(file) = self.open_named(object, (named, tag), rights, asked).await? {
                 break file;
             }
-            self.0.calls.may_repeat("open", "", begun, PATIENCE)?;
+            let place = self.0.place_of("open", object)?;
+            self.0.calls.may_repeat("open", &self.0.key(place.as_ref()), begun, PATIENCE)?;
         };
         let (size, has_name) = (Some(file.attr().size), !file.body().is_unlinked());
         Ok(Opened { file, size, has_name, counts: () })

@@ -144,8 +144,8 @@ impl Body {
             let state = self.state.borrow();
             (state.named.id, state.parts.last().cloned(), state.is_name_put || state.is_unlinked)
         };
-        let place = self.shared.place_of(op, self.handle)?;
         let own = async || {
+            let place = self.shared.place_of(op, self.handle)?;
             let found = self.shared.find(op, place.as_ref()).await?;
             Ok::<_, Error>(
                 found.map(|(named, _)| named).filter(|named| self.shared.is_it(self.handle, named)),

@@ -20,12 +20,12 @@ use core::net::IpAddr;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
-    HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
+    HttpResponseBody, HttpService,
 };
 use object_store::{ClientConfigKey, ClientOptions, Error};
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder};
+use reqwest::{Client, ClientBuilder, Url};
 use std::sync::atomic::Ordering;
 
 const AGENT: &str = concat!("shoal/", env!("CARGO_PKG_VERSION"));
@@ -118,6 +118,18 @@ async fn all(body: HttpResponseBody, most: usize) -> Result<Bytes, HttpError> {
 
 fn judged(refusal: Refusal) -> HttpError {
     HttpError::new(HttpErrorKind::Decode, Judged(refusal))
+}
+
+/// Whether it is an address, as the crate and the client for HTTP each read it.
+pub(super) fn is_address(address: &str) -> bool {
+    let mut request = HttpRequest::new(HttpRequestBody::empty());
+    let is_read = address.parse().map(|uri| *request.uri_mut() = uri).is_ok();
+    let scheme = request.uri().scheme_str().map(str::to_ascii_lowercase);
+    let url = Url::parse(address).ok().filter(|url| url.has_host());
+    is_read
+        && matches!(scheme.as_deref(), Some("http" | "https"))
+        && url.is_some_and(|url| url.query().is_none() && url.fragment().is_none())
+        && address.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The user (before `@`; may be empty), and the host of an address.

@@ -4,19 +4,16 @@
 //! answer. **Here the old ones are used as long as the store takes them.** Those that it calls expired are
 //! forgotten, and the request is repeated with new ones.
 
-use super::StoreError;
 use super::answers::{Judged, short};
+use super::{AmazonS3Builder, AwsCredential, AwsCredentialProvider, CredentialProvider, StoreError, timeout};
 use crate::store::Refusal;
 use futures_util::future::BoxFuture;
-use object_store::CredentialProvider;
-use object_store::aws::{AmazonS3Builder, AwsCredential, AwsCredentialProvider};
 use shoal_env::Instant;
 use shoal_env::real;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// Time for an answer of the service while there are old credentials.
 const RENEW_MAX: Duration = Duration::from_secs(3);

@@ -21,32 +21,34 @@ const ROOT: &str = "ListBucketResult";
 /// In words: the answer is no page.
 pub(super) fn checked(body: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(body).map_err(|_| wrong("it is no text"))?;
-    let (root, leaves) = match xml::read(text) {
-        Ok(read) => read,
-        Err(words) => return Err(wrong(words)),
-    };
-    if root != ROOT {
-        return Err(wrong("another element is its root"));
-    }
-    let of_page = |name: &str| {
-        let leaf = leaves.iter().find(|leaf| leaf.names.len() == 2 && leaf.names[1] == name);
-        leaf.map(|leaf| leaf.text.trim())
-    };
-    let has_token = of_page("NextContinuationToken").is_some_and(|token| !token.is_empty());
-    match of_page("IsTruncated") {
-        Some("false") => {}
-        Some("true") if has_token => {}
-        Some("true") => return Err(wrong("it says that there is more, and has no NextContinuationToken")),
-        _ => return Err(wrong("it does not say whether there is more (IsTruncated)")),
-    }
+    let (mut is_truncated, mut has_token) = (None, false);
     let (mut page, mut done) = (String::with_capacity(text.len()), 0);
-    for leaf in leaves.iter().filter(|leaf| leaf.names[1..] == ["Contents", "Key"]) {
-        page.push_str(&text[done..leaf.at.start]);
-        leaf.text.bytes().for_each(|byte| page.push_str(&format!("{byte:02x}")));
-        done = leaf.at.end;
-    }
+    let root = xml::read(text, |leaf| match leaf.names {
+        ["IsTruncated"] => is_truncated = leaf.text.trim().parse::<bool>().ok(),
+        ["NextContinuationToken"] => has_token = !leaf.text.trim().is_empty(),
+        ["Contents", "Key"] => {
+            page.push_str(&text[done..leaf.at.start]);
+            digits(leaf.text, &mut page);
+            done = leaf.at.end;
+        }
+        _ => {}
+    });
     page.push_str(&text[done..]);
-    Ok(page)
+    match (root.map_err(wrong)?, is_truncated) {
+        (root, _) if root != ROOT => Err(wrong("another element is its root")),
+        (_, Some(true)) if !has_token => {
+            Err(wrong("it says that there is more, and has no NextContinuationToken"))
+        }
+        (_, Some(_)) => Ok(page),
+        (_, None) => Err(wrong("it does not say whether there is more (IsTruncated)")),
+    }
+}
+
+/// A key in hexadecimal digits.
+fn digits(key: &str, page: &mut String) {
+    for byte in key.bytes() {
+        page.extend([byte >> 4, byte & 15].map(|half| char::from_digit(half.into(), 16).unwrap_or('0')));
+    }
 }
 
 fn wrong(words: &str) -> String {

@@ -1,10 +1,8 @@
 //! The settings of the environment, checked before the crate uses them: it ends its thread at some that it
 //! cannot use, and at others refuses a request without the setting's name.
 
-use super::clients::{authority, is_here};
-use object_store::ClientConfigKey;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::client::{HttpRequest, HttpRequestBody};
+use super::clients::{authority, is_address, is_here};
+use super::{AmazonS3Builder, AmazonS3ConfigKey, ClientConfigKey};
 
 /// What the environment says of the way to a store.
 #[derive(Debug)]
@@ -72,21 +70,14 @@ pub(super) fn read(builder: &AmazonS3Builder) -> Result<Way, String> {
     Ok(Way { endpoint, is_plain, has_service })
 }
 
-/// Refuse an address that is none, as the crate and the client for HTTP each read it.
+/// Refuse an address that is none.
 fn address_of(address: &str, variable: &str) -> Result<(), String> {
     if address.is_empty() {
         return Err(format!(
             "{variable} is empty: unset it, or set it to an address such as https://HOST:PORT"
         ));
     }
-    let mut request = HttpRequest::new(HttpRequestBody::empty());
-    let is_read = address.parse().map(|uri| *request.uri_mut() = uri).is_ok();
-    let scheme = request.uri().scheme_str().map(str::to_ascii_lowercase);
-    let url = reqwest::Url::parse(address).ok().filter(|url| url.has_host());
-    let is_usable = is_read
-        && matches!(scheme.as_deref(), Some("http" | "https"))
-        && url.is_some_and(|url| url.query().is_none() && url.fragment().is_none());
-    match is_usable && address.bytes().all(|byte| byte.is_ascii_graphic()) {
+    match is_address(address) {
         true => Ok(()),
         // A password may be in it.
         false if address.contains('@') => Err(format!("{variable} is no address: {FORM}")),

@@ -10,74 +10,82 @@ use std::ops::Range;
 const DEPTH_MAX: usize = 16;
 
 /// An element that ended, and has no elements in it.
-pub(super) struct Leaf {
-    /// The names of the elements that it is in, without name spaces, from the root on, and its own.
-    pub(super) names: Vec<String>,
+pub(super) struct Leaf<'a> {
+    /// The names of the elements that it is in, without name spaces, and its own. The root's is left out.
+    pub(super) names: &'a [&'a str],
     /// Its text.
-    pub(super) text: String,
+    pub(super) text: &'a str,
     /// Where that lies in the document.
     pub(super) at: Range<usize>,
 }
 
-/// Read a document: the name of its root, and all elements without elements in them.
+/// Read a document: each element without elements in it. The name of its root.
 ///
 /// # Errors
 /// In words: it is no document.
-pub(super) fn read(document: &str) -> Result<(String, Vec<Leaf>), &'static str> {
-    let (mut at, mut leaves, mut root) = (0, Vec::new(), None);
-    // The open elements: name, whether one was in it, where its text begins.
-    let mut open = Vec::<(String, bool, usize)>::new();
-    let mut text = String::new();
+pub(super) fn read(document: &str, mut leaf: impl FnMut(Leaf<'_>)) -> Result<&str, &'static str> {
+    let (mut at, mut text, mut root) = (0, String::new(), None);
+    // The open elements: their names, and whether one was in it and where its text begins.
+    let (mut names, mut open) = (Vec::<&str>::new(), Vec::<(bool, usize)>::new());
     while let Some(length) = document[at..].find('<') {
         text.push_str(&plain(&document[at..at + length])?);
         let (begin, rest) = (at + length, &document[at + length..]);
-        if let Some(data) = rest.strip_prefix("<![CDATA[") {
-            let end = data.find("]]>").ok_or("it ends in a text")?;
-            text.push_str(&data[..end]);
-            at = begin + 9 + end + 3;
-            continue;
-        }
-        if rest.starts_with("<!--") || rest.starts_with("<?") {
-            let close = if rest.starts_with("<?") { "?>" } else { "-->" };
-            at = begin + rest.find(close).ok_or("it ends in a comment")? + close.len();
+        if let Some(skipped) = no_tag(rest, &mut text)? {
+            at = begin + skipped;
             continue;
         }
         let end = tag_end(rest).ok_or("it ends in a tag")?;
         let tag = &rest[1..end];
         at = begin + end + 1;
-        if tag.starts_with('!') {
-            return Err("it has a declaration");
-        }
         let is_end = tag.starts_with('/');
         if !is_end {
-            if root.is_some() && open.is_empty() || open.len() >= DEPTH_MAX {
+            if (root.is_some() && open.is_empty()) || open.len() >= DEPTH_MAX {
                 return Err("its elements are too many or too deep");
             }
-            if let Some((_, has_elements, _)) = open.last_mut() {
+            if let Some((has_elements, _)) = open.last_mut() {
                 *has_elements = true;
             }
             let name = local(tag.trim_end_matches('/'));
-            root.get_or_insert_with(|| name.clone());
-            open.push((name, false, at));
+            root.get_or_insert(name);
+            names.push(name);
+            open.push((false, at));
             text.clear();
         }
         if is_end || tag.ends_with('/') {
             let until = if is_end { begin } else { at };
-            let names = open.iter().map(|(name, ..)| name.clone()).collect();
-            let (name, has_elements, from) = open.pop().ok_or("it ends an element that does not begin")?;
-            if is_end && local(&tag[1..]) != name {
+            let (has_elements, from) = open.pop().ok_or("it ends an element that does not begin")?;
+            if is_end && names.last() != Some(&local(&tag[1..])) {
                 return Err("it ends another element than the last");
             }
             if !has_elements {
-                leaves.push(Leaf { names, text: std::mem::take(&mut text), at: from..until });
+                leaf(Leaf { names: &names[1..], text: &text, at: from..until });
+                text.clear();
             }
+            names.pop();
         }
     }
     match root {
-        Some(root) if open.is_empty() => Ok((root, leaves)),
+        Some(root) if open.is_empty() => Ok(root),
         Some(_) => Err("it ends too early"),
         None => Err("it has no element"),
     }
+}
+
+/// The bytes of what begins here, if that is no tag. A text in it is added.
+fn no_tag(rest: &str, text: &mut String) -> Result<Option<usize>, &'static str> {
+    const DATA: &str = "<![CDATA[";
+    if let Some(data) = rest.strip_prefix(DATA) {
+        let end = data.find("]]>").ok_or("it ends in a text")?;
+        text.push_str(&data[..end]);
+        return Ok(Some(DATA.len() + end + 3));
+    }
+    let close = match rest {
+        _ if rest.starts_with("<!--") => "-->",
+        _ if rest.starts_with("<?") => "?>",
+        _ if rest.starts_with("<!") => return Err("it has a declaration"),
+        _ => return Ok(None),
+    };
+    Ok(Some(rest.find(close).ok_or("it ends in a comment")? + close.len()))
 }
 
 /// Where a tag's `>` is.
@@ -96,9 +104,9 @@ fn tag_end(rest: &str) -> Option<usize> {
 }
 
 /// The name in a tag, without its name space.
-fn local(tag: &str) -> String {
+fn local(tag: &str) -> &str {
     let name = tag.split_ascii_whitespace().next().unwrap_or("");
-    name.rsplit(':').next().unwrap_or("").to_owned()
+    name.rsplit(':').next().unwrap_or("")
 }
 
 /// A text without references to characters.

@@ -8,8 +8,8 @@ use futures_util::future::join;
 use shoal_env::Env;
 use shoal_objects::memory::Conduct;
 use shoal_objects::{
-    Found, Keys, Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MIN, Reaches, Refusal, Reply, Store,
-    Tag, When,
+    Found, Keys, Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MAX, PART_BYTES_MIN, Reaches,
+    Refusal, Reply, Store, Tag, When,
 };
 use shoal_proto::{Handle, Rights, Status};
 use shoal_vfs::{Connect, Vfs, VfsFile};
@@ -151,6 +151,26 @@ fn a_writer_whose_file_another_process_cut_in_its_name_is_refused_and_the_file_c
         assert_eq!(content(&env, &memory, "f").await, bytes(100));
         assert_eq!(file.close().await.map_err(|error| error.status), Err(Status::Busy));
         assert_eq!(content(&env, &memory, "f").await, bytes(100));
+    });
+}
+
+#[test]
+fn an_open_file_without_a_name_can_grow_by_parts() {
+    run(6, async |env, memory| {
+        for removed_at in [0, 1, 2] {
+            let vfs = mount(&env, &memory).await;
+            let file = make(&vfs, "f").await;
+            for number in 0..4 {
+                if number == removed_at {
+                    vfs.unlink(Handle::ROOT, &name("f")).await.unwrap();
+                }
+                file.append(bytes(PART_BYTES_MAX)).await.unwrap();
+            }
+            let last = file.read(3 * PART_BYTES_MAX as u64, PART_BYTES_MAX).await.unwrap();
+            assert!(last == bytes(PART_BYTES_MAX), "{removed_at}");
+            file.close().await.unwrap();
+            assert_eq!(memory.objects().into_keys().collect::<Vec<_>>(), ["root"], "{removed_at}");
+        }
     });
 }
 
