@@ -254,6 +254,29 @@ static void by_forkpty(void) {
   close(terminal);
 }
 
+// A daemon goes on with what its parent had open.
+static void by_daemon(void) {
+  int fd = open(name_of(103), O_RDONLY);
+  pid_t child = fork();
+  if (child == 0) {
+    if (daemon(1, 0) < 0) _exit(9);
+    int done = open("daemon.done", O_WRONLY | O_CREAT, 0644);
+    if (holds(fd, 103) && others(104)) write(done, "fine", 4) < 0 ? _exit(9) : (void)0;
+    close(done);
+    _exit(0);
+  }
+  int is_right = ends_well(child), found = -1;
+  char words[8] = {0};
+  for (int tries = 0; tries < 100 && words[0] == 0; tries++, usleep(50000)) {
+    found = open("daemon.done", O_RDONLY);
+    if (found >= 0 && read(found, words, 4) < 0) words[0] = '?';
+    if (found >= 0) close(found);
+  }
+  check(is_right && !strcmp(words, "fine"), "a daemon");
+  close(fd);
+  unlink("daemon.done");
+}
+
 // The file in memory keeps its length.
 static void cut(void) {
   int fd = open(name_of(105), O_RDONLY);
@@ -311,6 +334,7 @@ int main(void) {
   by_message();
   by_raw_fork();
   by_forkpty();
+  by_daemon();
   moved();
   cut();
   behind_our_back();

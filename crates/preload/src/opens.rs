@@ -11,8 +11,8 @@ use crate::route::{Spot, host_path};
 use crate::session::{Session, close_own, number, owner, rights};
 use bytes::Bytes;
 use libc::{c_int, off_t};
-use shoal_proto::{Attr, Kind, Rights};
-use shoal_world::{Shown, TreeFile, Walk};
+use shoal_proto::{Handle, Kind, Rights};
+use shoal_world::{Shown, TreeFile, Walk, WalkOpen};
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
 
@@ -42,7 +42,22 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
     }
     let exclusive = has(libc::O_CREAT | libc::O_EXCL);
     let follow = !has(libc::O_NOFOLLOW) && !exclusive;
-    let found = match session.walk(spot, follow)? {
+    let walk = if exclusive || has(libc::O_PATH) || has(libc::O_DIRECTORY) || !is_opened_by_name(spot) {
+        session.walk(spot, follow)?
+    } else {
+        match session.walk_open(spot, follow, rights(flags))? {
+            WalkOpen::Walk(walk) => walk,
+            WalkOpen::File(file, path) => {
+                let handle = file.handle();
+                if has(libc::O_TRUNC) {
+                    let tree = session.tree(spot.mount)?;
+                    tree.truncate(handle, 0, true).map_err(|error| number(&error))?;
+                }
+                return finish(session, &new(spot.mount, Kind::File, handle, flags, &path), Some(file));
+            }
+        }
+    };
+    let found = match walk {
         Walk::Outside(path) => return outside(path),
         Walk::Missing { .. } if !has(libc::O_CREAT) => return Err(libc::ENOENT),
         Walk::Missing { must_be_dir: true, .. } => return Err(libc::EISDIR),
@@ -53,7 +68,7 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
             if !is_new && has(libc::O_TRUNC) {
                 tree.truncate(attr.handle, 0, false).map_err(|error| number(&error))?;
             }
-            let new = new(spot.mount, &attr, flags, &path);
+            let new = new(spot.mount, attr.kind, attr.handle, flags, &path);
             return finish(session, &new, Some(file));
         }
         Walk::Object(found) => *found,
@@ -67,7 +82,7 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
         Kind::Symlink => Err(libc::ELOOP),
         Kind::Directory if writes || has(libc::O_CREAT) => Err(libc::EISDIR),
         Kind::Directory => {
-            let fd = reserve(session, &new(spot.mount, attr, flags, &found.path), None)?;
+            let fd = reserve(session, &new(spot.mount, attr.kind, attr.handle, flags, &found.path), None)?;
             session.open(fd)?.attr = Some(found.attr);
             Ok(Opened::Descriptor(fd))
         }
@@ -78,7 +93,7 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
             if has(libc::O_TRUNC) {
                 tree.truncate(attr.handle, 0, true).map_err(|error| number(&error))?;
             }
-            finish(session, &new(spot.mount, attr, flags, &found.path), Some(file))
+            finish(session, &new(spot.mount, attr.kind, attr.handle, flags, &found.path), Some(file))
         }
         _ => outside(host_path(&Spot { mount: spot.mount, path: found.path })),
     }
@@ -88,16 +103,19 @@ fn kept(flags: c_int) -> c_int {
     flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY)
 }
 
-fn new<'a>(mount: usize, attr: &Attr, flags: c_int, path: &'a [u8]) -> New<'a> {
-    let kind = if attr.kind == Kind::Directory { record::DIRECTORY } else { record::FILE };
-    New { kind, mount: mount as u32, flags: kept(flags), handle: attr.handle.0, path }
+/// Whether a look and an open are one request: two messages less where each takes its time.
+fn is_opened_by_name(spot: &Spot) -> bool {
+    matches!(super::calls::locks::shown(spot.mount), Some(Shown::Shoal { .. }))
+}
+
+fn new(mount: usize, kind: Kind, handle: Handle, flags: c_int, path: &[u8]) -> New<'_> {
+    let kind = if kind == Kind::Directory { record::DIRECTORY } else { record::FILE };
+    New { kind, mount: mount as u32, flags: kept(flags), handle: handle.0, path }
 }
 
 /// A descriptor for an open file.
 fn reserve(session: &mut Session, new: &New<'_>, file: Option<Box<dyn TreeFile>>) -> Res<c_int> {
-    // Its locks are on the reserved descriptor.
-    let is_apart = matches!(super::calls::locks::shown(new.mount as usize), Some(Shown::Shoal { .. }));
-    let reserved = if is_apart { record::apart(new)? } else { session.records.reserve(new)? };
+    let reserved = session.records.reserve(new)?;
     let index = session.add(reserved.record, reserved.identity, file);
     // A number that is too high for our table.
     if let Err(number) = session.refer(reserved.fd, index) {

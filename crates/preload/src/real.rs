@@ -160,6 +160,8 @@ real! {
     mkdtemp(*mut c_char) -> *mut c_char;
     mktemp(*mut c_char) -> *mut c_char;
     fork() -> libc::pid_t;
+    openpty(*mut c_int, *mut c_int, *mut c_char, *const libc::termios, *const libc::winsize) -> c_int;
+    login_tty(c_int) -> c_int;
     execve(Path, *const Path, *const Path) -> c_int;
     fexecve(c_int, *const Path, *const Path) -> c_int;
     posix_spawn(*mut libc::pid_t, Path, *const c_void, *const c_void, *const Path, *const Path) -> c_int;

@@ -6,8 +6,8 @@
 //! in that program recognises the descriptor by the contents of the file in memory, and needs no list.
 //!
 //! ```text
-//!   0        16      20      24      28       32      40       48      52      56           60        64
-//!   magic    kind    mount   flags   writes   offset  handle   state   bytes   generation   holders   path …
+//!   0       16     20      24      28       32       40       48      52      56           60        64      68
+//!   magic   kind   mount   flags   writes   offset   handle   state   bytes   generation   holders   place   path …
 //! ```
 //!
 //! Such a file holds one record ([`apart`]) or many ([`slots`]): a file for each open would cost ten times
@@ -68,6 +68,8 @@ pub struct Record {
     generation: AtomicU32,
     /// Sessions that found it by an inherited descriptor; or [`FREED`].
     holders: AtomicU32,
+    /// The number of its place in the file in memory.
+    pub place: u32,
     path: UnsafeCell<[u8; PATH_BYTES_MAX]>,
 }
 
@@ -136,12 +138,13 @@ impl Record {
     ///
     /// # Safety
     /// `at` is a mapped place.
-    unsafe fn fill(at: *mut Record, new: &New<'_>) -> &'static Record {
+    unsafe fn fill(at: *mut Record, place: u32, new: &New<'_>) -> &'static Record {
         // SAFETY: the caller's place, which no other thread or process uses.
         let record = unsafe {
             (*at).magic = MAGIC;
             (*at).kind = new.kind;
             (*at).mount = new.mount;
+            (*at).place = place;
             &*at
         };
         record.flags.store((new.flags & !libc::O_CLOEXEC) as u32, Ordering::Relaxed);
@@ -225,16 +228,15 @@ fn memory(name: &std::ffi::CStr, len: usize) -> Res<c_int> {
     sized.and_then(seal).inspect_err(|_| raw_close(made)).map(|_| made)
 }
 
-/// Reserve a descriptor for a new open, whose record has a file in memory of its own: locks may be taken on
-/// that file.
-pub fn apart(new: &New<'_>) -> Res<Reserved> {
+/// Reserve a descriptor for a new open, whose record has a file in memory of its own.
+fn apart(new: &New<'_>) -> Res<Reserved> {
     if new.path.len() > PATH_BYTES_MAX {
         return Err(libc::ENAMETOOLONG);
     }
     let made = memory(c"shoal-open", BYTES)?;
     let opened = map(made, 0, BYTES).and_then(|mapped| {
         // SAFETY: a new place, which stays until it is unmapped.
-        let record = unsafe { Record::fill(mapped, new) };
+        let record = unsafe { Record::fill(mapped, 0, new) };
         let fd = raw_open(&name_of(made), libc::O_RDONLY | libc::O_CLOEXEC);
         fd.inspect_err(|_| unmap(record, BYTES)).map(|fd| (fd, record))
     });

@@ -111,14 +111,21 @@ pub fn descriptor_of(path: &[u8]) -> Option<c_int> {
         b"/dev/stdout" => 1,
         b"/dev/stderr" => 2,
         _ => {
-            let own = format!("/proc/{}/fd/", std::process::id());
-            let digits = [&b"/dev/fd/"[..], b"/proc/self/fd/", own.as_bytes()]
-                .iter()
-                .find_map(|beginning| path.strip_prefix(*beginning))?;
+            let own = path.strip_prefix(b"/dev/fd/").or_else(|| path.strip_prefix(b"/proc/self/fd/"));
+            let digits = own.or_else(|| of_this_process(path))?;
             std::str::from_utf8(digits).ok()?.parse().ok()?
         }
     };
     table::is_virtual(number).then_some(number)
+}
+
+/// The digits of `/proc/PID/fd/N`, of this process.
+fn of_this_process(path: &[u8]) -> Option<&[u8]> {
+    let rest = path.strip_prefix(b"/proc/")?;
+    let at = rest.iter().position(|byte| *byte == b'/')?;
+    let digits = rest[at..].strip_prefix(b"/fd/")?;
+    let process: u32 = std::str::from_utf8(&rest[..at]).ok()?.parse().ok()?;
+    (process == std::process::id()).then_some(digits)
 }
 
 /// The kernel's name of the process's directory, or of a descriptor's.

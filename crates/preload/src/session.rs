@@ -18,7 +18,7 @@ use crate::table;
 use libc::c_int;
 use shoal_env::real::{Runtime, descriptors};
 use shoal_proto::{Attr, Handle, Kind, Owner, Rights, Status};
-use shoal_world::{Found, Shown, Tree, TreeFile, TreeListing, Walk};
+use shoal_world::{Found, Shown, Tree, TreeFile, TreeListing, Walk, WalkOpen};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -155,6 +155,13 @@ impl Session {
             found.attr = tree.getattr(found.attr.handle).map_err(|error| number(&error))?;
         }
         Ok(Walk::Object(found))
+    }
+
+    /// Walk a path whose file is to be opened.
+    pub fn walk_open(&mut self, spot: &Spot, follow: bool, rights: Rights) -> Res<WalkOpen> {
+        let prefix = host_path(&Spot { mount: spot.mount, path: Vec::new() });
+        let tree = self.tree(spot.mount)?;
+        tree.walk_open(&prefix, &spot.path, follow, rights).map_err(|error| number(&error))
     }
 
     /// Where one process sees another's writes only at an open: open the file of descriptions through which

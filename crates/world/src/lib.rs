@@ -30,7 +30,7 @@ mod walk;
 mod world;
 
 pub use over::{OFFERED, Over, ProcessGroup, Shown, client, settings_of};
-pub use tree::{Tree, TreeFile, TreeListing, plant};
+pub use tree::{Tree, TreeFile, TreeListing, WalkOpen, plant};
 pub use turn::Turn;
 pub use walk::{Found, Walk};
 pub use world::{Busy, World};

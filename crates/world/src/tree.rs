@@ -6,7 +6,7 @@
 //! place then. The thread that calls must hold the world's turn.
 
 use crate::Walk;
-use crate::walk::walk;
+use crate::walk::{Reached, walk, walk_to};
 use bytes::Bytes;
 use shoal_env::real::Runtime;
 use shoal_pattern::Pattern;
@@ -89,6 +89,14 @@ struct HeldListing<V: Vfs> {
     listing: V::Listing,
 }
 
+/// Where a path led that was to be opened ([`Tree::walk_open`]).
+pub enum WalkOpen {
+    /// To a file, which is open; its path from the root, as in [`crate::Found`].
+    File(Box<dyn TreeFile>, Vec<u8>),
+    /// To an object that is no file, or that was not opened so; or to none.
+    Walk(Walk),
+}
+
 macro_rules! tree {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {
         /// A file system: [`Vfs`], whose documentation describes the calls and their errors.
@@ -98,6 +106,10 @@ macro_rules! tree {
 
             /// Walk a path from the root. `prefix`: the host's path of the root.
             fn walk(&self, prefix: &[u8], path: &[u8], follow: bool) -> Result<Walk>;
+
+            /// The same, where a file at the end is to be opened: by its name, in one request where the file
+            /// system can do so.
+            fn walk_open(&self, prefix: &[u8], path: &[u8], follow: bool, rights: Rights) -> Result<WalkOpen>;
 
             /// Make a regular file and open it; the attributes, whether it was made, and the open file.
             fn create(
@@ -129,6 +141,14 @@ macro_rules! tree {
 
             fn walk(&self, prefix: &[u8], path: &[u8], follow: bool) -> Result<Walk> {
                 self.driver.drive(walk(&self.driver.vfs, prefix, path, follow))
+            }
+
+            fn walk_open(&self, prefix: &[u8], path: &[u8], follow: bool, rights: Rights) -> Result<WalkOpen> {
+                let walked = walk_to(&self.driver.vfs, prefix, path, follow, Some(rights));
+                Ok(match self.driver.drive(walked)? {
+                    Reached::File(file, path) => WalkOpen::File(self.held(file), path),
+                    Reached::Walk(walk) => WalkOpen::Walk(walk),
+                })
             }
 
             fn create(

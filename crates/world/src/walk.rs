@@ -4,7 +4,7 @@
 //! a path of the host: if that path is below the prefix, the walk continues at the root; otherwise it
 //! leaves the file system. A `..` at the root leaves it too. The host then resolves the rest of the path.
 
-use shoal_proto::{Attr, Handle, Kind, Name, Status};
+use shoal_proto::{Attr, Handle, Kind, Name, Rights, Status};
 use shoal_vfs::{Error, Result, Vfs};
 
 /// Symbolic links on one path, at most.
@@ -43,6 +43,14 @@ pub enum Walk {
     Outside(Vec<u8>),
 }
 
+/// Where a path led that is to be opened.
+pub(crate) enum Reached<F> {
+    /// To a file, which was opened with the last look; its path, as in [`Found`].
+    File(F, Vec<u8>),
+    /// To no such file: an object of another kind, or none.
+    Walk(Walk),
+}
+
 fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> {
     path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec)
 }
@@ -76,6 +84,21 @@ impl Way {
 
 /// See the module. `path` is below `prefix`; with `follow` a link at its end is followed.
 pub(crate) async fn walk<V: Vfs>(vfs: &V, prefix: &[u8], path: &[u8], follow: bool) -> Result<Walk> {
+    match walk_to(vfs, prefix, path, follow, None).await? {
+        Reached::Walk(walk) => Ok(walk),
+        Reached::File(..) => Err(failed(Status::Invalid)),
+    }
+}
+
+/// The same. With `opens` a file at the end is opened by its name, in one request where the file system can
+/// do so. Another refusal than that there is no such name is that of the calls one by one.
+pub(crate) async fn walk_to<V: Vfs>(
+    vfs: &V,
+    prefix: &[u8],
+    path: &[u8],
+    follow: bool,
+    opens: Option<Rights>,
+) -> Result<Reached<V::File>> {
     let mut todo: Vec<Vec<u8>> = parts(path).rev().collect();
     let mut must_be_dir = path.len() > 1 && path.ends_with(b"/");
     let mut way = Way::default();
@@ -90,7 +113,7 @@ pub(crate) async fn walk<V: Vfs>(vfs: &V, prefix: &[u8], path: &[u8], follow: bo
                 if way.at.is_empty() {
                     let mut out = [prefix, b"/.."].concat();
                     todo.iter().rev().for_each(|part| out.extend([b"/", &part[..]].concat()));
-                    return Ok(Walk::Outside(out));
+                    return Ok(Reached::Walk(Walk::Outside(out)));
                 }
                 way.at.pop();
             }
@@ -98,14 +121,22 @@ pub(crate) async fn walk<V: Vfs>(vfs: &V, prefix: &[u8], path: &[u8], follow: bo
         }
         let dir = way.handle();
         let name = Name::new(&part).map_err(|status| failed(status).of(dir))?;
+        let is_last = todo.is_empty();
+        let full = |way: &Way| [&way.path()[..], b"/", &part].concat();
+        let missing = |way: &Way| Walk::Missing { dir, name: name.clone(), path: full(way), must_be_dir };
+        if let Some(rights) = opens.filter(|_| is_last && !must_be_dir) {
+            match vfs.open_name(dir, &name, rights).await {
+                Ok(file) => return Ok(Reached::File(file, full(&way))),
+                Err(error) if error.status == Status::NotFound => return Ok(Reached::Walk(missing(&way))),
+                Err(_) => {}
+            }
+        }
         let attr = match vfs.lookup(dir, &name).await {
-            Err(error) if error.status == Status::NotFound && todo.is_empty() => {
-                let path = [&way.path()[..], b"/", &part].concat();
-                return Ok(Walk::Missing { dir, name, path, must_be_dir });
+            Err(error) if error.status == Status::NotFound && is_last => {
+                return Ok(Reached::Walk(missing(&way)));
             }
             found => found?,
         };
-        let is_last = todo.is_empty();
         if attr.kind != Kind::Symlink || (is_last && !follow && !must_be_dir) {
             has_name = true;
             way.at.push((attr, part));
@@ -121,7 +152,7 @@ pub(crate) async fn walk<V: Vfs>(vfs: &V, prefix: &[u8], path: &[u8], follow: bo
             (Some(b'/'), None) => {
                 let mut out = target.to_vec();
                 todo.iter().rev().for_each(|part| out.extend([b"/", &part[..]].concat()));
-                return Ok(Walk::Outside(out));
+                return Ok(Reached::Walk(Walk::Outside(out)));
             }
             (Some(b'/'), Some(inside)) => {
                 way.at.clear();
@@ -143,5 +174,5 @@ pub(crate) async fn walk<V: Vfs>(vfs: &V, prefix: &[u8], path: &[u8], follow: bo
         true => Some((way.handle(), Name::new(&name).map_err(failed)?)),
         false => None,
     };
-    Ok(Walk::Object(Box::new(Found { attr, place, path })))
+    Ok(Reached::Walk(Walk::Object(Box::new(Found { attr, place, path }))))
 }

@@ -163,8 +163,9 @@ unsafe fn replace(old: c_int, new: c_int, flags: Option<c_int>) -> c_int {
     done
 }
 
+/// `dup2(2)`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe { replace(old, new, None) }
 }

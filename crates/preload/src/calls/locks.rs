@@ -2,8 +2,9 @@
 //!
 //! A lock of a virtual file is a lock of the kernel, on an object of the host that stands for the file: the
 //! file itself, or the access record of a container. A file of a ShoalFS has no such object: its locks are
-//! on the reserved descriptor, so they hold between descriptors of one open, and between no others. The
-//! files of containers over several backends have no locks (`ENOLCK`).
+//! on the file in memory of its reserved descriptor, in a range of its place there, so they hold between
+//! descriptors of one open, and between no others. The files of containers over several backends have no
+//! locks (`ENOLCK`).
 //!
 //! The files of a composed directory have no object of the host. Each file has a range of offsets in the
 //! first physical file, beyond all bytes of files, and the kernel's locks of that range are the file's
@@ -39,8 +40,26 @@ const ACCESS_RECORD: &[u8] = b"/.shoal-container";
 const PHYSICAL: &[u8] = b"/blocks.0";
 /// Where the ranges of locks begin in it, how many there are, and how long each is.
 const RANGES: (i64, u64, i64) = (1 << 61, 1 << 29, 1 << 32);
-/// In a range, locks of bytes end here, and the lock of the file is the last byte.
-const BYTES_END: i64 = RANGES.2 / 2;
+/// The same in a file of records: a range for each place.
+const PLACES: (i64, u64, i64) = (1 << 61, 1 << 8, 1 << 53);
+
+/// A part of a file that locks of another one are on.
+#[derive(Clone, Copy)]
+struct Range {
+    from: i64,
+    len: i64,
+}
+
+impl Range {
+    fn number(number: u64, (from, count, len): (i64, u64, i64)) -> Range {
+        Range { from: from + (number % count).cast_signed() * len, len }
+    }
+
+    /// Locks of bytes end here, and the lock of the file is the last byte.
+    fn bytes_end(self) -> i64 {
+        self.len / 2
+    }
+}
 
 /// A file system.
 pub fn shown(mount: usize) -> Option<&'static Shown> {
@@ -52,32 +71,35 @@ fn shown_of(record: &crate::record::Record) -> Option<&'static Shown> {
     shown(record.mount as usize)
 }
 
-/// Where the range of a file begins, if its locks are on a physical file.
-fn range_of(record: &crate::record::Record) -> Option<i64> {
-    let Some(Shown::Composed(_)) = shown_of(record) else { return None };
-    let at = record.handle.load(Ordering::Relaxed) % RANGES.1;
-    Some(RANGES.0 + at.cast_signed() * RANGES.2)
+/// The range of a file, if its locks are on a file of many.
+fn range_of(record: &crate::record::Record) -> Option<Range> {
+    match shown_of(record) {
+        Some(Shown::Composed(_)) => Some(Range::number(record.handle.load(Ordering::Relaxed), RANGES)),
+        Some(Shown::Shoal { .. }) => Some(Range::number(u64::from(record.place), PLACES)),
+        _ => None,
+    }
 }
 
 /// A lock of bytes, moved into a range.
-fn moved(lock: libc::flock, range: i64) -> Res<libc::flock> {
+fn moved(lock: libc::flock, range: Range) -> Res<libc::flock> {
+    let most = range.bytes_end();
     let (from, end) = match lock.l_len {
-        0 => (lock.l_start, BYTES_END),
+        0 => (lock.l_start, most),
         len if len < 0 => (lock.l_start.saturating_add(len), lock.l_start),
         len => (lock.l_start, lock.l_start.saturating_add(len)),
     };
-    if from >= BYTES_END {
+    if from >= most {
         return Err(libc::ENOLCK);
     }
     // A lock to the end of the file ends with the range; one of bytes must not.
-    if lock.l_len != 0 && end > BYTES_END {
+    if lock.l_len != 0 && end > most {
         return Err(libc::ENOLCK);
     }
-    Ok(libc::flock { l_start: range + from, l_len: end - from, ..lock })
+    Ok(libc::flock { l_start: range.from + from, l_len: end - from, ..lock })
 }
 
 /// `flock` of a file whose locks are on a physical file.
-fn lock_range(on: c_int, range: i64, operation: c_int) -> c_int {
+fn lock_range(on: c_int, range: Range, operation: c_int) -> c_int {
     let kind = match operation & !libc::LOCK_NB {
         libc::LOCK_SH => libc::F_RDLCK,
         libc::LOCK_EX => libc::F_WRLCK,
@@ -86,7 +108,7 @@ fn lock_range(on: c_int, range: i64, operation: c_int) -> c_int {
     };
     let mut lock = libc::flock {
         l_whence: libc::SEEK_SET as i16,
-        l_start: range + RANGES.2 - 1,
+        l_start: range.from + range.len - 1,
         l_pid: 0,
         l_type: kind as i16,
         l_len: 1,
@@ -131,7 +153,7 @@ fn stand_in(session: &mut Session, fd: c_int) -> Res<c_int> {
             let root = Spot { mount: spot.mount, path: Vec::new() };
             [&host_path(&root)[..], PHYSICAL].concat()
         }
-        // The file in memory of this open alone ([`crate::record::apart`]).
+        // The file in memory of this open's record.
         Some(Shown::Shoal { .. }) | None => format!("/proc/self/fd/{fd}").into_bytes(),
     };
     let path = CString::new(path).map_err(|_| libc::EINVAL)?;
@@ -215,8 +237,8 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
     }
     if command == libc::F_OFD_GETLK {
         if let Some(range) = range.filter(|_| c_int::from(own.l_type) != libc::F_UNLCK) {
-            own.l_start -= range;
-            if own.l_start.saturating_add(own.l_len) >= BYTES_END {
+            own.l_start -= range.from;
+            if own.l_start.saturating_add(own.l_len) >= range.bytes_end() {
                 own.l_len = 0;
             }
         } else if range.is_some() {

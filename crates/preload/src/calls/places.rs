@@ -48,8 +48,9 @@ fn change(spot: &Spot) -> Result<c_int, Res<CString>> {
     done.map_err(Err)
 }
 
+/// `chdir(2)`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
+pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     // SAFETY: the caller's argument.
     unsafe {
         let kernels = |path| {

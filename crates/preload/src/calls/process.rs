@@ -3,7 +3,8 @@
 //! - **fork**: the *world* is the library's event loop with its clock, sockets and files; one thread at a
 //!   time has the right to run it (its *turn*). The turn is held during the call. The child forgets the
 //!   world without dropping it, and identifies each virtual descriptor anew. `vfork` is `fork`, because a
-//!   child of `vfork` would write into our tables. Record locks are not the child's ([`super::children`]).
+//!   child of `vfork` would write into our tables. `forkpty` and `daemon` are made of our `fork`. Record locks
+//!   are not the child's ([`super::children`]).
 //! - **exec**: the files of this process are closed first; descriptors stay, and the next program finds their
 //!   records. Our variables are put back into an environment that lacks them.
 //! - **A program in a file system of ours** runs from a sealed file in memory. For a script there, the
@@ -95,6 +96,76 @@ unsafe extern "C" fn execveat(
 unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: the call has no conditions.
     unsafe { fork() }
+}
+
+/// The C library's own makes a child without a call that this library sees.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn forkpty(
+    master: *mut c_int,
+    name: *mut c_char,
+    settings: *const libc::termios,
+    size: *const libc::winsize,
+) -> pid_t {
+    let (mut ours, mut theirs) = (-1, -1);
+    // SAFETY: the caller's arguments, and two numbers of our own.
+    unsafe {
+        if real::openpty()(&mut ours, &mut theirs, name, settings, size) < 0 {
+            return -1;
+        }
+        let child = fork();
+        match child {
+            0 => {
+                real::close()(ours);
+                if real::login_tty()(theirs) < 0 {
+                    libc::_exit(1);
+                }
+                return 0;
+            }
+            -1 => {
+                let number = errno();
+                real::close()(ours);
+                real::close()(theirs);
+                guard::set_errno(number);
+            }
+            _ => {
+                *master = ours;
+                real::close()(theirs);
+            }
+        }
+        child
+    }
+}
+
+/// As [`forkpty`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn daemon(keeps_directory: c_int, keeps_streams: c_int) -> c_int {
+    // SAFETY: the calls have no conditions, and the names end.
+    unsafe {
+        match fork() {
+            0 => {}
+            -1 => return -1,
+            _ => libc::_exit(0),
+        }
+        if libc::setsid() < 0 {
+            return -1;
+        }
+        if keeps_directory == 0 {
+            super::places::chdir(c"/".as_ptr());
+        }
+        if keeps_streams == 0 {
+            let nothing = real::openat()(AT_FDCWD, c"/dev/null".as_ptr(), libc::O_RDWR, 0);
+            if nothing < 0 {
+                return -1;
+            }
+            for fd in 0..=2 {
+                super::descriptors::dup2(nothing, fd);
+            }
+            if nothing > 2 {
+                real::close()(nothing);
+            }
+        }
+        0
+    }
 }
 
 /// An environment with our variables.

@@ -18,8 +18,8 @@
 //!
 //! A file whose places are used up is replaced by a former one with free places, or a new one, and given back
 //! with its last open. In a child the session is new, and so is the file; a child that was made without a
-//! call of this library gives no place of its parent's back, and makes a file of its own. The record of an
-//! open whose locks are on its reserved descriptor is [`apart`].
+//! call of this library gives no place of its parent's back, and makes a file of its own. Where no such file
+//! can be made, a record is [`apart`].
 
 use super::{
     BYTES, FREED, Identity, Memory, New, PATH_BYTES_MAX, Record, Reserved, SLOTS_MAGIC, apart, check, map,
@@ -181,7 +181,7 @@ impl Slots {
         let place = self.free.last().copied().unwrap_or(self.next);
         let opened = shared().unwrap_or(u64::MAX);
         // SAFETY: the place has no open, and stays mapped while it has one.
-        let record = unsafe { Record::fill(self.at(place), new) };
+        let record = unsafe { Record::fill(self.at(place), place as u32, new) };
         let position = position(place, record.generation.load(Ordering::Relaxed));
         let fd = raw_open(&self.name, libc::O_RDONLY | new.flags & libc::O_CLOEXEC)?;
         seek(fd, position, libc::SEEK_SET).inspect_err(|_| raw_close(fd))?;
