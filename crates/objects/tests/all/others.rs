@@ -234,3 +234,30 @@ fn an_open_beside_the_last_close_has_what_that_published_and_can_be_written() {
         }
     }
 }
+
+#[test]
+fn a_cut_in_the_name_that_is_refused_has_removed_nothing() {
+    for size in [5000, 10_000] {
+        run(7, async move |env, memory| {
+            let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
+            let file = make(&one, "f").await;
+            for len in [10_000, PART_BYTES_MIN] {
+                file.append(bytes(len)).await.unwrap();
+                file.fsync().await.unwrap();
+            }
+            let attr = two.lookup(Handle::ROOT, &name("f")).await.unwrap();
+            two.truncate(attr.handle, 100, false).await.unwrap();
+            let other = two.open_name(Handle::ROOT, &name("f"), BOTH).await.unwrap();
+            for _ in 0..2 {
+                other.append(bytes(300 << 10)).await.unwrap();
+                other.fsync().await.unwrap();
+            }
+            other.close().await.unwrap();
+            let before = memory.objects();
+            let cut = one.truncate(file.handle(), size, false).await.map_err(|error| error.status);
+            assert_eq!(cut.map(drop), Err(Status::Busy), "{size}");
+            assert!(memory.objects() == before, "{size}: {:?}", memory.objects().keys());
+            assert_eq!(content(&env, &memory, "f").await.len(), 100 + 2 * (300 << 10), "{size}");
+        });
+    }
+}
