@@ -261,3 +261,30 @@ fn a_cut_in_the_name_that_is_refused_has_removed_nothing() {
         });
     }
 }
+
+#[test]
+fn a_repair_keeps_what_other_programs_put_beside_trials_and_goes_on() {
+    run(8, async |env, memory| {
+        let vfs = mount(&env, &memory).await;
+        let (trial, going) = (format!("t/{}", "0a".repeat(16)), format!("g/{}", "0b".repeat(16)));
+        // They fill a page of the listing before those of ours.
+        let foreign: Vec<String> =
+            ["t//x", "t/2026.csv", "t/sub/x", "g//y", "g/y", "m/z"].map(str::to_owned).into();
+        let more = (0..1000).flat_map(|number| [format!("t/#{number}"), format!("g/#{number}")]);
+        let foreign: Vec<String> = foreign.into_iter().chain(more).collect();
+        foreign.iter().chain([&trial, &going]).for_each(|key| memory.set(key, Some(bytes(50))));
+        let found = vfs.check().await.unwrap();
+        assert_eq!(
+            (found.damage, found.leftovers),
+            (
+                vec![],
+                vec![format!("{going}: parts of a removed file"), format!("{trial}: a trial of the store")]
+            )
+        );
+        vfs.recover(true).await.unwrap();
+        let left = memory.objects();
+        let gone: Vec<&String> = foreign.iter().filter(|key| !left.contains_key(*key)).collect();
+        assert!(gone.is_empty(), "{} keys: {:?}", gone.len(), &gone[..gone.len().min(5)]);
+        assert!(!left.contains_key(&trial) && !left.contains_key(&going));
+    });
+}
