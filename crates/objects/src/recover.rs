@@ -89,11 +89,9 @@ impl Objects {
                 let page = shared.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
                 for meta in &page.found {
                     let Some(name) = shared.keys.name_of(dir, &meta.key) else {
-                        checked.damage(format!(
-                            "{}/{} is no name: {FOREIGN}",
-                            shared.calls.called(),
-                            meta.key
-                        ));
+                        // No damage: it hides nothing of ours.
+                        let called = shared.calls.called();
+                        checked.leftover(format!("{called}/{} is no name: {FOREIGN}", meta.key));
                         continue;
                     };
                     let place = Place { dir, name };

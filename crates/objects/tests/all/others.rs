@@ -288,3 +288,24 @@ fn a_repair_keeps_what_other_programs_put_beside_trials_and_goes_on() {
         assert!(!left.contains_key(&trial) && !left.contains_key(&going));
     });
 }
+
+#[test]
+fn an_object_of_another_program_in_a_directory_is_no_damage_that_keeps_what_is_left_over() {
+    run(9, async |env, memory| {
+        let vfs = mount(&env, &memory).await;
+        vfs.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap();
+        make(&vfs, "f").await.close().await.unwrap();
+        let key = memory.objects().into_keys().find(|key| key.ends_with("/f")).unwrap();
+        let foreign = format!("{}/x", key.strip_suffix("f").unwrap());
+        memory.set(&foreign, Some(bytes(50)));
+        memory.set(&format!("d/{}/{:016x}", "0a".repeat(16), 0), Some(bytes(50)));
+        env.sleep(std::time::Duration::from_secs(1)).await;
+        let found = vfs.check().await.unwrap();
+        assert_eq!(found.damage, Vec::<String>::new());
+        let says = |part: &str, text: &str| {
+            found.leftovers.iter().any(|words| words.contains(part) && words.contains(text))
+        };
+        assert!(says(&foreign, "another program"), "{:?}", found.leftovers);
+        assert!(says("d/0a0a", "remove these objects"), "{:?}", found.leftovers);
+    });
+}
