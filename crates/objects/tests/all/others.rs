@@ -309,3 +309,26 @@ fn an_object_of_another_program_in_a_directory_is_no_damage_that_keeps_what_is_l
         assert!(says("d/0a0a", "remove these objects"), "{:?}", found.leftovers);
     });
 }
+
+#[test]
+fn an_open_beside_an_own_cut_has_the_file_as_it_is_here() {
+    run(10, async |env, memory| {
+        let held = Held::new(&memory);
+        let vfs = held.mount(&env).await;
+        let file = make(&vfs, "file").await;
+        for len in [10_000, PART_BYTES_MIN] {
+            file.append(bytes(len)).await.unwrap();
+            file.fsync().await.unwrap();
+        }
+        held.hold_answer("get", "/file", 0);
+        let own = name("file");
+        let opened = vfs.open_name(Handle::ROOT, &own, BOTH);
+        let cut = held.meanwhile(&env, async || {
+            vfs.truncate(file.handle(), 100, false).await.unwrap();
+            file.append(bytes(PART_BYTES_MIN)).await.unwrap();
+            file.fsync().await.unwrap();
+        });
+        let again = join(opened, cut).await.0.unwrap();
+        assert_eq!(again.read(0, 1 << 20).await.unwrap().len(), 100 + PART_BYTES_MIN);
+    });
+}
