@@ -99,30 +99,33 @@ fn keys_of_other_programs_come_in_a_listing_as_they_are() {
 }
 
 #[test]
-fn an_answer_to_a_list_is_read_to_a_limit() {
-    let test = "faults::an_answer_to_a_list_is_read_to_a_limit";
-    if turn().is_some() {
-        let begun = real::now();
-        match refusal("list") {
-            Refusal::Other(words) => assert!(words.contains("bytes"), "{words}"),
-            other => panic!("{other:?} after {:?}", real::now() - begun),
+fn an_answer_to_a_list_and_one_without_success_are_read_to_a_limit() {
+    let test = "faults::an_answer_to_a_list_and_one_without_success_are_read_to_a_limit";
+    let cases = [("list", "200 OK"), ("get", "400 Bad Request"), ("put", "503 Service Unavailable")];
+    if let Some(turn) = turn() {
+        let (begun, (verb, _)) = (real::now(), cases[turn]);
+        match refusal(verb) {
+            Refusal::Other(words) => assert!(words.contains("bytes"), "{verb}: {words}"),
+            other => panic!("{verb}: {other:?} after {:?}", real::now() - begun),
         }
         return;
     }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for connection in listener.incoming() {
-            let mut connection = connection.unwrap();
-            read(&connection);
-            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<ListBucketResult>";
-            let _ = connection.write_all(head.as_bytes());
-            let piece = "<IsTruncated>false</IsTruncated>".repeat(1000);
-            // It is quick: a limit of time alone would cost its memory.
-            while connection.write_all(piece.as_bytes()).is_ok() {}
-        }
-    });
-    run_again(test, 0, &[&KEYS[..], &[("AWS_ENDPOINT_URL", at(port).as_str())]].concat());
+    for (turn, (_, status)) in cases.into_iter().enumerate() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                read(&connection);
+                let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\n\r\n<ListBucketResult>");
+                let _ = connection.write_all(head.as_bytes());
+                let piece = "<IsTruncated>false</IsTruncated>".repeat(1000);
+                // It is quick: a limit of time alone would cost its memory.
+                while connection.write_all(piece.as_bytes()).is_ok() {}
+            }
+        });
+        run_again(test, turn, &[&KEYS[..], &[("AWS_ENDPOINT_URL", at(port).as_str())]].concat());
+    }
 }
 
 #[test]
