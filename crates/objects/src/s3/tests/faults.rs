@@ -233,6 +233,25 @@ fn old_credentials_are_used_while_their_service_is_away() {
 }
 
 #[test]
+fn old_credentials_are_used_while_their_service_calls_its_own_token_expired() {
+    let test = "faults::old_credentials_are_used_while_their_service_calls_its_own_token_expired";
+    if turn().is_some() {
+        let results = results(4);
+        return assert!(results.iter().all(Result::is_ok), "{results:?}");
+    }
+    let soon = credentials("one", "2020-01-01T00:00:00Z");
+    // As the service for web identities says it.
+    let expired = "<ErrorResponse><Error><Type>Sender</Type><Code>ExpiredTokenException</Code>\
+                   <Message>Token expired</Message></Error></ErrorResponse>";
+    let service = gives(&[soon, with_body("400 Bad Request", expired)]);
+    let store = serves(|head| match head.contains("x-amz-security-token: one") {
+        true => with_body(FOUND, "x"),
+        false => with_body("403 Forbidden", ""),
+    });
+    run_with_service(test, service, store);
+}
+
+#[test]
 fn credentials_that_the_store_calls_expired_are_got_anew() {
     let test = "faults::credentials_that_the_store_calls_expired_are_got_anew";
     if turn().is_some() {
