@@ -21,11 +21,17 @@ const ROOT: &str = "ListBucketResult";
 /// In words: the answer is no page.
 pub(super) fn checked(body: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(body).map_err(|_| wrong("it is no text"))?;
-    let (mut is_truncated, mut has_token) = (None, false);
+    let (mut is_truncated, mut has_token, mut token) = (None, false, 0..0);
     let (mut page, mut done) = (String::with_capacity(text.len()), 0);
     let root = xml::read(text, |leaf| match leaf.names {
         ["IsTruncated"] => is_truncated = leaf.text.trim().parse::<bool>().ok(),
-        ["NextContinuationToken"] => has_token = !leaf.text.trim().is_empty(),
+        ["NextContinuationToken"] => {
+            has_token = !leaf.text.trim().is_empty();
+            page.push_str(&text[done..leaf.element.start]);
+            let begin = page.len();
+            page.push_str(&text[leaf.element.clone()]);
+            (token, done) = (begin..page.len(), leaf.element.end);
+        }
         ["Contents", "Key"] => {
             page.push_str(&text[done..leaf.at.start]);
             digits(leaf.text, &mut page);
@@ -39,7 +45,12 @@ pub(super) fn checked(body: &[u8]) -> Result<String, String> {
         (_, Some(true)) if !has_token => {
             Err(wrong("it says that there is more, and has no NextContinuationToken"))
         }
-        (_, Some(_)) => Ok(page),
+        (_, Some(true)) => Ok(page),
+        // The crate takes each token for one of a next page, also an empty one.
+        (_, Some(false)) => {
+            page.replace_range(token, "");
+            Ok(page)
+        }
         (_, None) => Err(wrong("it does not say whether there is more (IsTruncated)")),
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Leaf<'a> {
     pub(super) text: &'a str,
     /// Where that lies in the document.
     pub(super) at: Range<usize>,
+    /// Where the element lies, with its tags.
+    pub(super) element: Range<usize>,
 }
 
 /// Read a document: each element without elements in it. The name of its root.
@@ -25,8 +27,8 @@ pub(super) struct Leaf<'a> {
 /// In words: it is no document.
 pub(super) fn read(document: &str, mut leaf: impl FnMut(Leaf<'_>)) -> Result<&str, &'static str> {
     let (mut at, mut text, mut root) = (0, String::new(), None);
-    // The open elements: their names, and whether one was in it and where its text begins.
-    let (mut names, mut open) = (Vec::<&str>::new(), Vec::<(bool, usize)>::new());
+    // The open elements: their names, and whether one was in it, where it begins, and where its text does.
+    let (mut names, mut open) = (Vec::<&str>::new(), Vec::<(bool, usize, usize)>::new());
     while let Some(length) = document[at..].find('<') {
         text.push_str(&plain(&document[at..at + length])?);
         let (begin, rest) = (at + length, &document[at + length..]);
@@ -42,23 +44,23 @@ pub(super) fn read(document: &str, mut leaf: impl FnMut(Leaf<'_>)) -> Result<&st
             if (root.is_some() && open.is_empty()) || open.len() >= DEPTH_MAX {
                 return Err("its elements are too many or too deep");
             }
-            if let Some((has_elements, _)) = open.last_mut() {
+            if let Some((has_elements, ..)) = open.last_mut() {
                 *has_elements = true;
             }
             let name = local(tag.trim_end_matches('/'));
             root.get_or_insert(name);
             names.push(name);
-            open.push((false, at));
+            open.push((false, begin, at));
             text.clear();
         }
         if is_end || tag.ends_with('/') {
             let until = if is_end { begin } else { at };
-            let (has_elements, from) = open.pop().ok_or("it ends an element that does not begin")?;
+            let (has_elements, from_tag, from) = open.pop().ok_or("it ends an element that does not begin")?;
             if is_end && names.last() != Some(&local(&tag[1..])) {
                 return Err("it ends another element than the last");
             }
             if !has_elements {
-                leaf(Leaf { names: &names[1..], text: &text, at: from..until });
+                leaf(Leaf { names: &names[1..], text: &text, at: from..until, element: from_tag..at });
                 text.clear();
             }
             names.pop();

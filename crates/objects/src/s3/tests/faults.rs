@@ -69,6 +69,26 @@ fn an_answer_to_a_list_that_is_no_whole_listing_is_refused() {
     }
 }
 
+#[test]
+fn a_token_after_the_last_page_is_dropped() {
+    let test = "faults::a_token_after_the_last_page_is_dropped";
+    let last = "<IsTruncated>false</IsTruncated>";
+    let pages = [
+        format!("{last}{}<NextContinuationToken/>", listed("n/1/a", 7)),
+        format!("<NextContinuationToken></NextContinuationToken>{}{last}", listed("n/1/a", 7)),
+        format!("{last}<NextContinuationToken>t</NextContinuationToken>{}", listed("n/1/a", 7)),
+    ];
+    if turn().is_some() {
+        let page = page();
+        let keys: Vec<&str> = page.found.iter().map(|meta| meta.key.as_str()).collect();
+        return assert!(keys == ["n/1/a"] && !page.has_more, "{page:?}");
+    }
+    for (turn, inner) in pages.into_iter().enumerate() {
+        let port = serves(move |_| with_body("200 OK", &listing(&inner)));
+        run_again(test, turn, &[&KEYS[..], &[("AWS_ENDPOINT_URL", at(port).as_str())]].concat());
+    }
+}
+
 /// The page of the store of the environment.
 fn page() -> Keys {
     real::run("test", async move |env: Env| {
