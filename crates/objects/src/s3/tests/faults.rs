@@ -70,6 +70,29 @@ fn an_answer_to_a_list_that_is_no_whole_listing_is_refused() {
 }
 
 #[test]
+fn an_error_in_an_answer_of_200_to_a_list_is_judged_by_its_code() {
+    let test = "faults::an_error_in_an_answer_of_200_to_a_list_is_judged_by_its_code";
+    let codes = ["SlowDown", "InternalError", "AccessDenied", "NoSuchBucket", "NotImplemented", "Odd"];
+    if let Some(turn) = turn() {
+        let refused = refusal("list");
+        let is_it = match (codes[turn], &refused) {
+            ("SlowDown" | "InternalError", Refusal::Passing(words))
+            | ("AccessDenied", Refusal::Denied(words))
+            | ("NotImplemented", Refusal::NotOffered(words))
+            | ("Odd", Refusal::Other(words)) => words.contains(codes[turn]),
+            ("NoSuchBucket", Refusal::NoBucket) => true,
+            _ => false,
+        };
+        return assert!(is_it, "{}: {refused:?}", codes[turn]);
+    }
+    for (turn, code) in codes.into_iter().enumerate() {
+        let body = format!("<?xml version=\"1.0\"?>\n<Error><Code>{code}</Code><Message>m</Message></Error>");
+        let port = serves(move |_| with_body("200 OK", &body));
+        run_again(test, turn, &[&KEYS[..], &[("AWS_ENDPOINT_URL", at(port).as_str())]].concat());
+    }
+}
+
+#[test]
 fn a_token_after_the_last_page_is_dropped() {
     let test = "faults::a_token_after_the_last_page_is_dropped";
     let last = "<IsTruncated>false</IsTruncated>";
@@ -87,6 +110,28 @@ fn a_token_after_the_last_page_is_dropped() {
         let port = serves(move |_| with_body("200 OK", &listing(&inner)));
         run_again(test, turn, &[&KEYS[..], &[("AWS_ENDPOINT_URL", at(port).as_str())]].concat());
     }
+}
+
+#[test]
+fn an_answer_with_another_root_is_refused_at_its_first_tag_and_each_costs_a_few_times_its_bytes() {
+    let test = "faults::an_answer_with_another_root_is_refused_at_its_first_tag_and_each_costs_a_few_times_its_bytes";
+    if turn().is_none() {
+        return run_again(test, 0, &[]);
+    }
+    let refused = |body: String| pages::checked(body.as_bytes()).unwrap_err();
+    // A page for browsers need be no whole document.
+    let words = refused("<!-- x --><html><br></html>".to_owned());
+    assert!(words.contains("another element is its root"), "{words}");
+    let long = "x".repeat(pages::PAGE_BYTES_MAX - 100);
+    assert!(refused(format!("<{long}>")).contains("another element is its root"));
+    let below = |inner: &str| listing(&format!("{}{inner}{}", "<a>".repeat(14), "</a>".repeat(14)));
+    assert!(refused(below(&"<b/>".repeat(500_000))).contains("IsTruncated"));
+    let name = &long[..long.len() / 2 - 200];
+    assert!(refused(below(&format!("<{name}></{name}>"))).contains("IsTruncated"));
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let most: usize = most.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(most << 10 < 8 * pages::PAGE_BYTES_MAX, "{most} kB");
 }
 
 /// The page of the store of the environment.
