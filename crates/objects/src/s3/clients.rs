@@ -128,6 +128,12 @@ fn judged(refusal: Refusal) -> HttpError {
     HttpError::new(HttpErrorKind::Decode, Judged(refusal))
 }
 
+/// Whether it is an address, as the crate and the client for HTTP each read it, to which a path, and no query,
+/// can be added.
+pub(super) fn is_base(address: &str) -> bool {
+    is_address(address) && !address.contains('?')
+}
+
 /// Whether it is an address, as the crate and the client for HTTP each read it.
 pub(super) fn is_address(address: &str) -> bool {
     let mut request = HttpRequest::new(HttpRequestBody::empty());
@@ -136,7 +142,7 @@ pub(super) fn is_address(address: &str) -> bool {
     let url = Url::parse(address).ok().filter(|url| url.has_host());
     is_read
         && matches!(scheme.as_deref(), Some("http" | "https"))
-        && url.is_some_and(|url| url.query().is_none() && url.fragment().is_none())
+        && url.is_some_and(|url| url.fragment().is_none())
         && address.bytes().all(|byte| byte.is_ascii_graphic())
 }
 

@@ -358,6 +358,8 @@ fn settings_that_are_wrong_are_named_with_the_remedy() {
         with(url, "ftp://127.0.0.1", "http://"),
         with("AWS_ENDPOINT_URL_S3", "10.0.0.9:9000", "AWS_ENDPOINT_URL_S3"),
         with("AWS_REGION", "eu west", "AWS_REGION"),
+        with("AWS_REGION", "", "AWS_REGION"),
+        with("AWS_DEFAULT_REGION", "", "AWS_DEFAULT_REGION"),
         with("AWS_ACCESS_KEY_ID", "key\n", "AWS_ACCESS_KEY_ID"),
         with("AWS_SESSION_TOKEN", "a token\n", "AWS_SESSION_TOKEN"),
         with("AWS_CONTAINER_CREDENTIALS_FULL_URI", "keys here", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
@@ -375,9 +377,33 @@ fn settings_that_are_wrong_are_named_with_the_remedy() {
         });
     }
     for (turn, (name, value, _)) in cases.into_iter().enumerate() {
-        let variables = [&KEYS[..], &[(name, value)]].concat();
+        let has_service = ["AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_METADATA_ENDPOINT"].contains(&name);
+        let keys = if has_service { &[] } else { &KEYS[..] };
+        let variables = [keys, &[(name, value)]].concat();
         run_again("faults::settings_that_are_wrong_are_named_with_the_remedy", turn, &variables);
     }
+}
+
+#[test]
+fn an_address_of_a_service_may_have_a_query_and_is_not_looked_at_where_keys_are_set() {
+    let test = "faults::an_address_of_a_service_may_have_a_query_and_is_not_looked_at_where_keys_are_set";
+    if turn().is_some() {
+        return assert_eq!(results(1), [Ok(())]);
+    }
+    let service = serves(|head| match head.starts_with("GET /keys?id=1 ") {
+        true => credentials("one", LATER),
+        false => with_body("404 Not Found", ""),
+    });
+    let (store, service) = (at(serves(|_| with_body(FOUND, "x"))), format!("{}/keys?id=1", at(service)));
+    let with = |address| {
+        [
+            ("AWS_ENDPOINT_URL", store.as_str()),
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", address),
+            ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/dev/null"),
+        ]
+    };
+    run_again(test, 0, &[&KEYS[..], &with("keys here")].concat());
+    run_again(test, 1, &with(&service));
 }
 
 #[test]
