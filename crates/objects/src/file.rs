@@ -315,7 +315,7 @@ impl Objects {
             return Ok(None);
         }
         let known = match known {
-            // What was read is not used, and may lie on both sides of a cut that was made here meanwhile.
+            // The parts are not used, and may be of both sides of a cut that was made here meanwhile.
             Some(body) if is_newer => return Ok(Some(ObjectFile::new(body, rights))),
             known => known,
         };

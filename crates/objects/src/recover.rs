@@ -146,8 +146,9 @@ impl Objects {
         Ok(checked)
     }
 
-    /// The first objects of a prefix whose names there are ids, as many as a page has; whether there may be more.
-    /// Others are of other programs, and are left alone: a bucket without a prefix may have their folders.
+    /// The first objects of a prefix whose names there are ids, as many as a page has; whether there may be
+    /// more. Others are of other programs, and are left alone: a bucket without a prefix may have folders of
+    /// theirs.
     async fn own(&self, op: &'static str, prefix: &str) -> Result<(Vec<(Id, Meta)>, bool)> {
         let (mut after, mut own) = (None::<String>, Vec::new());
         loop {

@@ -155,7 +155,7 @@ impl Reaches for S3 {
             .with_disable_bulk_delete(true);
         let builder = match expired {
             Some(expired) => {
-                // Answers of the service, which has credentials of its own, say nothing of those that it gave.
+                // The service may call its own token expired: that says nothing of credentials that it gave.
                 let kept = Kept::new(builder.clone(), expired.clone()).map_err(refused)?;
                 builder.with_http_connector(Clients(Some(expired))).with_credentials(Arc::new(kept))
             }

@@ -285,9 +285,11 @@ impl Body {
     }
 
     /// Parts that another process put, and that lie after the new end, are cut, too: otherwise they would lie
-    /// after a gap. (Where bytes of the tail stay, their put is refused as long as such parts are there.) **None
-    /// is removed unless the bytes before the new end are still those of this process**: a part that ends there
-    /// or later has its version, or else the object of the name has its content.
+    /// after a gap. (Where bytes of the tail stay, their put is refused as long as such parts are there.)
+    ///
+    /// **None is removed unless the bytes before the new end are still those of this process**: the part in
+    /// which it lies has the version that is known, or else the object of the name has the content that is
+    /// (test: `a_cut_in_the_name_that_is_refused_has_removed_nothing`).
     async fn cut_others(&self, op: &'static str, size: u64) -> Result<()> {
         let (id, may_have, is_in_name) = {
             let state = self.state.borrow();

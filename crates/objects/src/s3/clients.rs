@@ -128,8 +128,7 @@ fn judged(refusal: Refusal) -> HttpError {
     HttpError::new(HttpErrorKind::Decode, Judged(refusal))
 }
 
-/// Whether it is an address, as the crate and the client for HTTP each read it, to which a path, and no query,
-/// can be added.
+/// Whether it is an address, as the crate and the client for HTTP each read it, to which a path can be added.
 pub(super) fn is_base(address: &str) -> bool {
     is_address(address) && !address.contains('?')
 }

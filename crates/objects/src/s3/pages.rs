@@ -2,8 +2,8 @@
 //!
 //! **An answer is a page of a listing if it says so**: by its root element, and by `IsTruncated`, with the
 //! token of the next page where there is one. Otherwise a store that is none, or one that knows the first
-//! version of listings alone, would show an empty directory, and `rmdir` would remove one with files. An error
-//! of the store may come with 200, too: its code says what it is ([`error`]).
+//! version of listings alone, would show an empty directory, and `rmdir` would remove one with files. An
+//! error of the store may come with 200, too, and has a code ([`error`]).
 //!
 //! **A key goes through the crate as hexadecimal digits.** The crate refuses a whole page for one key that is
 //! no path of its own (`//`, `.`, `..`, a control character), and takes the `/` of a marker away. Other
