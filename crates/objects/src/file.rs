@@ -314,10 +314,14 @@ impl Objects {
         if !is_newer && shared.nodes.borrow().is_closed_since(handle, asked) {
             return Ok(None);
         }
+        let known = match known {
+            // The parts are not used, and may be of both sides of a cut that was made here meanwhile.
+            Some(body) if is_newer => return Ok(Some(ObjectFile::new(body, rights))),
+            known => known,
+        };
         let parts = parts.sound(op).map_err(|error| error.of(handle))?;
         let content = Content::new(named, tag, parts);
         let body = match known {
-            Some(body) if is_newer => body,
             Some(body) => {
                 body.state.replace(content);
                 body

@@ -89,11 +89,9 @@ impl Objects {
                 let page = shared.calls.list(op, &prefix, after.as_deref(), PAGE_KEYS).await?;
                 for meta in &page.found {
                     let Some(name) = shared.keys.name_of(dir, &meta.key) else {
-                        checked.damage(format!(
-                            "{}/{} is no name: {FOREIGN}",
-                            shared.calls.called(),
-                            meta.key
-                        ));
+                        // No damage: it hides nothing of ours.
+                        let called = shared.calls.called();
+                        checked.leftover(format!("{called}/{} is no name: {FOREIGN}", meta.key));
                         continue;
                     };
                     let place = Place { dir, name };
@@ -130,22 +128,38 @@ impl Objects {
                 after = page.found.last().map(|meta| meta.key.clone());
             }
         }
-        let going = shared.calls.list(op, &shared.keys.all_going(), None, PAGE_KEYS).await?;
-        for meta in &going.found {
-            files.extend(meta.key.strip_prefix(&shared.keys.all_going()).and_then(Id::parse));
+        let (going, has_more_going) = self.own(op, &shared.keys.all_going()).await?;
+        for (id, meta) in &going {
+            files.insert(*id);
             checked.leftover(format!("{}: parts of a removed file", meta.key));
         }
-        let trials = shared.calls.list(op, &shared.keys.all_trials(), None, PAGE_KEYS).await?;
-        trials.found.iter().for_each(|meta| checked.leftover(format!("{}: a trial of the store", meta.key)));
+        let (trials, _) = self.own(op, &shared.keys.all_trials()).await?;
+        trials.iter().for_each(|(_, meta)| checked.leftover(format!("{}: a trial of the store", meta.key)));
         let is_cut_off = self.unreached(&shared.keys.all_names(), &NAMES, &seen, begun, &mut checked).await?;
         let below = |(what, remedy)| (what, if is_cut_off { BELOW } else { remedy });
-        if going.has_more || files.len() >= FILES_MAX {
+        if has_more_going || files.len() >= FILES_MAX {
             checked.leftover("too many files: parts to which no name leads were not looked for".to_owned());
         } else {
             self.unreached(&shared.keys.all_parts(), &below(PARTS), &files, begun, &mut checked).await?;
         }
         self.unreached(&shared.keys.all_moved(), &below(MOVED), &seen, begun, &mut checked).await?;
         Ok(checked)
+    }
+
+    /// The first objects of a prefix whose names there are ids, as many as a page has; whether there may be
+    /// more. Others are of other programs, and are left alone: a bucket without a prefix may have folders of
+    /// theirs.
+    async fn own(&self, op: &'static str, prefix: &str) -> Result<(Vec<(Id, Meta)>, bool)> {
+        let (mut after, mut own) = (None::<String>, Vec::new());
+        loop {
+            let page = self.0.calls.list(op, prefix, after.as_deref(), PAGE_KEYS).await?;
+            after = page.found.last().map(|meta| meta.key.clone());
+            let with_id = |meta: Meta| Some((meta.key.strip_prefix(prefix).and_then(Id::parse)?, meta));
+            own.extend(page.found.into_iter().filter_map(with_id));
+            if !page.has_more || own.len() >= PAGE_KEYS {
+                return Ok((own, page.has_more));
+            }
+        }
     }
 
     /// Remove the names of moved directories that do not lead to them any more. A name that is missing makes
@@ -231,8 +245,8 @@ impl Objects {
             (shared.keys.all_going(), None::<String>, Repaired::default());
         let is_old =
             |meta: &Meta| ended || shared.now().0.saturating_sub(meta.modified.0) > AGE.as_nanos() as i64;
-        let trials = shared.calls.list(op, &shared.keys.all_trials(), None, PAGE_KEYS).await?;
-        for meta in trials.found.iter().filter(|meta| is_old(meta)) {
+        let (trials, _) = self.own(op, &shared.keys.all_trials()).await?;
+        for (_, meta) in trials.iter().filter(|(_, meta)| is_old(meta)) {
             shared.calls.delete(op, &meta.key).await?;
         }
         self.forget_moves(op, is_old).await?;

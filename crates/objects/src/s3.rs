@@ -30,7 +30,7 @@ use crate::store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When}
 use answers::short;
 use bytes::{Bytes, BytesMut};
 use clients::Clients;
-use credentials::Kept;
+use credentials::{Expired, Kept};
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, Either, select};
@@ -144,19 +144,20 @@ impl Reaches for S3 {
         let way = settings::read(&builder).map_err(|words| format!("s3://{}: {words}", self.bucket))?;
         let refused =
             |error: StoreError| format!("s3://{}: {}; set the AWS_ variables", self.bucket, short(&error));
-        let expired = way.has_service.then(Arc::default);
+        let expired = way.has_service.then(Expired::default);
         let builder = builder
             .with_bucket_name(&self.bucket)
             .with_client_options(ClientOptions::new().with_allow_http(way.is_plain))
-            .with_http_connector(Clients(expired.clone()))
+            .with_http_connector(Clients(None))
             .with_retry(retry)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             // Each store removes a single object; some have no removal of several, and answer 404 to it.
             .with_disable_bulk_delete(true);
         let builder = match expired {
             Some(expired) => {
-                let kept = Kept::new(builder.clone(), expired).map_err(refused)?;
-                builder.with_credentials(Arc::new(kept))
+                // The service may call its own token expired: that says nothing of credentials that it gave.
+                let kept = Kept::new(builder.clone(), expired.clone()).map_err(refused)?;
+                builder.with_http_connector(Clients(Some(expired))).with_credentials(Arc::new(kept))
             }
             None => builder,
         };

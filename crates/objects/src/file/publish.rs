@@ -144,29 +144,31 @@ impl Body {
             let state = self.state.borrow();
             (state.named.id, state.parts.last().cloned(), state.is_name_put || state.is_unlinked)
         };
-        let own = async || {
-            let place = self.shared.place_of(op, self.handle)?;
-            let found = self.shared.find(op, place.as_ref()).await?;
-            Ok::<_, Error>(
-                found.map(|(named, _)| named).filter(|named| self.shared.is_it(self.handle, named)),
-            )
-        };
         let follows = match before {
             Some(before) => {
                 let before_key = self.shared.keys.part(id, before.at);
                 let now = self.shared.calls.get_range(op, &before_key, 0..1).await?;
                 now.is_some_and(|now| now.tag == before.tag)
             }
-            None => is_sure || own().await?.is_some_and(|named| self.state.borrow().may_be_own(&named)),
+            None => {
+                is_sure || self.name_now(op).await?.is_some_and(|now| self.state.borrow().may_be_own(&now))
+            }
         };
         if follows {
             return Ok(put);
         }
         self.shared.calls.delete(op, key).await?;
-        match own().await? {
+        match self.name_now(op).await? {
             Some(_) => Ok(Put::Refused),
             None => Err(self.is_elsewhere(op)),
         }
+    }
+
+    /// The object of its name as it is in the store, if that still names this file.
+    async fn name_now(&self, op: &'static str) -> Result<Option<Named>> {
+        let place = self.shared.place_of(op, self.handle)?;
+        let found = self.shared.find(op, place.as_ref()).await?;
+        Ok(found.map(|(named, _)| named).filter(|named| self.shared.is_it(self.handle, named)))
     }
 
     /// Make the last put of a part again, if its result is not known; whether it was.
@@ -284,13 +286,25 @@ impl Body {
 
     /// Parts that another process put, and that lie after the new end, are cut, too: otherwise they would lie
     /// after a gap. (Where bytes of the tail stay, their put is refused as long as such parts are there.)
+    ///
+    /// **None is removed unless the bytes before the new end are still those of this process**: the part in
+    /// which it lies has the version that is known, or else the object of the name has the content that is
+    /// (test: `a_cut_in_the_name_that_is_refused_has_removed_nothing`).
     async fn cut_others(&self, op: &'static str, size: u64) -> Result<()> {
-        let (id, may_have) = {
+        let (id, may_have, is_in_name) = {
             let state = self.state.borrow();
-            (state.named.id, state.named.has_parts && size <= state.tail_at)
+            let is_in_name = size <= state.named.content.len() as u64 && !state.is_unlinked;
+            (state.named.id, state.named.has_parts && size <= state.tail_at, is_in_name)
         };
         if !may_have {
             return Ok(());
+        }
+        if is_in_name {
+            // No part vouches for it, and the put of the name comes too late to refuse.
+            let now = self.name_now(op).await?.ok_or_else(|| self.is_elsewhere(op))?;
+            if !self.state.borrow().may_be_own(&now) {
+                return Err(self.other_writer(op));
+            }
         }
         let there = Parts::all(&self.shared, op, id).await?;
         let mut state = self.state.borrow_mut();

@@ -67,7 +67,7 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = String> +
     causes(error).map(ToString::to_string)
 }
 
-/// The number that an answer with this code has, if it is not in the body of a 200.
+/// The number that an answer with this code has, if it is not 200.
 fn number_of(code: &str) -> Option<u16> {
     Some(match code {
         "AccessDenied"
@@ -77,27 +77,54 @@ fn number_of(code: &str) -> Option<u16> {
         | "InvalidToken"
         | "SignatureDoesNotMatch"
         | "InvalidObjectState" => 403,
-        "NoSuchBucket" => 404,
         "OperationAborted" => 409,
+        "TooManyRequests" => 429,
         "InternalError" => 500,
         "NotImplemented" => 501,
-        "ServiceUnavailable" | "SlowDown" | "RequestTimeout" => 503,
+        "ServiceUnavailable" | "SlowDown" | "SlowDownRead" | "SlowDownWrite" | "RequestTimeout" => 503,
+        _ => return None,
+    })
+}
+
+/// The refusal of an error in an answer of 200, which has this code.
+pub(super) fn with_code(code: &str) -> Refusal {
+    let words = format!("the store answers with the error `{}`", short(&code.escape_debug()));
+    let by_number = || number_of(code).and_then(|number| with_number(number, code, &words));
+    of_code(code, &words).or_else(by_number).unwrap_or(Refusal::Other(words))
+}
+
+/// The refusal that a code alone says.
+fn of_code(code: &str, words: &str) -> Option<Refusal> {
+    Some(match code {
+        "NoSuchBucket" => Refusal::NoBucket,
+        "RequestTimeTooSkewed" => Refusal::Other(format!(
+            "{words}; the clock of this machine differs from the store's by more than that allows: set it (NTP)"
+        )),
+        _ if EXPIRED.contains(&code) => Refusal::Denied(format!(
+            "{words}; AWS_SESSION_TOKEN, or the token of a web identity, has expired: set that of a new session"
+        )),
+        _ => return None,
+    })
+}
+
+/// The refusal that the number of an answer says, with its code.
+fn with_number(number: u16, code: &str, words: &str) -> Option<Refusal> {
+    let words = words.to_owned();
+    Some(match number {
+        // The bytes of the request came too slowly, or not all.
+        400 if code == "RequestTimeout" => Refusal::Passing(words),
+        401 | 403 => Refusal::Denied(words),
+        501 => Refusal::NotOffered(words),
+        408 | 409 | 429 | 500.. => Refusal::Passing(words),
+        300..=399 => Refusal::Other(format!("{words}; {ELSEWHERE}")),
         _ => return None,
     })
 }
 
 fn answered(error: &(dyn Error + 'static)) -> Option<Answered> {
     chain(error).find_map(|text| {
-        let (status, body) = match text.strip_prefix("Server returned error response: ") {
-            Some(body) => (200, body),
-            None => {
-                let rest = text.strip_prefix("Server returned non-2xx status code: ")?;
-                (rest.get(..3)?.parse().ok()?, rest)
-            }
-        };
-        let code = code_in(body);
-        let number = code.as_deref().filter(|_| status == 200).and_then(number_of);
-        Some(Answered { status: number.unwrap_or(status), code })
+        let rest = text.strip_prefix("Server returned non-2xx status code: ")?;
+        Some(Answered { status: rest.get(..3)?.parse().ok()?, code: code_in(rest) })
     })
 }
 
@@ -117,14 +144,10 @@ impl From<StoreError> for Refusal {
             let request = text.strip_prefix("Error performing ").and_then(|rest| rest.split_once(' '));
             request.is_some_and(|(_, rest)| rest.starts_with("http://169.254.169.254/latest/"))
         };
+        if let Some(refusal) = of_code(&code, &words) {
+            return refusal;
+        }
         match error {
-            _ if code == "NoSuchBucket" => Refusal::NoBucket,
-            _ if code == "RequestTimeTooSkewed" => Refusal::Other(format!(
-                "{words}; the clock of this machine differs from the store's by more than that allows: set it (NTP)"
-            )),
-            _ if EXPIRED.contains(&code.as_str()) => {
-                Refusal::Denied(format!("{words}; AWS_SESSION_TOKEN has expired: set that of a new session"))
-            }
             Error::NotFound { .. } => Refusal::Absent,
             // Another request for the key is under way: nothing is said of the condition.
             Error::AlreadyExists { .. } | Error::Precondition { .. }
@@ -143,17 +166,12 @@ impl From<StoreError> for Refusal {
                 Refusal::Denied("no credentials are set".to_owned())
             }
             Error::Generic { .. } => match status {
-                // The bytes of the request came too slowly, or not all.
-                Some(400) if code == "RequestTimeout" => Refusal::Passing(words),
-                Some(401 | 403) => Refusal::Denied(words),
-                Some(501) => Refusal::NotOffered(words),
-                Some(408 | 409 | 429 | 500..) => Refusal::Passing(words),
-                Some(300..=399) => Refusal::Other(format!("{words}; {ELSEWHERE}")),
+                // Others are none of S3's.
+                Some(number) => with_number(number, &code, &words).unwrap_or(Refusal::Other(words)),
                 None if begins("Received redirect") => Refusal::Other(format!("{words}; {ELSEWHERE}")),
                 // The answer did not arrive.
                 None if begins("HTTP error: ") => Refusal::Passing(words),
-                // An answer that is none of S3's.
-                Some(_) | None => Refusal::Other(words),
+                None => Refusal::Other(words),
             },
             _ => Refusal::Other(words),
         }

@@ -11,7 +11,7 @@
 //! whole; and an answer to a list is checked ([`super::pages`]).
 
 use super::CONNECT_MAX;
-use super::answers::{EXPIRED, Judged, code_in};
+use super::answers::{self, EXPIRED, Judged, code_in};
 use super::credentials::Expired;
 use super::pages::{self, PAGE_BYTES_MAX};
 use crate::store::Refusal;
@@ -71,7 +71,7 @@ impl HttpService for Ways {
         Box::pin(async move {
             let (parts, body) = client.call(request).await?.into_parts();
             let body = match parts.status.is_success() {
-                true if is_list => page(body).await?,
+                true if is_list => self.page(body).await?,
                 true => body,
                 false => self.failure(body).await?,
             };
@@ -85,21 +85,29 @@ impl Ways {
     async fn failure(&self, body: HttpResponseBody) -> Result<HttpResponseBody, HttpError> {
         let body = all(body, ERROR_BYTES_MAX).await?;
         let code = code_in(&String::from_utf8_lossy(&body));
-        if let (Some(expired), Some(code)) = (&self.expired, code)
-            && EXPIRED.contains(&code.as_str())
-        {
-            expired.store(true, Ordering::Relaxed);
-            let words = format!("the store calls the credentials expired ({code})");
-            return Err(judged(Refusal::Passing(words)));
+        match code.and_then(|code| self.expiry(&code)) {
+            Some(refusal) => Err(judged(refusal)),
+            None => Ok(body.into()),
         }
-        Ok(body.into())
     }
-}
 
-/// The body of an answer to a list.
-async fn page(body: HttpResponseBody) -> Result<HttpResponseBody, HttpError> {
-    let body = all(body, PAGE_BYTES_MAX).await?;
-    Ok(pages::checked(&body).map_err(|words| judged(Refusal::Other(words)))?.into())
+    /// The body of an answer to a list.
+    async fn page(&self, body: HttpResponseBody) -> Result<HttpResponseBody, HttpError> {
+        let body = all(body, PAGE_BYTES_MAX).await?;
+        if let Some(code) = pages::error(&body) {
+            let refusal = self.expiry(&code).unwrap_or_else(|| answers::with_code(&code));
+            return Err(judged(refusal));
+        }
+        Ok(pages::checked(&body).map_err(|words| judged(Refusal::Other(words)))?.into())
+    }
+
+    /// Mark the credentials if the store calls them expired by this code and new ones can be got; the refusal
+    /// then.
+    fn expiry(&self, code: &str) -> Option<Refusal> {
+        let expired = self.expired.as_ref().filter(|_| EXPIRED.contains(&code))?;
+        expired.store(true, Ordering::Relaxed);
+        Some(Refusal::Passing(format!("the store calls the credentials expired ({code})")))
+    }
 }
 
 /// All of a body with so many bytes at most.
@@ -120,6 +128,11 @@ fn judged(refusal: Refusal) -> HttpError {
     HttpError::new(HttpErrorKind::Decode, Judged(refusal))
 }
 
+/// Whether it is an address, as the crate and the client for HTTP each read it, to which a path can be added.
+pub(super) fn is_base(address: &str) -> bool {
+    is_address(address) && !address.contains('?')
+}
+
 /// Whether it is an address, as the crate and the client for HTTP each read it.
 pub(super) fn is_address(address: &str) -> bool {
     let mut request = HttpRequest::new(HttpRequestBody::empty());
@@ -128,7 +141,7 @@ pub(super) fn is_address(address: &str) -> bool {
     let url = Url::parse(address).ok().filter(|url| url.has_host());
     is_read
         && matches!(scheme.as_deref(), Some("http" | "https"))
-        && url.is_some_and(|url| url.query().is_none() && url.fragment().is_none())
+        && url.is_some_and(|url| url.fragment().is_none())
         && address.bytes().all(|byte| byte.is_ascii_graphic())
 }
 

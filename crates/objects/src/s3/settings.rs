@@ -1,7 +1,7 @@
 //! The settings of the environment, checked before the crate uses them: it ends its thread at some that it
 //! cannot use, and at others refuses a request without the setting's name.
 
-use super::clients::{authority, is_address, is_here};
+use super::clients::{authority, is_address, is_base, is_here};
 use super::{AmazonS3Builder, AmazonS3ConfigKey, ClientConfigKey};
 
 /// What the environment says of the way to a store.
@@ -45,10 +45,20 @@ pub(super) fn read(builder: &AmazonS3Builder) -> Result<Way, String> {
             ));
         }
     }
-    for (key, variable) in SERVICES {
-        if let Some(address) = of(key) {
-            address_of(&address, variable)?;
-        }
+    if of(AmazonS3ConfigKey::Region).is_some_and(|region| region.is_empty()) {
+        return Err(
+            "AWS_REGION, or AWS_DEFAULT_REGION, is empty: unset it, or set it to the region of the bucket"
+                .into(),
+        );
+    }
+    let has_keys = [AmazonS3ConfigKey::AccessKeyId, AmazonS3ConfigKey::SecretAccessKey];
+    let has_service = has_keys.into_iter().all(|key| of(key).is_none());
+    for (key, variable) in SERVICES.into_iter().filter(|_| has_service) {
+        let Some(address) = of(key) else { continue };
+        // To the others the crate adds a path, or a query.
+        let is_whole = key == AmazonS3ConfigKey::ContainerCredentialsFullUri;
+        let is_right = if is_whole { is_address(&address) } else { is_base(&address) };
+        address_of(&address, variable, is_right, SERVICE_FORM)?;
     }
     let endpoint = match of(AmazonS3ConfigKey::S3Endpoint) {
         Some(at) => Some((at, "AWS_ENDPOINT_URL_S3")),
@@ -60,31 +70,31 @@ pub(super) fn read(builder: &AmazonS3Builder) -> Result<Way, String> {
                 "{variable} has a user before `@`: remove it, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             ));
         }
-        address_of(address, variable)?;
+        address_of(address, variable, is_base(address), FORM)?;
     }
     let allowed = of(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
     let allowed = allowed.is_some_and(|text| text == "true");
     let is_plain = may_be_plain(endpoint.as_ref().map(|(at, _)| at.as_str()), allowed)?;
-    let has_keys = [AmazonS3ConfigKey::AccessKeyId, AmazonS3ConfigKey::SecretAccessKey];
-    let has_service = has_keys.into_iter().all(|key| of(key).is_none());
     Ok(Way { endpoint, is_plain, has_service })
 }
 
 /// Refuse an address that is none.
-fn address_of(address: &str, variable: &str) -> Result<(), String> {
+fn address_of(address: &str, variable: &str, is_right: bool, form: &str) -> Result<(), String> {
     if address.is_empty() {
         return Err(format!(
             "{variable} is empty: unset it, or set it to an address such as https://HOST:PORT"
         ));
     }
-    match is_address(address) {
+    match is_right {
         true => Ok(()),
         // A password may be in it.
-        false if address.contains('@') => Err(format!("{variable} is no address: {FORM}")),
-        false => Err(format!("{variable} is `{}`, which is no address: {FORM}", address.escape_debug())),
+        false if address.contains(['@', '?']) => Err(format!("{variable} is no such address: {form}")),
+        false => Err(format!("{variable} is `{}`, which is no such address: {form}", address.escape_debug())),
     }
 }
 
+const SERVICE_FORM: &str =
+    "set it to the address of the service that gives credentials, such as http://HOST:PORT/PATH, or unset it";
 const FORM: &str = "set it to https://HOST:PORT, or to http://HOST:PORT for a store without encryption";
 
 /// Whether requests may go without encryption to an address: to this machine, or by the user's word.

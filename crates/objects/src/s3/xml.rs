@@ -17,16 +17,34 @@ pub(super) struct Leaf<'a> {
     pub(super) text: &'a str,
     /// Where that lies in the document.
     pub(super) at: Range<usize>,
+    /// Where the element lies, with its tags.
+    pub(super) element: Range<usize>,
 }
 
-/// Read a document: each element without elements in it. The name of its root.
+/// The name of a document's root, which is read no further than its first tag.
 ///
 /// # Errors
 /// In words: it is no document.
-pub(super) fn read(document: &str, mut leaf: impl FnMut(Leaf<'_>)) -> Result<&str, &'static str> {
-    let (mut at, mut text, mut root) = (0, String::new(), None);
-    // The open elements: their names, and whether one was in it and where its text begins.
-    let (mut names, mut open) = (Vec::<&str>::new(), Vec::<(bool, usize)>::new());
+pub(super) fn root(document: &str) -> Result<&str, &'static str> {
+    let (mut at, mut text) = (0, String::new());
+    while let Some(length) = document[at..].find('<') {
+        let rest = &document[at + length..];
+        match no_tag(rest, &mut text)? {
+            Some(skipped) => at += length + skipped,
+            None => return tag_end(rest).map(|end| name(&rest[1..end])).ok_or("it ends in a tag"),
+        }
+    }
+    Err("it has no element")
+}
+
+/// Read a document: each element without elements in it.
+///
+/// # Errors
+/// In words: it is no document.
+pub(super) fn read(document: &str, mut leaf: impl FnMut(Leaf<'_>)) -> Result<(), &'static str> {
+    let (mut at, mut text, mut has_root) = (0, String::new(), false);
+    // The open elements: their names, and whether one was in it, where it begins, and where its text does.
+    let (mut names, mut open) = (Vec::<&str>::new(), Vec::<(bool, usize, usize)>::new());
     while let Some(length) = document[at..].find('<') {
         text.push_str(&plain(&document[at..at + length])?);
         let (begin, rest) = (at + length, &document[at + length..]);
@@ -39,35 +57,35 @@ pub(super) fn read(document: &str, mut leaf: impl FnMut(Leaf<'_>)) -> Result<&st
         at = begin + end + 1;
         let is_end = tag.starts_with('/');
         if !is_end {
-            if (root.is_some() && open.is_empty()) || open.len() >= DEPTH_MAX {
+            if (has_root && open.is_empty()) || open.len() >= DEPTH_MAX {
                 return Err("its elements are too many or too deep");
             }
-            if let Some((has_elements, _)) = open.last_mut() {
+            if let Some((has_elements, ..)) = open.last_mut() {
                 *has_elements = true;
             }
-            let name = local(tag.trim_end_matches('/'));
-            root.get_or_insert(name);
-            names.push(name);
-            open.push((false, at));
+            has_root = true;
+            names.push(name(tag));
+            open.push((false, begin, at));
             text.clear();
         }
         if is_end || tag.ends_with('/') {
             let until = if is_end { begin } else { at };
-            let (has_elements, from) = open.pop().ok_or("it ends an element that does not begin")?;
+            let (has_elements, from_tag, from) =
+                open.pop().ok_or("it ends an element that does not begin")?;
             if is_end && names.last() != Some(&local(&tag[1..])) {
                 return Err("it ends another element than the last");
             }
             if !has_elements {
-                leaf(Leaf { names: &names[1..], text: &text, at: from..until });
+                leaf(Leaf { names: &names[1..], text: &text, at: from..until, element: from_tag..at });
                 text.clear();
             }
             names.pop();
         }
     }
-    match root {
-        Some(root) if open.is_empty() => Ok(root),
-        Some(_) => Err("it ends too early"),
-        None => Err("it has no element"),
+    match has_root {
+        true if open.is_empty() => Ok(()),
+        true => Err("it ends too early"),
+        false => Err("it has no element"),
     }
 }
 
@@ -101,6 +119,11 @@ fn tag_end(rest: &str) -> Option<usize> {
         }
     }
     None
+}
+
+/// The name in the tag with which an element begins.
+fn name(tag: &str) -> &str {
+    local(tag.trim_end_matches('/'))
 }
 
 /// The name in a tag, without its name space.

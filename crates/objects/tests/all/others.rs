@@ -234,3 +234,101 @@ fn an_open_beside_the_last_close_has_what_that_published_and_can_be_written() {
         }
     }
 }
+
+#[test]
+fn a_cut_in_the_name_that_is_refused_has_removed_nothing() {
+    for size in [5000, 10_000] {
+        run(7, async move |env, memory| {
+            let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
+            let file = make(&one, "f").await;
+            for len in [10_000, PART_BYTES_MIN] {
+                file.append(bytes(len)).await.unwrap();
+                file.fsync().await.unwrap();
+            }
+            let attr = two.lookup(Handle::ROOT, &name("f")).await.unwrap();
+            two.truncate(attr.handle, 100, false).await.unwrap();
+            let other = two.open_name(Handle::ROOT, &name("f"), BOTH).await.unwrap();
+            for _ in 0..2 {
+                other.append(bytes(300 << 10)).await.unwrap();
+                other.fsync().await.unwrap();
+            }
+            other.close().await.unwrap();
+            let before = memory.objects();
+            let cut = one.truncate(file.handle(), size, false).await.map_err(|error| error.status);
+            assert_eq!(cut.map(drop), Err(Status::Busy), "{size}");
+            assert!(memory.objects() == before, "{size}: {:?}", memory.objects().keys());
+            assert_eq!(content(&env, &memory, "f").await.len(), 100 + 2 * (300 << 10), "{size}");
+        });
+    }
+}
+
+#[test]
+fn a_repair_keeps_what_other_programs_put_beside_trials_and_goes_on() {
+    run(8, async |env, memory| {
+        let vfs = mount(&env, &memory).await;
+        let (trial, going) = (format!("t/{}", "0a".repeat(16)), format!("g/{}", "0b".repeat(16)));
+        // They fill a page of the listing before those of ours.
+        let foreign: Vec<String> =
+            ["t//x", "t/2026.csv", "t/sub/x", "g//y", "g/y", "m/z"].map(str::to_owned).into();
+        let more = (0..1000).flat_map(|number| [format!("t/#{number}"), format!("g/#{number}")]);
+        let foreign: Vec<String> = foreign.into_iter().chain(more).collect();
+        foreign.iter().chain([&trial, &going]).for_each(|key| memory.set(key, Some(bytes(50))));
+        let found = vfs.check().await.unwrap();
+        assert_eq!(
+            (found.damage, found.leftovers),
+            (
+                vec![],
+                vec![format!("{going}: parts of a removed file"), format!("{trial}: a trial of the store")]
+            )
+        );
+        vfs.recover(true).await.unwrap();
+        let left = memory.objects();
+        let gone: Vec<&String> = foreign.iter().filter(|key| !left.contains_key(*key)).collect();
+        assert!(gone.is_empty(), "{} keys: {:?}", gone.len(), &gone[..gone.len().min(5)]);
+        assert!(!left.contains_key(&trial) && !left.contains_key(&going));
+    });
+}
+
+#[test]
+fn an_object_of_another_program_in_a_directory_is_no_damage_that_keeps_what_is_left_over() {
+    run(9, async |env, memory| {
+        let vfs = mount(&env, &memory).await;
+        vfs.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap();
+        make(&vfs, "f").await.close().await.unwrap();
+        let key = memory.objects().into_keys().find(|key| key.ends_with("/f")).unwrap();
+        let foreign = format!("{}/x", key.strip_suffix("f").unwrap());
+        memory.set(&foreign, Some(bytes(50)));
+        memory.set(&format!("d/{}/{:016x}", "0a".repeat(16), 0), Some(bytes(50)));
+        env.sleep(std::time::Duration::from_secs(1)).await;
+        let found = vfs.check().await.unwrap();
+        assert_eq!(found.damage, Vec::<String>::new());
+        let says = |part: &str, text: &str| {
+            found.leftovers.iter().any(|words| words.contains(part) && words.contains(text))
+        };
+        assert!(says(&foreign, "another program"), "{:?}", found.leftovers);
+        assert!(says("d/0a0a", "remove these objects"), "{:?}", found.leftovers);
+    });
+}
+
+#[test]
+fn an_open_beside_an_own_cut_has_the_file_as_it_is_here() {
+    run(10, async |env, memory| {
+        let held = Held::new(&memory);
+        let vfs = held.mount(&env).await;
+        let file = make(&vfs, "file").await;
+        for len in [10_000, PART_BYTES_MIN] {
+            file.append(bytes(len)).await.unwrap();
+            file.fsync().await.unwrap();
+        }
+        held.hold_answer("get", "/file", 0);
+        let own = name("file");
+        let opened = vfs.open_name(Handle::ROOT, &own, BOTH);
+        let cut = held.meanwhile(&env, async || {
+            vfs.truncate(file.handle(), 100, false).await.unwrap();
+            file.append(bytes(PART_BYTES_MIN)).await.unwrap();
+            file.fsync().await.unwrap();
+        });
+        let again = join(opened, cut).await.0.unwrap();
+        assert_eq!(again.read(0, 1 << 20).await.unwrap().len(), 100 + PART_BYTES_MIN);
+    });
+}

@@ -69,6 +69,71 @@ fn an_answer_to_a_list_that_is_no_whole_listing_is_refused() {
     }
 }
 
+#[test]
+fn an_error_in_an_answer_of_200_to_a_list_is_judged_by_its_code() {
+    let test = "faults::an_error_in_an_answer_of_200_to_a_list_is_judged_by_its_code";
+    let codes = ["SlowDown", "InternalError", "AccessDenied", "NoSuchBucket", "NotImplemented", "Odd"];
+    if let Some(turn) = turn() {
+        let refused = refusal("list");
+        let is_it = match (codes[turn], &refused) {
+            ("SlowDown" | "InternalError", Refusal::Passing(words))
+            | ("AccessDenied", Refusal::Denied(words))
+            | ("NotImplemented", Refusal::NotOffered(words))
+            | ("Odd", Refusal::Other(words)) => words.contains(codes[turn]),
+            ("NoSuchBucket", Refusal::NoBucket) => true,
+            _ => false,
+        };
+        return assert!(is_it, "{}: {refused:?}", codes[turn]);
+    }
+    for (turn, code) in codes.into_iter().enumerate() {
+        let body = format!("<?xml version=\"1.0\"?>\n<Error><Code>{code}</Code><Message>m</Message></Error>");
+        let port = serves(move |_| with_body("200 OK", &body));
+        run_again(test, turn, &[&KEYS[..], &[("AWS_ENDPOINT_URL", at(port).as_str())]].concat());
+    }
+}
+
+#[test]
+fn a_token_after_the_last_page_is_dropped() {
+    let test = "faults::a_token_after_the_last_page_is_dropped";
+    let last = "<IsTruncated>false</IsTruncated>";
+    let pages = [
+        format!("{last}{}<NextContinuationToken/>", listed("n/1/a", 7)),
+        format!("<NextContinuationToken></NextContinuationToken>{}{last}", listed("n/1/a", 7)),
+        format!("{last}<NextContinuationToken>t</NextContinuationToken>{}", listed("n/1/a", 7)),
+    ];
+    if turn().is_some() {
+        let page = page();
+        let keys: Vec<&str> = page.found.iter().map(|meta| meta.key.as_str()).collect();
+        return assert!(keys == ["n/1/a"] && !page.has_more, "{page:?}");
+    }
+    for (turn, inner) in pages.into_iter().enumerate() {
+        let port = serves(move |_| with_body("200 OK", &listing(&inner)));
+        run_again(test, turn, &[&KEYS[..], &[("AWS_ENDPOINT_URL", at(port).as_str())]].concat());
+    }
+}
+
+#[test]
+fn an_answer_with_another_root_is_refused_at_its_first_tag_and_each_costs_a_few_times_its_bytes() {
+    let test = "faults::an_answer_with_another_root_is_refused_at_its_first_tag_and_each_costs_a_few_times_its_bytes";
+    if turn().is_none() {
+        return run_again(test, 0, &[]);
+    }
+    let refused = |body: String| pages::checked(body.as_bytes()).unwrap_err();
+    // A page for browsers need be no whole document.
+    let words = refused("<!-- x --><html><br></html>".to_owned());
+    assert!(words.contains("another element is its root"), "{words}");
+    let long = "x".repeat(pages::PAGE_BYTES_MAX - 100);
+    assert!(refused(format!("<{long}>")).contains("another element is its root"));
+    let below = |inner: &str| listing(&format!("{}{inner}{}", "<a>".repeat(14), "</a>".repeat(14)));
+    assert!(refused(below(&"<b/>".repeat(500_000))).contains("IsTruncated"));
+    let name = &long[..long.len() / 2 - 200];
+    assert!(refused(below(&format!("<{name}></{name}>"))).contains("IsTruncated"));
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let most: usize = most.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(most << 10 < 8 * pages::PAGE_BYTES_MAX, "{most} kB");
+}
+
 /// The page of the store of the environment.
 fn page() -> Keys {
     real::run("test", async move |env: Env| {
@@ -99,30 +164,33 @@ fn keys_of_other_programs_come_in_a_listing_as_they_are() {
 }
 
 #[test]
-fn an_answer_to_a_list_is_read_to_a_limit() {
-    let test = "faults::an_answer_to_a_list_is_read_to_a_limit";
-    if turn().is_some() {
-        let begun = real::now();
-        match refusal("list") {
-            Refusal::Other(words) => assert!(words.contains("bytes"), "{words}"),
-            other => panic!("{other:?} after {:?}", real::now() - begun),
+fn an_answer_to_a_list_and_one_without_success_are_read_to_a_limit() {
+    let test = "faults::an_answer_to_a_list_and_one_without_success_are_read_to_a_limit";
+    let cases = [("list", "200 OK"), ("get", "400 Bad Request"), ("put", "503 Service Unavailable")];
+    if let Some(turn) = turn() {
+        let (begun, (verb, _)) = (real::now(), cases[turn]);
+        match refusal(verb) {
+            Refusal::Other(words) => assert!(words.contains("bytes"), "{verb}: {words}"),
+            other => panic!("{verb}: {other:?} after {:?}", real::now() - begun),
         }
         return;
     }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for connection in listener.incoming() {
-            let mut connection = connection.unwrap();
-            read(&connection);
-            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n<ListBucketResult>";
-            let _ = connection.write_all(head.as_bytes());
-            let piece = "<IsTruncated>false</IsTruncated>".repeat(1000);
-            // It is quick: a limit of time alone would cost its memory.
-            while connection.write_all(piece.as_bytes()).is_ok() {}
-        }
-    });
-    run_again(test, 0, &[&KEYS[..], &[("AWS_ENDPOINT_URL", at(port).as_str())]].concat());
+    for (turn, (_, status)) in cases.into_iter().enumerate() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                read(&connection);
+                let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\n\r\n<ListBucketResult>");
+                let _ = connection.write_all(head.as_bytes());
+                let piece = "<IsTruncated>false</IsTruncated>".repeat(1000);
+                // It is quick: a limit of time alone would cost its memory.
+                while connection.write_all(piece.as_bytes()).is_ok() {}
+            }
+        });
+        run_again(test, turn, &[&KEYS[..], &[("AWS_ENDPOINT_URL", at(port).as_str())]].concat());
+    }
 }
 
 #[test]
@@ -230,6 +298,25 @@ fn old_credentials_are_used_while_their_service_is_away() {
 }
 
 #[test]
+fn old_credentials_are_used_while_their_service_calls_its_own_token_expired() {
+    let test = "faults::old_credentials_are_used_while_their_service_calls_its_own_token_expired";
+    if turn().is_some() {
+        let results = results(4);
+        return assert!(results.iter().all(Result::is_ok), "{results:?}");
+    }
+    let soon = credentials("one", "2020-01-01T00:00:00Z");
+    // As the service for web identities says it.
+    let expired = "<ErrorResponse><Error><Type>Sender</Type><Code>ExpiredTokenException</Code>\
+                   <Message>Token expired</Message></Error></ErrorResponse>";
+    let service = gives(&[soon, with_body("400 Bad Request", expired)]);
+    let store = serves(|head| match head.contains("x-amz-security-token: one") {
+        true => with_body(FOUND, "x"),
+        false => with_body("403 Forbidden", ""),
+    });
+    run_with_service(test, service, store);
+}
+
+#[test]
 fn credentials_that_the_store_calls_expired_are_got_anew() {
     let test = "faults::credentials_that_the_store_calls_expired_are_got_anew";
     if turn().is_some() {
@@ -271,6 +358,8 @@ fn settings_that_are_wrong_are_named_with_the_remedy() {
         with(url, "ftp://127.0.0.1", "http://"),
         with("AWS_ENDPOINT_URL_S3", "10.0.0.9:9000", "AWS_ENDPOINT_URL_S3"),
         with("AWS_REGION", "eu west", "AWS_REGION"),
+        with("AWS_REGION", "", "AWS_REGION"),
+        with("AWS_DEFAULT_REGION", "", "AWS_DEFAULT_REGION"),
         with("AWS_ACCESS_KEY_ID", "key\n", "AWS_ACCESS_KEY_ID"),
         with("AWS_SESSION_TOKEN", "a token\n", "AWS_SESSION_TOKEN"),
         with("AWS_CONTAINER_CREDENTIALS_FULL_URI", "keys here", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
@@ -288,9 +377,33 @@ fn settings_that_are_wrong_are_named_with_the_remedy() {
         });
     }
     for (turn, (name, value, _)) in cases.into_iter().enumerate() {
-        let variables = [&KEYS[..], &[(name, value)]].concat();
+        let has_service = ["AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_METADATA_ENDPOINT"].contains(&name);
+        let keys = if has_service { &[] } else { &KEYS[..] };
+        let variables = [keys, &[(name, value)]].concat();
         run_again("faults::settings_that_are_wrong_are_named_with_the_remedy", turn, &variables);
     }
+}
+
+#[test]
+fn an_address_of_a_service_may_have_a_query_and_is_not_looked_at_where_keys_are_set() {
+    let test = "faults::an_address_of_a_service_may_have_a_query_and_is_not_looked_at_where_keys_are_set";
+    if turn().is_some() {
+        return assert_eq!(results(1), [Ok(())]);
+    }
+    let service = serves(|head| match head.starts_with("GET /keys?id=1 ") {
+        true => credentials("one", LATER),
+        false => with_body("404 Not Found", ""),
+    });
+    let (store, service) = (at(serves(|_| with_body(FOUND, "x"))), format!("{}/keys?id=1", at(service)));
+    let with = |address| {
+        [
+            ("AWS_ENDPOINT_URL", store.as_str()),
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", address),
+            ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/dev/null"),
+        ]
+    };
+    run_again(test, 0, &[&KEYS[..], &with("keys here")].concat());
+    run_again(test, 1, &with(&service));
 }
 
 #[test]
