@@ -277,6 +277,59 @@ static void by_daemon(void) {
   unlink("daemon.done");
 }
 
+static int locks(int fd) {
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 10};
+  return fcntl(fd, F_SETLK, &lock) == 0;
+}
+
+// Locks of files whose records are neighbours, by a parent and its child.
+static void locked(void) {
+  int held = open(name_of(106), O_RDWR), other = open(name_of(107), O_RDWR);
+  struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 100, .l_len = 0x7fffffffffffffff - 100};
+  check(locks(held) && fcntl(other, F_SETLK, &all) == 0, "locks of two files");
+  all.l_type = F_UNLCK;
+  check(fcntl(other, F_SETLK, &all) == 0, "and an unlock");
+  pid_t child = fork();
+  if (child == 0) {
+    int again, is_right = !locks(held) && (errno == EAGAIN || errno == EACCES) && locks(other);
+    again = open(name_of(107), O_RDWR);
+    _exit(is_right && locks(again) && others(108) ? 0 : 1);
+  }
+  check(ends_well(child), "a child is kept off what its parent has locked, and off no other file");
+  close(held);
+  close(other);
+}
+
+// A child of a raw system call that uses files as its parent does.
+static void by_raw_fork_alone(void) {
+  int ends[2], fd = open(name_of(109), O_RDWR);
+  if (pipe(ends) < 0) return;
+  pid_t child = (pid_t)syscall(SYS_fork);
+  if (child == 0) {
+    char go;
+    syscall(SYS_close, ends[1]);
+    syscall(SYS_read, ends[0], &go, 1);
+    char found[32] = {0};
+    ssize_t len = pread(fd, found, sizeof found - 1, 0);
+    // It may be of no use, and never another file.
+    syscall(SYS_exit_group, (len < 0 || !strcmp(found, name_of(109))) && others(110) ? 0 : 1);
+  }
+  close(fd);
+  int is_right = others(110);
+  close(ends[0]);
+  close(ends[1]);
+  check(ends_well(child) && is_right, "a child that was not seen, and goes on, reads no other file");
+}
+
+// A descriptor of another process by its name: its file, or none.
+static void by_name(void) {
+  int fd = open(name_of(111), O_RDONLY);
+  char command[128];
+  snprintf(command, sizeof command, "exec 2>/dev/null; found=$(cat /proc/%d/fd/%d); test -z \"$found\" -o \"$found\" = passed.111", getpid(), fd);
+  check(WEXITSTATUS(system(command)) == 0, "another process's descriptor by its name");
+  close(fd);
+}
+
 // The file in memory keeps its length.
 static void cut(void) {
   int fd = open(name_of(105), O_RDONLY);
@@ -335,6 +388,9 @@ int main(void) {
   by_raw_fork();
   by_forkpty();
   by_daemon();
+  locked();
+  by_raw_fork_alone();
+  by_name();
   moved();
   cut();
   behind_our_back();

@@ -7,6 +7,8 @@
 //!   the program's allocator: it is not safe in a handler that interrupts the allocator, nor is a jump out.
 //!   A fault (`SIGSEGV`, `SIGBUS`) in our world ends the process, although the program has a handler.
 //! - **Cancellation** is off meanwhile, for the same reason.
+//! - **A child that is made past the C library's `fork`** (a raw system call) forgets the parent's state at its
+//!   first call, as the child of our `fork` does: the kernel clears a word of ours in each child.
 //! - **A panic is `EIO`**, and a line on standard error. It never unwinds into the program.
 //! - **Our own calls go to the C library.** The standard library and the runtime call the same symbols; a
 //!   call of a thread that is in our world ([`is_inside`]) is passed on to the C library.
@@ -17,6 +19,8 @@ use shoal_world::World;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A result with an error number.
@@ -154,12 +158,57 @@ impl Drop for Uncancelled {
     }
 }
 
+/// A word that is 1 in the process that has the state, and 0 in a child (`MADV_WIPEONFORK`).
+static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+const PAGE: usize = 4096;
+
+/// The state is this process's.
+pub fn own_process() {
+    let known = MARK.load(Ordering::Acquire);
+    if !known.is_null() {
+        // SAFETY: the page stays mapped.
+        return unsafe { &*known }.store(1, Ordering::Release);
+    }
+    let none: *mut libc::c_void = ptr::null_mut();
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, which stays; without the advice, or the page, raw forks are not noticed.
+    unsafe {
+        let at = libc::syscall(libc::SYS_mmap, none, PAGE, prot, flags, -1, 0_i64);
+        if at == -1 || libc::syscall(libc::SYS_madvise, at, PAGE, libc::MADV_WIPEONFORK) != 0 {
+            return;
+        }
+        let page = at as *mut AtomicU32;
+        (*page).store(1, Ordering::Relaxed);
+        MARK.store(page, Ordering::Release);
+    }
+}
+
+/// In a child that our `fork` did not make: forget the parent's state.
+fn notice_child() {
+    let mark = MARK.load(Ordering::Acquire);
+    // SAFETY: the page stays mapped.
+    let is_child = match unsafe { mark.as_ref() } {
+        Some(mark) => mark.load(Ordering::Acquire) == 0 && mark.swap(1, Ordering::AcqRel) == 0,
+        None => return own_process(),
+    };
+    if is_child {
+        let here = crate::route::here();
+        // SAFETY: a child has one thread, which is here and not in our world.
+        unsafe { WORLD.forget() };
+        crate::table::forget();
+        let set = |session: &mut Session| session.cwd = here;
+        let _held = Held::new();
+        let _ = WORLD.enter(PATIENCE, Session::new, set);
+    }
+}
+
 /// Do `work` in our world.
 pub fn call<T>(work: impl FnOnce(&mut Session) -> Res<T>) -> Res<T> {
     if is_inside() {
         // A call of our own, which no virtual descriptor or path may take.
         return Err(libc::EDEADLK);
     }
+    notice_child();
     let _held = Held::new();
     let work = |session: &mut Session| {
         session.take_abandoned();

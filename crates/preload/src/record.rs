@@ -130,6 +130,13 @@ pub struct Identity {
     position: i64,
 }
 
+impl Identity {
+    /// The number of the file in memory.
+    pub fn memory_number(self) -> u64 {
+        self.memory.1
+    }
+}
+
 /// A file in memory: its device and its number.
 type Memory = (u64, u64);
 

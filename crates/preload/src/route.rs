@@ -20,6 +20,7 @@ use crate::table;
 use libc::{AT_FDCWD, c_char, c_int};
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A path in one of our file systems.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +129,14 @@ fn of_this_process(path: &[u8]) -> Option<&[u8]> {
     (process == std::process::id()).then_some(digits)
 }
 
+/// The process's directory, if it is ours: a copy that a child has which the library did not see begin.
+static HERE: Mutex<Option<Spot>> = Mutex::new(None);
+
+/// See [`HERE`]; `None` also where another thread changed it at that moment.
+pub fn here() -> Option<Spot> {
+    HERE.try_lock().ok().and_then(|here| here.clone())
+}
+
 /// The kernel's name of the process's directory, or of a descriptor's.
 fn kernel_path(fd: c_int) -> Option<Vec<u8>> {
     let mut buffer = [0_u8; PATH_BYTES];
@@ -168,7 +177,7 @@ fn learn() -> u32 {
         None => FAR,
     };
     let done = call(|session| {
-        session.cwd = spot;
+        set_here(session, spot);
         Ok(())
     });
     if state == INSIDE && done.is_err() {
@@ -182,6 +191,11 @@ fn learn() -> u32 {
 /// The process is in another directory from now on: in one of ours, or in the kernel's.
 pub fn moved_to(session: &mut Session, spot: Option<Spot>) {
     DIRECTORY.store(if spot.is_some() { INSIDE } else { UNKNOWN }, Ordering::Release);
+    set_here(session, spot);
+}
+
+fn set_here(session: &mut Session, spot: Option<Spot>) {
+    *HERE.lock().unwrap_or_else(PoisonError::into_inner) = spot.clone();
     session.cwd = spot;
 }
 

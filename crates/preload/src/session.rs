@@ -65,8 +65,9 @@ pub struct Session {
     pub opens: Vec<Option<Open>>,
     /// The process's directory, if it is ours.
     pub cwd: Option<Spot>,
-    /// Descriptors of the kernel for record locks, one for each locked object of this process.
-    pub locks: BTreeMap<(usize, u64), c_int>,
+    /// Descriptors of the kernel for record locks, one for each locked object of this process; on a ShoalFS
+    /// one for each file in memory that has records of its opens ([`Session::lock_key`]).
+    pub locks: BTreeMap<(usize, u64, u64), c_int>,
 }
 
 /// The number of an error, as POSIX callers see it.
@@ -315,6 +316,15 @@ impl Session {
         }
     }
 
+    /// The key of a descriptor's record locks.
+    pub fn lock_key(&mut self, fd: c_int) -> Res<(usize, u64, u64)> {
+        let open = self.open(fd)?;
+        let (mount, handle) = (open.record.mount as usize, open.record.handle.load(Ordering::Relaxed));
+        let over = config::get().and_then(|config| config.overs.get(mount));
+        let is_shoal = over.is_some_and(|over| matches!(over.shown, Shown::Shoal { .. }));
+        Ok((mount, handle, if is_shoal { open.identity.memory_number() } else { 0 }))
+    }
+
     /// A new description that got no descriptor.
     pub fn give_up(&mut self, index: usize) {
         if let Some(open) = self.opens.get_mut(index).and_then(Option::take) {
@@ -343,9 +353,9 @@ impl Session {
             }
         }
         // POSIX: a close of any descriptor of a file gives all of the process's record locks of it back.
-        if let Some(lock) = self.locks.remove(&key) {
-            release(lock);
-        }
+        let of_file = (key.0, key.1, 0)..=(key.0, key.1, u64::MAX);
+        let known: Vec<_> = self.locks.range(of_file).map(|(key, _)| *key).collect();
+        known.iter().filter_map(|key| self.locks.remove(key)).for_each(release);
         closed
     }
 

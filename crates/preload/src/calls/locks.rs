@@ -85,6 +85,8 @@ fn moved(lock: libc::flock, range: Range) -> Res<libc::flock> {
     let most = range.bytes_end();
     let (from, end) = match lock.l_len {
         0 => (lock.l_start, most),
+        // As the kernel takes it: to the end, wherever that is.
+        len if len > 0 && lock.l_start.saturating_add(len) == i64::MAX => (lock.l_start, most),
         len if len < 0 => (lock.l_start.saturating_add(len), lock.l_start),
         len => (lock.l_start, lock.l_start.saturating_add(len)),
     };
@@ -92,7 +94,7 @@ fn moved(lock: libc::flock, range: Range) -> Res<libc::flock> {
         return Err(libc::ENOLCK);
     }
     // A lock to the end of the file ends with the range; one of bytes must not.
-    if lock.l_len != 0 && end > most {
+    if end > most {
         return Err(libc::ENOLCK);
     }
     Ok(libc::flock { l_start: range.from + from, l_len: end - from, ..lock })
@@ -207,7 +209,7 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
             libc::SEEK_END => session.attributes(fd)?.1.size.cast_signed(),
             _ => return Err(libc::EINVAL),
         };
-        let key = (record.mount as usize, record.handle.load(Ordering::Relaxed));
+        let key = session.lock_key(fd)?;
         if let Some(known) = session.locks.get(&key) {
             return Ok((*known, base, range_of(record)));
         }

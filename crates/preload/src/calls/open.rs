@@ -55,7 +55,13 @@ pub unsafe extern "C" fn openat(dir: c_int, path: *const c_char, flags: c_int, m
     }
     // SAFETY: the caller's arguments.
     let fd = unsafe { real::openat()(dir, path, flags, mode) };
-    table::is_kernels(fd);
+    // SAFETY: the caller's path, which the kernel has read.
+    if fd >= 0 && unsafe { CStr::from_ptr(path) }.to_bytes().starts_with(b"/proc/") {
+        // It may be a descriptor of another process, whose record is in a file in memory.
+        table::is_received(fd);
+    } else {
+        table::is_kernels(fd);
+    }
     super::descriptors::out_of_the_way(fd)
 }
 

@@ -44,6 +44,7 @@ pub unsafe extern "C" fn fork() -> pid_t {
         // SAFETY: a child has one thread, which is here.
         unsafe { WORLD.forget() };
         table::forget();
+        guard::own_process();
         children::forget(&mut children);
         if let Some(gate) = gate {
             gate.open();
