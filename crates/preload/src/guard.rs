@@ -7,8 +7,8 @@
 //!   the program's allocator: it is not safe in a handler that interrupts the allocator, nor is a jump out.
 //!   A fault (`SIGSEGV`, `SIGBUS`) in our world ends the process, although the program has a handler.
 //! - **Cancellation** is off meanwhile, for the same reason.
-//! - **A child that is made past the C library's `fork`** (a raw system call) forgets the parent's state at its
-//!   first call, as the child of our `fork` does: the kernel clears a word of ours in each child.
+//! - **A child that is made past the C library's `fork`** (a raw system call) forgets the parent's state at
+//!   its first call, as the child of our `fork` does: the kernel clears a word of ours in each child.
 //! - **A panic is `EIO`**, and a line on standard error. It never unwinds into the program.
 //! - **Our own calls go to the C library.** The standard library and the runtime call the same symbols; a
 //!   call of a thread that is in our world ([`is_inside`]) is passed on to the C library.

@@ -4,7 +4,7 @@
 use super::clients::{authority, is_address, is_base, is_here};
 use super::{AmazonS3Builder, AmazonS3ConfigKey, ClientConfigKey};
 
-/// What the environment says of the way to a store.
+/// The words of the environment on the way to a store.
 #[derive(Debug)]
 pub(super) struct Way {
     /// The address, and the variable with it; none: Amazon's.

@@ -1,4 +1,4 @@
-//! What other programs and other processes do to a bucket meanwhile: objects whose keys are no names of ours,
+//! Other programs and other processes change a bucket meanwhile: objects whose keys are no names of ours,
 //! cuts of open files, and opens beside closes; and stores that do not remove.
 
 use crate::held::Held;

@@ -3,8 +3,8 @@
 //! - **fork**: the *world* is the library's event loop with its clock, sockets and files; one thread at a
 //!   time has the right to run it (its *turn*). The turn is held during the call. The child forgets the
 //!   world without dropping it, and identifies each virtual descriptor anew. `vfork` is `fork`, because a
-//!   child of `vfork` would write into our tables. `forkpty` and `daemon` are made of our `fork`. Record locks
-//!   are not the child's ([`super::children`]).
+//!   child of `vfork` would write into our tables. `forkpty` and `daemon` are made of our `fork`. Record
+//!   locks are not the child's ([`super::children`]).
 //! - **exec**: the files of this process are closed first; descriptors stay, and the next program finds their
 //!   records. Our variables are put back into an environment that lacks them.
 //! - **A program in a file system of ours** runs from a sealed file in memory. For a script there, the

@@ -1,7 +1,7 @@
 //! The end of a process by `exit`: what would end with it is published.
 //!
-//! A file in a bucket is there when it is closed or synced. All its files are closed within [`EXIT_MAX`], those
-//! that are opened again by writes at the end, too. Other file systems keep what a write returned.
+//! A file in a bucket is there when it is closed or synced. All its files are closed within [`EXIT_MAX`],
+//! those that are opened again by writes at the end, too. Other file systems keep what a write returned.
 
 use super::{Mount, Open, Session};
 use crate::config;

@@ -122,13 +122,21 @@ fn broken(read: &Read) -> String {
     )
 }
 
+/// Whether its process began to continue the closed logs, and was killed before it took the dropping away:
+/// the index log has a record more, which makes known what the dropping did.
+fn is_resumed(read: &Read, left: &Dropping) -> bool {
+    let [.., (_, before), (Record::Named { data }, after)] = &read.facts.records[..] else { return false };
+    (*before, *after, *data, read.data) == (left.index, read.index, left.bytes, left.bytes)
+}
+
 fn damage_of(read: &Read, dropping: Option<Dropping>, synced: Option<(u64, u64)>) -> Vec<String> {
     let id = read.facts.id;
     let mut found = Vec::new();
     if let Some(left) = dropping {
+        let is_resumed = is_resumed(read, &left);
         for (log, now, wanted) in [("index", read.index, left.index), ("data", read.data, left.bytes)] {
             match now {
-                _ if now == wanted => {}
+                _ if now == wanted || log == "index" && is_resumed => {}
                 0 if read.is_missing => {
                     found.push(format!("{log}.{id} is missing; its writer closed it with {wanted} bytes"));
                 }

@@ -184,6 +184,25 @@ fn a_closed_writer_whose_log_was_damaged_later_is_not_mended_in_silence() {
 }
 
 #[test]
+fn a_writer_that_was_killed_as_it_began_to_continue_its_closed_log_is_no_damage() {
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        file.write(0, Bytes::from(vec![1; 100])).await.unwrap();
+        file.fsync().await.unwrap();
+        file.close().await.unwrap();
+        let index = logs(&dir.join("f"), "index.").pop().unwrap();
+        let closed = std::fs::read(&index).unwrap();
+        std::fs::write(&index, [&closed[..], &Record::Named { data: 100 }.encode()].concat()).unwrap();
+        assert_eq!(check(&env, dir).await, [""; 0]);
+        assert_eq!(content(&env, dir).await.unwrap(), vec![1; 100]);
+        // Any other record is damage: its writer had closed the log.
+        std::fs::write(&index, [&closed[..], &Record::Named { data: 99 }.encode()].concat()).unwrap();
+        assert!(check(&env, dir).await[0].contains("closed it with"));
+    });
+}
+
+#[test]
 fn what_was_not_synced_before_a_restart_is_given_up_only_when_asked() {
     run(async |env, dir| {
         let container = killed(&env, dir).await;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 /// `shoal bench preload`.
 #[derive(Args, Debug)]
 pub struct BenchPreload {
-    /// Where the files are made, and removed afterwards; the servers keep their data there, too. On a tmpfs the
-    /// calls alone are measured. Default: /dev/shm.
+    /// Where the files are made, and removed afterwards; the servers keep their data there, too. On a tmpfs
+    /// the calls alone are measured. Default: /dev/shm.
     #[arg(value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
     /// Calls of each measure, in each round.

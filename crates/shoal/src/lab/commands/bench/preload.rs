@@ -6,8 +6,8 @@
 //!   start     start a process that does nothing         bare process      under the library
 //!   ShoalFS   stat, and open + read + close             native clients    under the library, without a mount
 //! ```
-//! In a round both sides of each row run in turn, each in a new process ([`worker`]). What is asked of a row
-//! stands beside it, met or not.
+//! In a round both sides of each row run in turn, each in a new process ([`worker`]). The price that
+//! is asked of a row stands beside it, met or not.
 
 mod worker;
 
