@@ -103,7 +103,8 @@ fn kept(flags: c_int) -> c_int {
     flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY)
 }
 
-/// Whether a look and an open are one request: two messages less where each takes its time.
+/// Whether an open by name saves a request. Elsewhere it is a look and an open, and the look must come first:
+/// an open of a FIFO would wait.
 fn is_opened_by_name(spot: &Spot) -> bool {
     matches!(super::calls::locks::shown(spot.mount), Some(Shown::Shoal { .. }))
 }

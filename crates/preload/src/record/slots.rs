@@ -17,9 +17,8 @@
 //! a wrong check, and is `EBADF`, too. No descriptor leads to another file.
 //!
 //! A file whose places are used up is replaced by a former one with free places, or a new one, and given back
-//! with its last open. In a child the session is new, and so is the file; a child that was made without a
-//! call of this library gives no place of its parent's back, and makes a file of its own. Where no such file
-//! can be made, a record is [`apart`].
+//! with its last open. In a child the session is new, and so is the file, also where the library did not see
+//! the child begin ([`crate::guard`]). Where no such file can be made, a record is [`apart`].
 
 use super::{
     BYTES, FREED, Identity, Memory, New, PATH_BYTES_MAX, Record, Reserved, SLOTS_MAGIC, apart, check, map,
@@ -110,8 +109,6 @@ struct Slots {
     fd: Option<c_int>,
     name: CString,
     memory: Memory,
-    /// The process that made it.
-    process: u32,
     mapped: *mut Record,
     /// For each place that has an open: [`shared`] before that had its descriptor.
     opened: [Option<u64>; PLACES],
@@ -144,7 +141,6 @@ impl Slots {
             fd: Some(fd),
             name: name_of(fd),
             memory,
-            process: std::process::id(),
             mapped,
             opened: [None; PLACES],
             live: 0,
@@ -159,11 +155,6 @@ impl Slots {
         unsafe { self.mapped.cast::<u8>().add(place * BYTES).cast::<Record>() }
     }
 
-    /// Whether this process made it. A copy in a child that the library did not see begin is none.
-    fn is_own(&self) -> bool {
-        self.process == std::process::id()
-    }
-
     /// Whether our descriptor is still the file's: the program may have closed it, and opened another there.
     fn has_descriptor(&self) -> bool {
         self.fd.is_some_and(|fd| memory_of(fd) == Ok(self.memory))
@@ -175,7 +166,7 @@ impl Slots {
 
     /// A descriptor for a new open; `None`: it has no room, or cannot be used here.
     fn reserve(&mut self, new: &New<'_>) -> Res<Option<Reserved>> {
-        if !self.has_room() || !self.is_own() || !self.has_descriptor() {
+        if !self.has_room() || !self.has_descriptor() {
             return Ok(None);
         }
         let place = self.free.last().copied().unwrap_or(self.next);
@@ -204,7 +195,7 @@ impl Slots {
     fn give_back(&mut self, place: usize, record: &Record) {
         let Some(opened) = self.opened[place].take() else { return };
         self.live -= 1;
-        if shared() != Some(opened) || !self.is_own() {
+        if shared() != Some(opened) {
             return;
         }
         if record.holders.compare_exchange(0, FREED, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -265,14 +256,14 @@ impl Records {
     /// The present file takes no open now.
     fn set_aside(&mut self) {
         let Some(mut slots) = self.current.take().filter(|slots| slots.live > 0) else { return };
-        if self.former.len() >= FORMER_MAX || !slots.is_own() || !slots.has_descriptor() {
+        if self.former.len() >= FORMER_MAX || !slots.has_descriptor() {
             slots.retire();
         }
         self.former.push(slots);
     }
 
     fn former_with_room(&mut self) -> Option<Slots> {
-        let has_room = |slots: &Slots| slots.has_room() && slots.is_own() && slots.has_descriptor();
+        let has_room = |slots: &Slots| slots.has_room() && slots.has_descriptor();
         let at = self.former.iter().position(has_room)?;
         Some(self.former.swap_remove(at))
     }
