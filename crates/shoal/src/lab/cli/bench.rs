@@ -41,7 +41,7 @@ Each row stands beside its bound: as many bytes by large writes into one file a 
     #[command(after_help = "\
 Example:  shoal bench preload                                (on /dev/shm; starts a file system of its own)
           shoal bench preload --quick --json
-What is asked of each row is said beside it, met or not.")]
+The price that is asked stands beside each row, met or not.")]
     Preload(super::BenchPreload),
     /// Whole small files by the native client, each figure beside its bound: 1, 16 and 64 clients, cores idle
     /// and awake.

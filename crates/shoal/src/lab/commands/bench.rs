@@ -203,6 +203,12 @@ fn stepwise(targets: &[&dyn Target], workload: &Workload, options: &CompareOptio
 }
 
 /// Each demand, met or not.
+/// The median of some values; of none, 0.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
 fn say(verdicts: &[Verdict]) -> Result<()> {
     verdicts.iter().try_for_each(|verdict| out::line(verdict.to_string()))
 }

@@ -10,6 +10,7 @@
 //! rounds, and so are ratios. Every record is checked when it is read. Writers are threads with descriptors
 //! of their own.
 
+use super::median;
 use crate::bytes_size::human;
 use crate::lab::cli::BenchCheckpoint;
 use crate::out;
@@ -145,11 +146,6 @@ impl Shape {
         }
         Ok(())
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn show(args: &BenchCheckpoint, shape: &Shape, rounds: &[[f64; PHASES.len()]]) -> Result<()> {

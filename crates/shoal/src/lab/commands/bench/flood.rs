@@ -14,6 +14,7 @@
 mod worker;
 
 use super::cluster::{Cluster, Scratch};
+use super::median;
 use super::running::this_program;
 use crate::bytes_size::human;
 use crate::lab::cli::BenchFlood;
@@ -352,11 +353,6 @@ impl Drop for Hand {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// The median over rounds of a figure of a row.

@@ -12,6 +12,7 @@
 mod worker;
 
 use super::cluster::{Cluster, Scratch};
+use super::median;
 use super::running::this_program;
 use crate::lab::cli::BenchPreload;
 use crate::out;
@@ -227,11 +228,6 @@ fn check(args: &BenchPreload) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 fn human_ns(ns: f64) -> String {
