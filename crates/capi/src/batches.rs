@@ -15,7 +15,7 @@
 
 use crate::call::{Failure, Res, bytes, checked, failure, note, on, slice};
 use crate::connect::FileSystemId;
-use crate::session::{Session, owner, quoted};
+use crate::session::{Call, owner, quoted};
 use crate::table::Kind::FileSystem;
 use bytes::Bytes;
 use libc::{c_char, c_int};
@@ -108,7 +108,7 @@ struct Directories(BTreeMap<Vec<u8>, Res<Handle>>);
 
 impl Directories {
     /// The directory and the name of a path.
-    fn entry(&mut self, session: &Session, path: &[u8]) -> Res<(Handle, Name)> {
+    fn entry(&mut self, session: &mut Call<'_>, path: &[u8]) -> Res<(Handle, Name)> {
         let cut = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         let (dir, name) = path.split_at(cut);
         match name {
@@ -122,7 +122,7 @@ impl Directories {
     }
 }
 
-fn directory(session: &Session, path: &[u8]) -> Res<Handle> {
+fn directory(session: &mut Call<'_>, path: &[u8]) -> Res<Handle> {
     match session.walk_unnamed(path, true)? {
         shoal_world::Walk::Object(found) if found.attr.kind == Kind::Directory => Ok(found.attr.handle),
         shoal_world::Walk::Object(_) => Err(failure(libc::ENOTDIR, "a name on the path is no directory")),
@@ -131,15 +131,15 @@ fn directory(session: &Session, path: &[u8]) -> Res<Handle> {
 }
 
 /// A batch under way.
-struct Batch<'a, E> {
-    session: &'a Session,
+struct Batch<'a, 'c, E> {
+    session: &'a mut Call<'c>,
     entries: &'a mut [E],
     directories: Directories,
     succeeded: i64,
     failed: Option<(usize, Failure)>,
 }
 
-impl<E: Entry> Batch<'_, E> {
+impl<E: Entry> Batch<'_, '_, E> {
     fn end(&mut self, item: usize, done: Res<i64>) {
         match done {
             Ok(done) => {
@@ -195,12 +195,12 @@ impl<E: Entry> Batch<'_, E> {
         if self.session.is_late() {
             return Err(failure(libc::ETIMEDOUT, "not tried: the call's deadline had passed"));
         }
-        let (dir, name) = self.directories.entry(self.session, path)?;
+        let (dir, name) = self.directories.entry(&mut *self.session, path)?;
         Ok((room, dir, name))
     }
 }
 
-impl Batch<'_, CReadEntry> {
+impl Batch<'_, '_, CReadEntry> {
     /// The contents of a file are there.
     fn put(&mut self, item: usize, size: u64, data: Option<Bytes>) -> Res<i64> {
         let entry = &mut self.entries[item];
@@ -228,15 +228,17 @@ impl Batch<'_, CReadEntry> {
             Kind::Directory => return Err(failure(libc::EISDIR, "it is a directory")),
             _ => return Err(failure(libc::EINVAL, "it is no regular file")),
         }
-        let tree = self.session.tree()?;
-        let file = tree.open(found.attr.handle, Rights::READ)?;
-        let size = tree.getattr(found.attr.handle)?.size;
         let room = self.entries[item].len;
-        let data = match usize::try_from(size) {
-            Ok(size) if size <= room => Some(file.read(0, size)?),
-            _ => None,
-        };
-        file.close()?;
+        let (size, data) = self.session.on(|tree| {
+            let file = tree.open(found.attr.handle, Rights::READ)?;
+            let size = tree.getattr(found.attr.handle)?.size;
+            let data = match usize::try_from(size) {
+                Ok(size) if size <= room => Some(file.read(0, size)?),
+                _ => None,
+            };
+            file.close()?;
+            Ok((size, data))
+        })?;
         self.put(item, size, data)
     }
 }
@@ -253,13 +255,14 @@ pub unsafe extern "C" fn shoal_read_many(fs: FileSystemId, reads: *mut CReadEntr
         let entries = unsafe { entries(reads, count) }?;
         let tree = session.tree()?;
         entries.iter_mut().for_each(|entry| entry.size = 0);
-        let (directories, session) = (Directories::default(), &*session);
+        let directories = Directories::default();
         let batch = Batch { session, entries, directories, succeeded: 0, failed: None };
         Ok(batch.run("shoal_read_many", |batch, items| {
             let room = |item: usize| batch.entries[item].len;
             let wanted: Vec<_> =
                 items.iter().map(|(item, dir, name)| (*dir, name.clone(), room(*item))).collect();
-            for ((item, ..), read) in items.into_iter().zip(tree.read_many(&wanted)) {
+            let all = batch.session.away(|| tree.read_many(&wanted));
+            for ((item, ..), read) in items.into_iter().zip(all) {
                 let done = match read {
                     Ok((attr, data)) => batch.put(item, attr.size, data),
                     Err(error) if error.status == Status::Loop => batch.follow(item),
@@ -288,7 +291,7 @@ pub unsafe extern "C" fn shoal_create_many(
         // SAFETY: as the caller promises.
         let entries = unsafe { entries(creates, count) }?;
         let tree = session.tree()?;
-        let (directories, session) = (Directories::default(), &*session);
+        let directories = Directories::default();
         let batch = Batch { session, entries, directories, succeeded: 0, failed: None };
         Ok(batch.run("shoal_create_many", |batch, items| {
             let file = |(item, dir, name): &(usize, Handle, Name)| {
@@ -298,7 +301,8 @@ pub unsafe extern "C" fn shoal_create_many(
                 NewFile { dir: *dir, name: name.clone(), data: Bytes::copy_from_slice(data) }
             };
             let files: Vec<NewFile> = items.iter().map(file).collect();
-            for ((item, ..), made) in items.into_iter().zip(tree.create_many(files, owner(mode))) {
+            let all = batch.session.away(|| tree.create_many(files, owner(mode)));
+            for ((item, ..), made) in items.into_iter().zip(all) {
                 let len = batch.entries[item].len as i64;
                 batch.end(item, made.map(|_| len).map_err(Into::into));
             }

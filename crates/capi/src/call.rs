@@ -11,7 +11,7 @@
 //!
 //! **A fork in another thread.** The tables of ids are locked during `fork`, so a child finds them free.
 
-use crate::session::Session;
+use crate::session::{Call, Session};
 use crate::table::{self, Connection};
 use libc::{c_char, c_int};
 use std::cell::{Cell, RefCell};
@@ -208,13 +208,11 @@ pub fn call<T: Failed>(function: &str, work: impl FnOnce() -> Res<T>) -> T {
 }
 
 /// Do `work` in the world of a connection, within the deadline.
-pub fn within<T>(connection: &Arc<Connection>, work: impl FnOnce(&mut Session) -> Res<T>) -> Res<T> {
+pub fn within<T>(connection: &Arc<Connection>, work: impl FnOnce(&mut Call<'_>) -> Res<T>) -> Res<T> {
     let patience = patience(connection.timeout());
     let until = Instant::now() + patience;
-    let entered = connection.world.enter(patience, Session::new, |session| {
-        session.limit(until);
-        work(session)
-    });
+    let entered =
+        connection.world.enter(patience, Session::new, |inside| work(&mut Call::new(inside, until)));
     entered.unwrap_or_else(|_busy| {
         Err(failure(libc::ETIMEDOUT, "other threads' calls on this connection took the whole time"))
     })
@@ -230,12 +228,11 @@ pub fn on<T: Failed>(
     function: &str,
     kind: table::Kind,
     id: u64,
-    work: impl FnOnce(&mut Session, &Arc<Connection>) -> Res<T>,
+    work: impl FnOnce(&mut Call<'_>, &Arc<Connection>) -> Res<T>,
 ) -> T {
     call(function, || {
         let connection = table::find(kind, id)?;
         within(&connection, |session| {
-            session.forget_names();
             work(session, &connection).map_err(|failure| failure.of(|| session.names()))
         })
     })

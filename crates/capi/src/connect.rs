@@ -85,7 +85,7 @@ pub extern "C" fn shoal_close(fs: FileSystemId) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_sync(fs: FileSystemId) -> c_int {
     call::on("shoal_sync", Kind::FileSystem, fs.id, |session, _| {
-        session.tree()?.sync_all()?;
+        session.on(|tree| tree.sync_all())?;
         Ok(0)
     })
 }

@@ -50,14 +50,15 @@ pub unsafe extern "C" fn shoal_open(
         let is_exclusive = flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0;
         let (handle, file) = match session.walk(path, !is_exclusive)? {
             Walk::Missing { dir, name, must_be_dir: false, .. } if flags & libc::O_CREAT != 0 => {
-                let made = session.tree()?.create(dir, &name, owner(mode), is_exclusive, rights(flags))?;
+                let made =
+                    session.on(|tree| tree.create(dir, &name, owner(mode), is_exclusive, rights(flags)))?;
                 (made.0.handle, made.2)
             }
             Walk::Object(_) if is_exclusive => return Err(failure(libc::EEXIST, "it exists already")),
             Walk::Object(found) => match found.attr.kind {
                 shoal_proto::Kind::File => {
                     let handle = found.attr.handle;
-                    (handle, session.tree()?.open(handle, rights(flags))?)
+                    (handle, session.on(|tree| tree.open(handle, rights(flags)))?)
                 }
                 shoal_proto::Kind::Directory => return Err(failure(libc::EISDIR, "it is a directory")),
                 _ => return Err(failure(libc::ENXIO, "it is no regular file")),
@@ -65,7 +66,7 @@ pub unsafe extern "C" fn shoal_open(
             _ => return Err(missing()),
         };
         if flags & libc::O_TRUNC != 0 {
-            session.tree()?.truncate(handle, 0, false)?;
+            session.on(|tree| tree.truncate(handle, 0, false))?;
         }
         let id = table::add(Kind::File, connection)?;
         session.keep_file(id, file, path);
@@ -79,7 +80,8 @@ pub unsafe extern "C" fn shoal_open(
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_close_file(file: FileId) -> c_int {
     on("shoal_close_file", Kind::File, file.id, |session, _| {
-        session.drop_file(file.id)?.close()?;
+        let file = session.drop_file(file.id)?;
+        session.away(|| file.close())?;
         Ok(0)
     })
 }
@@ -92,7 +94,7 @@ pub extern "C" fn shoal_close_file(file: FileId) -> c_int {
 pub unsafe extern "C" fn shoal_pread(file: FileId, buffer: *mut u8, len: usize, offset: u64) -> i64 {
     on("shoal_pread", Kind::File, file.id, |session, _| {
         let len = checked(buffer, len)?;
-        let read = session.file(file.id)?.read(offset, len)?;
+        let read = session.on_file(file.id, |file| file.read(offset, len))?;
         let part = read.len().min(len);
         // SAFETY: as the caller promises; with none the pointer is not used.
         unsafe { std::ptr::copy_nonoverlapping(read.as_ptr(), buffer, part) };
@@ -112,9 +114,9 @@ pub unsafe extern "C" fn shoal_pwrite(file: FileId, buffer: *const u8, len: usiz
         if offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Err(failure(libc::EFBIG, "the end lies beyond the largest file"));
         }
-        let written = session.file(file.id)?;
-        if len > 0 {
-            written.write(offset, data)?;
+        match len {
+            0 => drop(session.file(file.id)?),
+            _ => session.on_file(file.id, |file| file.write(offset, data))?,
         }
         Ok(len as i64)
     })
@@ -129,7 +131,7 @@ pub unsafe extern "C" fn shoal_append(file: FileId, buffer: *const u8, len: usiz
     on("shoal_append", Kind::File, file.id, |session, _| {
         // SAFETY: as the caller promises.
         let data = Bytes::copy_from_slice(unsafe { slice(buffer, len) }?);
-        Ok(session.file(file.id)?.append(data)? as i64)
+        Ok(session.on_file(file.id, |file| file.append(data))? as i64)
     })
 }
 
@@ -137,7 +139,7 @@ pub unsafe extern "C" fn shoal_append(file: FileId, buffer: *const u8, len: usiz
 #[unsafe(no_mangle)]
 pub extern "C" fn shoal_fsync(file: FileId) -> c_int {
     on("shoal_fsync", Kind::File, file.id, |session, _| {
-        session.file(file.id)?.fsync()?;
+        session.on_file(file.id, |file| file.fsync())?;
         Ok(0)
     })
 }
@@ -147,7 +149,7 @@ pub extern "C" fn shoal_fsync(file: FileId) -> c_int {
 pub extern "C" fn shoal_ftruncate(file: FileId, size: u64) -> c_int {
     on("shoal_ftruncate", Kind::File, file.id, |session, _| {
         let handle = session.file(file.id)?.handle();
-        session.tree()?.truncate(handle, size, false)?;
+        session.on(|tree| tree.truncate(handle, size, false))?;
         Ok(0)
     })
 }
@@ -160,7 +162,8 @@ pub extern "C" fn shoal_ftruncate(file: FileId, size: u64) -> c_int {
 pub unsafe extern "C" fn shoal_fstat(file: FileId, out: *mut CStat) -> c_int {
     on("shoal_fstat", Kind::File, file.id, |session, _| {
         there(out)?;
-        let attr = session.tree()?.getattr(session.file(file.id)?.handle())?;
+        let handle = session.file(file.id)?.handle();
+        let attr = session.on(|tree| tree.getattr(handle))?;
         // SAFETY: as the caller promises.
         unsafe { out.write(stat(&attr)) };
         Ok(0)

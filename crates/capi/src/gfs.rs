@@ -25,7 +25,7 @@ use shoal_env::real::Runtime;
 use shoal_galley::{FileId, ForkId, Galley, NextIds, OperationHandle};
 use shoal_proto::{Owner, ServerId};
 use shoal_vfs::Connect as _;
-use shoal_world::World;
+use shoal_world::{Driven, World};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -73,9 +73,15 @@ fn is_childs() -> bool {
     process != 0 && process != std::process::id()
 }
 
+impl Driven for Gfs {
+    fn runtime(&self) -> &Rc<Runtime> {
+        &self.runtime
+    }
+}
+
 impl Gfs {
     fn new() -> Gfs {
-        let runtime = Rc::new(Runtime::new("gfs"));
+        let runtime = Rc::new(Runtime::shared("gfs"));
         Gfs { handles: BTreeMap::new(), galley: None, runtime }
     }
 
@@ -104,7 +110,7 @@ fn gfs<T: call::Failed>(function: &str, work: impl FnOnce(&mut Gfs, Instant) -> 
         }
         let patience = call::patience(TIMEOUT);
         let until = Instant::now() + patience;
-        let done = WORLD.enter(patience, Gfs::new, |gfs| work(gfs, until));
+        let done = WORLD.enter(patience, Gfs::new, |mut gfs| work(&mut gfs, until));
         done.unwrap_or_else(|_busy| Err(failure(libc::ETIMEDOUT, "other threads' calls took the whole time")))
     })
 }

@@ -13,8 +13,7 @@
 //!
 //! **Handles are ids, never pointers.** No id is given twice in a process. An id that is closed, invented,
 //! or of another kind is `EBADF`. A connection has a *world* of its own: an event loop with its clock,
-//! sockets and files, which one thread at a time runs. So the calls of one connection take turns, and calls
-//! of different connections do not wait for each other.
+//! sockets and files, which one thread at a time uses. While a call waits for a server, the others go on.
 //!
 //! **Deadlines.** Each call has the deadline of its thread ([`connect::shoal_set_thread_timeout`]), or, if
 //! the thread has none, the deadline of its connection. So no call needs a second form with a timeout. The

@@ -111,7 +111,7 @@ pub unsafe extern "C" fn shoal_mkdir(fs: FileSystemId, path: *const c_char, mode
     on("shoal_mkdir", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let (dir, name) = session.free(unsafe { bytes(path) }?, true)?;
-        session.tree()?.mkdir(dir, &name, owner(mode))?;
+        session.on(|tree| tree.mkdir(dir, &name, owner(mode)))?;
         Ok(0)
     })
 }
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn shoal_unlink(fs: FileSystemId, path: *const c_char) -> 
     on("shoal_unlink", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let (dir, name, _) = session.place(unsafe { bytes(path) }?)?;
-        session.tree()?.unlink(dir, &name)?;
+        session.on(|tree| tree.unlink(dir, &name))?;
         Ok(0)
     })
 }
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn shoal_rmdir(fs: FileSystemId, path: *const c_char) -> c
     on("shoal_rmdir", FileSystem, fs.id, |session, _| {
         // SAFETY: as the caller promises.
         let (dir, name, _) = session.place(unsafe { bytes(path) }?)?;
-        session.tree()?.rmdir(dir, &name)?;
+        session.on(|tree| tree.rmdir(dir, &name))?;
         Ok(0)
     })
 }
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn shoal_rename(fs: FileSystemId, from: *const c_char, to:
             Walk::Missing { dir, name, .. } => (dir, name),
             _ => session.place(to).map(|(dir, name, _)| (dir, name))?,
         };
-        session.tree()?.rename(from_dir, &from_name, to_dir, &to_name, RenameFlags::default())?;
+        session.on(|tree| tree.rename(from_dir, &from_name, to_dir, &to_name, RenameFlags::default()))?;
         Ok(0)
     })
 }
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn shoal_symlink(
         // SAFETY: as the caller promises.
         let (target, path) = unsafe { (bytes(target)?, bytes(path)?) };
         let (dir, name) = session.free(path, false)?;
-        session.tree()?.symlink(dir, &name, owner(0o777), target)?;
+        session.on(|tree| tree.symlink(dir, &name, owner(0o777), target))?;
         Ok(0)
     })
 }
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn shoal_readlink(
         if found.attr.kind != Kind::Symlink {
             return Err(failure(libc::EINVAL, "it is no symbolic link"));
         }
-        let target = session.tree()?.readlink(found.attr.handle)?;
+        let target = session.on(|tree| tree.readlink(found.attr.handle))?;
         let part = len.min(target.len());
         // SAFETY: both have that many bytes; with none the pointer is not used.
         unsafe { std::ptr::copy_nonoverlapping(target.as_ptr().cast(), buffer, part) };
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn shoal_link(fs: FileSystemId, from: *const c_char, to: *
         let (from, to) = unsafe { (bytes(from)?, bytes(to)?) };
         let object: Handle = session.object(from, false)?.attr.handle;
         let (dir, name) = session.free(to, false)?;
-        session.tree()?.link(object, dir, &name)?;
+        session.on(|tree| tree.link(object, dir, &name))?;
         Ok(0)
     })
 }
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn shoal_chmod(fs: FileSystemId, path: *const c_char, mode
         // SAFETY: as the caller promises.
         let found = session.object(unsafe { bytes(path) }?, true)?;
         let set = SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() };
-        session.tree()?.setattr(found.attr.handle, set)?;
+        session.on(|tree| tree.setattr(found.attr.handle, set))?;
         Ok(0)
     })
 }
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn shoal_truncate(fs: FileSystemId, path: *const c_char, s
         if found.attr.kind == Kind::Directory {
             return Err(failure(libc::EISDIR, "it is a directory"));
         }
-        session.tree()?.truncate(found.attr.handle, size, false)?;
+        session.on(|tree| tree.truncate(found.attr.handle, size, false))?;
         Ok(0)
     })
 }

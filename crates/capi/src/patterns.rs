@@ -264,7 +264,7 @@ pub unsafe extern "C" fn shoal_read_pattern(
         let len = checked(buffer, len)?;
         let pattern = find(pattern)?;
         let memory = memory(&pattern, into, len)?;
-        let packed = session.file(file.id)?.read_pattern(&pattern)?;
+        let packed = session.on_file(file.id, |file| file.read_pattern(&pattern))?;
         let mut at = 0;
         for region in memory.regions() {
             let (offset, len) = (region.offset as usize, region.len as usize);
@@ -299,7 +299,7 @@ pub unsafe extern "C" fn shoal_write_pattern(
             packed.extend_from_slice(&buffer[region.offset as usize..][..region.len as usize]);
         }
         let moved = packed.len() as i64;
-        session.file(file.id)?.write_pattern(&pattern, Bytes::from(packed))?;
+        session.on_file(file.id, |file| file.write_pattern(&pattern, Bytes::from(packed)))?;
         Ok(moved)
     })
 }

@@ -6,23 +6,20 @@ use crate::call::{Res, failure};
 use crate::table;
 use shoal_env::real::Runtime;
 use shoal_proto::{Attr, Handle, Name, Owner};
-use shoal_world::{Found, Over, ProcessGroup, Tree, TreeFile, TreeListing, Walk};
-use std::cell::RefCell;
+use shoal_world::{Driven, Found, Inside, Over, ProcessGroup, Tree, TreeFile, TreeListing, Walk};
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::time::Instant;
 
 /// An open object, and the path by which it was opened.
-type Named<T> = (Box<T>, Rc<[u8]>);
+type Named<T> = (T, Rc<[u8]>);
 
 /// See the module.
 pub struct Session {
-    files: BTreeMap<u64, Named<dyn TreeFile>>,
-    listings: BTreeMap<u64, Named<dyn TreeListing>>,
-    /// The paths of the call under way, for its errors.
-    named: RefCell<Vec<Rc<[u8]>>>,
-    until: Instant,
-    tree: Option<Box<dyn Tree>>,
+    files: BTreeMap<u64, Named<Rc<dyn TreeFile>>>,
+    listings: BTreeMap<u64, Named<Box<dyn TreeListing>>>,
+    tree: Option<Rc<dyn Tree>>,
     runtime: Rc<Runtime>,
 }
 
@@ -54,12 +51,17 @@ pub fn owner(mode: u32) -> Owner {
     Owner { mode: mode & 0o7777, uid, gid }
 }
 
+impl Driven for Session {
+    fn runtime(&self) -> &Rc<Runtime> {
+        &self.runtime
+    }
+}
+
 impl Session {
     /// A session without a file system.
     pub fn new() -> Session {
-        let runtime = Rc::new(Runtime::new("libshoal"));
-        let (files, listings, named) = (BTreeMap::new(), BTreeMap::new(), RefCell::default());
-        Session { files, listings, named, until: Instant::now(), tree: None, runtime }
+        let runtime = Rc::new(Runtime::shared("libshoal"));
+        Session { files: BTreeMap::new(), listings: BTreeMap::new(), tree: None, runtime }
     }
 
     /// Reach the file system.
@@ -68,39 +70,9 @@ impl Session {
         Ok(())
     }
 
-    /// The end of the calls from now on.
-    pub fn limit(&mut self, until: Instant) {
-        self.until = until;
-        if let Some(tree) = &self.tree {
-            tree.limit(Some(until));
-        }
-    }
-
-    /// Whether the call under way is at its end.
-    pub fn is_late(&self) -> bool {
-        Instant::now() >= self.until
-    }
-
-    /// A call begins: it has named no object yet.
-    pub fn forget_names(&self) {
-        self.named.borrow_mut().clear();
-    }
-
-    fn name(&self, path: &Rc<[u8]>) {
-        let mut named = self.named.borrow_mut();
-        if named.len() < NAMED_MAX && named.last() != Some(path) {
-            named.push(path.clone());
-        }
-    }
-
-    /// The objects of the call under way, as its caller named them.
-    pub fn names(&self) -> String {
-        self.named.borrow().iter().map(|path| quoted(path)).collect::<Vec<_>>().join(" and ")
-    }
-
     /// The file system.
-    pub fn tree(&self) -> Res<&dyn Tree> {
-        self.tree.as_deref().ok_or_else(closed)
+    pub fn tree(&self) -> Res<Rc<dyn Tree>> {
+        self.tree.clone().ok_or_else(closed)
     }
 
     /// Close all.
@@ -117,63 +89,9 @@ impl Session {
         done.map(drop).map_err(Into::into)
     }
 
-    /// Walk a path from the root.
-    pub fn walk(&self, path: &[u8], follow: bool) -> Res<Walk> {
-        self.name(&Rc::from(path));
-        self.walk_unnamed(path, follow)
-    }
-
-    /// The same, of a path that errors do not name.
-    pub fn walk_unnamed(&self, path: &[u8], follow: bool) -> Res<Walk> {
-        match self.tree()?.walk(b"", path, follow)? {
-            Walk::Outside(_) => Err(failure(libc::EXDEV, "the path leads out of the file system")),
-            walk => Ok(walk),
-        }
-    }
-
-    /// An object that is there.
-    pub fn object(&self, path: &[u8], follow: bool) -> Res<Box<Found>> {
-        match self.walk(path, follow)? {
-            Walk::Object(found) => Ok(found),
-            _ => Err(missing()),
-        }
-    }
-
-    /// The directory and the name of an object that is there.
-    pub fn place(&self, path: &[u8]) -> Res<(Handle, Name, Attr)> {
-        let found = self.object(path, false)?;
-        let words = "the path ends in a directory without a name: the root, `.` or `..`";
-        let (dir, name) = found.place.ok_or_else(|| failure(libc::EBUSY, words))?;
-        Ok((dir, name, found.attr))
-    }
-
-    /// The directory and the name of an object to be made.
-    pub fn free(&self, path: &[u8], is_dir: bool) -> Res<(Handle, Name)> {
-        match self.walk(path, false)? {
-            Walk::Missing { dir, name, must_be_dir, .. } if is_dir || !must_be_dir => Ok((dir, name)),
-            Walk::Missing { .. } => Err(failure(libc::ENOENT, "the path ends in `/`")),
-            _ => Err(failure(libc::EEXIST, "it exists already")),
-        }
-    }
-
     /// Keep an open file, which was opened by this path.
-    pub fn keep_file(&mut self, id: u64, file: Box<dyn TreeFile>, path: &[u8]) {
+    pub fn keep_file(&mut self, id: u64, file: Rc<dyn TreeFile>, path: &[u8]) {
         self.files.insert(id, (file, path.into()));
-    }
-
-    /// An open file.
-    pub fn file(&self, id: u64) -> Res<&dyn TreeFile> {
-        let (file, path) = self.files.get(&id).ok_or_else(closed)?;
-        self.name(path);
-        Ok(&**file)
-    }
-
-    /// Forget an open file.
-    pub fn drop_file(&mut self, id: u64) -> Res<Box<dyn TreeFile>> {
-        table::remove(id);
-        let (file, path) = self.files.remove(&id).ok_or_else(closed)?;
-        self.name(&path);
-        Ok(file)
     }
 
     /// Keep a listing of the directory of this path.
@@ -181,16 +99,139 @@ impl Session {
         self.listings.insert(id, (listing, path.into()));
     }
 
-    /// A listing.
-    pub fn listing(&mut self, id: u64) -> Res<&mut Box<dyn TreeListing>> {
-        let (listing, path) = self.listings.get_mut(&id).ok_or_else(closed)?;
-        self.named.borrow_mut().push(path.clone());
-        Ok(listing)
-    }
-
     /// Forget a listing.
     pub fn drop_listing(&mut self, id: u64) -> Res<()> {
         table::remove(id);
         self.listings.remove(&id).map(drop).ok_or_else(closed)
+    }
+}
+
+/// A call: it has the session, and while it waits for the file system other threads' calls have it.
+pub struct Call<'a> {
+    session: Inside<'a, Session>,
+    /// The paths of the call, for its errors.
+    named: Vec<Rc<[u8]>>,
+    until: Instant,
+}
+
+impl Deref for Call<'_> {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl DerefMut for Call<'_> {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+}
+
+impl<'a> Call<'a> {
+    /// A call that ends at a moment.
+    pub fn new(session: Inside<'a, Session>, until: Instant) -> Call<'a> {
+        if let Some(tree) = &session.tree {
+            tree.limit(Some(until));
+        }
+        Call { session, named: Vec::new(), until }
+    }
+
+    /// Whether the call is at its end.
+    pub fn is_late(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
+    fn name(&mut self, path: &Rc<[u8]>) {
+        if self.named.len() < NAMED_MAX && self.named.last() != Some(path) {
+            self.named.push(path.clone());
+        }
+    }
+
+    /// The objects of the call, as its caller named them.
+    pub fn names(&self) -> String {
+        self.named.iter().map(|path| quoted(path)).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// Do `work`, for whose waits other threads have the session.
+    pub fn away<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        self.session.away(work)
+    }
+
+    /// Do `work` on the file system, for whose waits other threads have the session.
+    pub fn on<T>(&mut self, work: impl FnOnce(&dyn Tree) -> shoal_vfs::Result<T>) -> Res<T> {
+        let tree = self.tree()?;
+        Ok(self.away(|| work(&*tree))?)
+    }
+
+    /// Do `work` on an open file, for whose waits other threads have the session.
+    pub fn on_file<T>(
+        &mut self,
+        id: u64,
+        work: impl FnOnce(&dyn TreeFile) -> shoal_vfs::Result<T>,
+    ) -> Res<T> {
+        let file = self.file(id)?;
+        Ok(self.away(|| work(&*file))?)
+    }
+
+    /// Walk a path from the root.
+    pub fn walk(&mut self, path: &[u8], follow: bool) -> Res<Walk> {
+        self.name(&Rc::from(path));
+        self.walk_unnamed(path, follow)
+    }
+
+    /// The same, of a path that errors do not name.
+    pub fn walk_unnamed(&mut self, path: &[u8], follow: bool) -> Res<Walk> {
+        match self.on(|tree| tree.walk(b"", path, follow))? {
+            Walk::Outside(_) => Err(failure(libc::EXDEV, "the path leads out of the file system")),
+            walk => Ok(walk),
+        }
+    }
+
+    /// An object that is there.
+    pub fn object(&mut self, path: &[u8], follow: bool) -> Res<Box<Found>> {
+        match self.walk(path, follow)? {
+            Walk::Object(found) => Ok(found),
+            _ => Err(missing()),
+        }
+    }
+
+    /// The directory and the name of an object that is there.
+    pub fn place(&mut self, path: &[u8]) -> Res<(Handle, Name, Attr)> {
+        let found = self.object(path, false)?;
+        let words = "the path ends in a directory without a name: the root, `.` or `..`";
+        let (dir, name) = found.place.ok_or_else(|| failure(libc::EBUSY, words))?;
+        Ok((dir, name, found.attr))
+    }
+
+    /// The directory and the name of an object to be made.
+    pub fn free(&mut self, path: &[u8], is_dir: bool) -> Res<(Handle, Name)> {
+        match self.walk(path, false)? {
+            Walk::Missing { dir, name, must_be_dir, .. } if is_dir || !must_be_dir => Ok((dir, name)),
+            Walk::Missing { .. } => Err(failure(libc::ENOENT, "the path ends in `/`")),
+            _ => Err(failure(libc::EEXIST, "it exists already")),
+        }
+    }
+
+    /// An open file.
+    pub fn file(&mut self, id: u64) -> Res<Rc<dyn TreeFile>> {
+        let (file, path) = self.files.get(&id).cloned().ok_or_else(closed)?;
+        self.name(&path);
+        Ok(file)
+    }
+
+    /// Forget an open file.
+    pub fn drop_file(&mut self, id: u64) -> Res<Rc<dyn TreeFile>> {
+        table::remove(id);
+        let (file, path) = self.files.remove(&id).ok_or_else(closed)?;
+        self.name(&path);
+        Ok(file)
+    }
+
+    /// A listing.
+    pub fn listing(&mut self, id: u64) -> Res<&mut Box<dyn TreeListing>> {
+        let path = self.listings.get(&id).map(|(_, path)| path.clone()).ok_or_else(closed)?;
+        self.name(&path);
+        self.listings.get_mut(&id).map(|(listing, _)| listing).ok_or_else(closed)
     }
 }

@@ -28,8 +28,10 @@ mod pause;
 mod polling;
 mod pool;
 mod send;
+mod shared;
 mod tasks;
 mod tcp;
+mod turn;
 mod unix;
 
 use crate::{Address, Counters, Door, Env, FileDoor, HostFiles, Instant, Listener, Stream, Task, WallTime};
@@ -38,6 +40,7 @@ use migratable::World;
 pub use migratable::run_woken;
 use polling::Polling;
 use pool::Pool;
+pub use shared::{Keeper, Shared};
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
@@ -49,6 +52,7 @@ use std::time::Duration;
 use tasks::{Body, Tasks};
 use tokio::runtime::Builder;
 use tokio::task::coop::unconstrained;
+pub use turn::Turn;
 
 /// Most threads of one environment for file calls that may block. Started when first needed.
 const FILE_THREADS_MAX: usize = 4;
@@ -77,6 +81,8 @@ pub struct Runtime {
     // and the locks.
     door: Ending,
     runtime: tokio::runtime::Runtime,
+    /// Several threads call it.
+    shared: Option<Shared>,
 }
 
 struct Ending(Rc<RealDoor>);
@@ -98,7 +104,22 @@ impl Runtime {
             .enable_all()
             .build()
             .unwrap_or_else(|error| panic!("cannot start `{name}`: {error}"));
-        Runtime { runtime, door: Ending(Rc::new(RealDoor::new(name))) }
+        Runtime { runtime, door: Ending(Rc::new(RealDoor::new(name))), shared: None }
+    }
+
+    /// A new world that several threads call, one at a time: the one that has the turn ([`Runtime::turn`]).
+    /// [`Runtime::block_on`] gives the turn away while it waits, and has it again at its return.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel has no descriptors or memory for a runtime.
+    pub fn shared(name: &str) -> Runtime {
+        Runtime { shared: Some(Shared::default()), ..Runtime::new(name) }
+    }
+
+    /// The turn of a shared world.
+    pub fn turn(&self) -> Option<&Shared> {
+        self.shared.as_ref()
     }
 
     /// The handle to it.
@@ -120,6 +141,9 @@ impl Runtime {
 
     /// The same for each kind of body, so that the runtime's code is compiled once.
     fn drive(&self, body: Body<'_, ()>) {
+        if let Some(shared) = &self.shared {
+            return shared.drive(self, body);
+        }
         let door = &self.door.0;
         let stays_awake = || door.polling.stays_awake();
         let root = door.tasks.run(body, &stays_awake);

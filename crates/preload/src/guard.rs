@@ -13,9 +13,9 @@
 //! - **Our own calls go to the C library.** The standard library and the runtime call the same symbols; a
 //!   call of a thread that is in our world ([`is_inside`]) is passed on to the C library.
 
-use crate::session::Session;
+use crate::session::{Call, Session};
 use libc::c_int;
-use shoal_world::World;
+use shoal_world::{Inside, World};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -196,23 +196,23 @@ fn notice_child() {
         // SAFETY: a child has one thread, which is here and not in our world.
         unsafe { WORLD.forget() };
         crate::table::forget();
-        let set = |session: &mut Session| session.cwd = here;
         let _held = Held::new();
-        let _ = WORLD.enter(PATIENCE, Session::new, set);
+        let _ = WORLD.enter(PATIENCE, Session::new, |mut session| session.cwd = here);
     }
 }
 
 /// Do `work` in our world.
-pub fn call<T>(work: impl FnOnce(&mut Session) -> Res<T>) -> Res<T> {
+pub fn call<T>(work: impl FnOnce(&mut Call<'_>) -> Res<T>) -> Res<T> {
     if is_inside() {
         // A call of our own, which no virtual descriptor or path may take.
         return Err(libc::EDEADLK);
     }
     notice_child();
     let _held = Held::new();
-    let work = |session: &mut Session| {
+    let work = |inside: Inside<'_, Session>| {
+        let mut session = Call(inside);
         session.take_abandoned();
-        work(session)
+        work(&mut session)
     };
     let done = catch_unwind(AssertUnwindSafe(|| WORLD.enter(PATIENCE, Session::new, work)));
     match done {

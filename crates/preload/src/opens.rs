@@ -8,12 +8,13 @@
 use crate::guard::{Res, call};
 use crate::record::{self, New, Record};
 use crate::route::{Spot, host_path};
-use crate::session::{Session, close_own, number, owner, rights};
+use crate::session::{Call, Held, close_own, owner, rights};
 use bytes::Bytes;
 use libc::{c_int, off_t};
 use shoal_proto::{Handle, Kind, Rights};
 use shoal_world::{Shown, TreeFile, Walk, WalkOpen};
 use std::ffi::CString;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 /// Bytes of one request.
@@ -34,7 +35,7 @@ fn outside(path: Vec<u8>) -> Res<Opened> {
 }
 
 /// `open(2)`.
-pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<Opened> {
+pub fn open(session: &mut Call<'_>, spot: &Spot, flags: c_int, mode: u32) -> Res<Opened> {
     let has = |flag: c_int| flags & flag == flag;
     if has(libc::O_TMPFILE) {
         crate::guard::decline("open", "a file without a name (O_TMPFILE)");
@@ -42,6 +43,7 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
     }
     let exclusive = has(libc::O_CREAT | libc::O_EXCL);
     let follow = !has(libc::O_NOFOLLOW) && !exclusive;
+    let began = session.moves_so_far();
     let walk = if exclusive || has(libc::O_PATH) || has(libc::O_DIRECTORY) || !is_opened_by_name(spot) {
         session.walk(spot, follow)?
     } else {
@@ -50,10 +52,10 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
             WalkOpen::File(file, path) => {
                 let handle = file.handle();
                 if has(libc::O_TRUNC) {
-                    let tree = session.tree(spot.mount)?;
-                    tree.truncate(handle, 0, true).map_err(|error| number(&error))?;
+                    session.on(spot.mount, |tree| tree.truncate(handle, 0, true))?;
                 }
-                return finish(session, &new(spot.mount, Kind::File, handle, flags, &path), Some(file));
+                let found = Found { kind: Kind::File, handle, path, file: Some(file) };
+                return finish(session, spot.mount, flags, found, began);
             }
         }
     };
@@ -62,14 +64,15 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
         Walk::Missing { .. } if !has(libc::O_CREAT) => return Err(libc::ENOENT),
         Walk::Missing { must_be_dir: true, .. } => return Err(libc::EISDIR),
         Walk::Missing { dir, name, path, .. } => {
-            let tree = session.tree(spot.mount)?;
-            let made = tree.create(dir, &name, owner(mode), exclusive, rights(flags));
-            let (attr, is_new, file) = made.map_err(|error| number(&error))?;
-            if !is_new && has(libc::O_TRUNC) {
-                tree.truncate(attr.handle, 0, false).map_err(|error| number(&error))?;
-            }
-            let new = new(spot.mount, attr.kind, attr.handle, flags, &path);
-            return finish(session, &new, Some(file));
+            let (attr, _, file) = session.on(spot.mount, |tree| {
+                let made = tree.create(dir, &name, owner(mode), exclusive, rights(flags))?;
+                if !made.1 && has(libc::O_TRUNC) {
+                    tree.truncate(made.0.handle, 0, false)?;
+                }
+                Ok(made)
+            })?;
+            let found = Found { kind: attr.kind, handle: attr.handle, path, file: Some(file) };
+            return finish(session, spot.mount, flags, found, began);
         }
         Walk::Object(found) => *found,
     };
@@ -82,18 +85,24 @@ pub fn open(session: &mut Session, spot: &Spot, flags: c_int, mode: u32) -> Res<
         Kind::Symlink => Err(libc::ELOOP),
         Kind::Directory if writes || has(libc::O_CREAT) => Err(libc::EISDIR),
         Kind::Directory => {
-            let fd = reserve(session, &new(spot.mount, attr.kind, attr.handle, flags, &found.path), None)?;
-            session.open(fd)?.attr = Some(found.attr);
-            Ok(Opened::Descriptor(fd))
+            let (kind, handle, path) = (attr.kind, attr.handle, found.path);
+            let opened = finish(session, spot.mount, flags, Found { kind, handle, path, file: None }, began)?;
+            if let Opened::Descriptor(fd) = opened {
+                session.open(fd)?.attr = Some(found.attr);
+            }
+            Ok(opened)
         }
         _ if has(libc::O_DIRECTORY) => Err(libc::ENOTDIR),
         Kind::File => {
-            let tree = session.tree(spot.mount)?;
-            let file = tree.open(attr.handle, rights(flags)).map_err(|error| number(&error))?;
-            if has(libc::O_TRUNC) {
-                tree.truncate(attr.handle, 0, true).map_err(|error| number(&error))?;
-            }
-            finish(session, &new(spot.mount, attr.kind, attr.handle, flags, &found.path), Some(file))
+            let file = session.on(spot.mount, |tree| {
+                let file = tree.open(attr.handle, rights(flags))?;
+                if has(libc::O_TRUNC) {
+                    tree.truncate(attr.handle, 0, true)?;
+                }
+                Ok(file)
+            })?;
+            let (kind, handle, path) = (attr.kind, attr.handle, found.path);
+            finish(session, spot.mount, flags, Found { kind, handle, path, file: Some(file) }, began)
         }
         _ => outside(host_path(&Spot { mount: spot.mount, path: found.path })),
     }
@@ -109,26 +118,32 @@ fn is_opened_by_name(spot: &Spot) -> bool {
     matches!(super::calls::locks::shown(spot.mount), Some(Shown::Shoal { .. }))
 }
 
-fn new(mount: usize, kind: Kind, handle: Handle, flags: c_int, path: &[u8]) -> New<'_> {
-    let kind = if kind == Kind::Directory { record::DIRECTORY } else { record::FILE };
-    New { kind, mount: mount as u32, flags: kept(flags), handle: handle.0, path }
+/// An object that was found, and opened if it is a file.
+struct Found {
+    kind: Kind,
+    handle: Handle,
+    path: Vec<u8>,
+    file: Option<Rc<dyn TreeFile>>,
 }
 
-/// A descriptor for an open file.
-fn reserve(session: &mut Session, new: &New<'_>, file: Option<Box<dyn TreeFile>>) -> Res<c_int> {
-    let reserved = session.records.reserve(new)?;
-    let index = session.add(reserved.record, reserved.identity, file);
+/// A descriptor for an open object, which was looked for after the first `began` moves of this process.
+fn finish(session: &mut Call<'_>, mount: usize, flags: c_int, found: Found, began: u64) -> Res<Opened> {
+    let kind = if found.kind == Kind::Directory { record::DIRECTORY } else { record::FILE };
+    let present = session.present(mount, found.handle, found.path, began)?;
+    let path = present.as_deref().unwrap_or_default();
+    let new = New { kind, mount: mount as u32, flags: kept(flags), handle: found.handle.0, path };
+    let reserved = session.records.reserve(&new)?;
+    if present.is_none() {
+        reserved.record.state.store(1, Ordering::Relaxed);
+    }
+    let index = session.add(reserved.record, reserved.identity, found.file);
     // A number that is too high for our table.
     if let Err(number) = session.refer(reserved.fd, index) {
         close_own(reserved.fd);
         session.give_up(index);
         return Err(number);
     }
-    Ok(reserved.fd)
-}
-
-fn finish(session: &mut Session, new: &New<'_>, file: Option<Box<dyn TreeFile>>) -> Res<Opened> {
-    reserve(session, new, file).map(Opened::Descriptor)
+    Ok(Opened::Descriptor(reserved.fd))
 }
 
 fn needs(record: &Record, right: Rights) -> Res<()> {
@@ -144,16 +159,20 @@ fn offset_of(offset: off_t) -> Res<u64> {
 ///
 /// # Safety
 /// `into` has room for `len` bytes.
-unsafe fn read_into(session: &mut Session, fd: c_int, into: *mut u8, len: usize, offset: u64) -> Res<usize> {
-    let (file, record) = session.file(fd)?;
-    needs(record, Rights::READ)?;
+unsafe fn read_into(
+    session: &mut Call<'_>,
+    file: &dyn TreeFile,
+    into: *mut u8,
+    len: usize,
+    offset: u64,
+) -> Res<usize> {
     let mut done = 0;
     while done < len {
         let wanted = (len - done).min(PIECE);
-        let read = match file.read(offset.saturating_add(done as u64), wanted) {
+        let read = match session.away(|| file.read(offset.saturating_add(done as u64), wanted)) {
             Ok(read) => read,
             Err(_) if done > 0 => break,
-            Err(error) => return Err(number(&error)),
+            Err(number) => return Err(number),
         };
         // SAFETY: `read` has at most `wanted` bytes, which `into` has room for.
         unsafe { std::ptr::copy_nonoverlapping(read.as_ptr(), into.add(done), read.len()) };
@@ -174,22 +193,27 @@ pub unsafe fn read(fd: c_int, into: *mut u8, len: usize, offset: Option<off_t>) 
         return Err(libc::EFAULT);
     }
     let len = len.min(CALL_BYTES_MAX);
-    call(|session| {
+    let read = |session: &mut Call<'_>, held: &Held| {
+        let (file, record) = (session.file(held)?, held.record);
+        needs(record, Rights::READ)?;
         if let Some(offset) = offset {
             // SAFETY: as the caller promises.
-            return Ok(unsafe { read_into(session, fd, into, len, offset_of(offset)?)? } as isize);
+            return Ok(unsafe { read_into(session, &*file, into, len, offset_of(offset)?)? } as isize);
         }
-        loop {
-            let record = session.open(fd)?.record;
-            let at = record.offset.load(Ordering::Acquire);
-            // SAFETY: as the caller promises.
-            let read = unsafe { read_into(session, fd, into, len, at as u64)? };
-            let after = at + read as i64;
-            if record.offset.compare_exchange(at, after, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return Ok(read as isize);
+        // Another process may move the position meanwhile.
+        session.in_turn(held, |session| {
+            loop {
+                let at = record.offset.load(Ordering::Acquire);
+                // SAFETY: as the caller promises.
+                let read = unsafe { read_into(session, &*file, into, len, at as u64)? };
+                let after = at + read as i64;
+                if record.offset.compare_exchange(at, after, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    return Ok(read as isize);
+                }
             }
-        }
-    })
+        })
+    };
+    call(|session| session.holding(fd, read))
 }
 
 /// `pwrite`, or with no offset `write`.
@@ -202,120 +226,159 @@ pub unsafe fn write(fd: c_int, from: *const u8, len: usize, offset: Option<off_t
     }
     let len = len.min(CALL_BYTES_MAX);
     call(|session| {
-        let record = session.open(fd)?.record;
-        needs(record, Rights::WRITE)?;
-        let appends = record.flags() & libc::O_APPEND != 0;
-        if appends && len > 0 {
-            session.appends(fd)?;
-        }
-        let (file, record) = session.file(fd)?;
-        if len == 0 {
-            return Ok(0);
-        }
-        let mut at = match offset {
-            Some(offset) => offset_of(offset)?,
-            None if appends => 0,
-            None => record.offset.fetch_add(len as i64, Ordering::AcqRel) as u64,
-        };
-        let is_synced = record.flags() & libc::O_DSYNC != 0;
-        let mut done = 0;
-        while done < len {
-            let piece = (len - done).min(PIECE);
-            // SAFETY: `from` has `len` bytes.
-            let data = unsafe { std::slice::from_raw_parts(from.add(done), piece) };
-            let data = Bytes::copy_from_slice(data);
-            let written = match (appends, is_synced) {
-                (true, _) => file.append(data).map(|place| at = place),
-                (false, true) => file.write_durable(at, data),
-                (false, false) => file.write(at, data),
-            };
-            if let Err(error) = written {
-                if !appends && offset.is_none() {
-                    record.offset.fetch_sub((len - done) as i64, Ordering::AcqRel);
-                }
-                if done == 0 {
-                    return Err(number(&error));
-                }
-                break;
+        let written = session.holding(fd, |session, held| {
+            needs(held.record, Rights::WRITE)?;
+            let appends = held.record.flags() & libc::O_APPEND != 0;
+            if appends && len > 0 {
+                session.appends(held);
             }
-            at += piece as u64;
-            done += piece;
-        }
-        if appends && offset.is_none() {
-            record.offset.store(at as i64, Ordering::Release);
-        }
-        if appends && is_synced {
-            file.fsync().map_err(|error| number(&error))?;
-        }
-        session.wrote(fd);
-        Ok(done as isize)
+            let file = session.file(held)?;
+            // SAFETY: as the caller promises.
+            let write =
+                |session: &mut Call<'_>| unsafe { write_from(session, held, &*file, from, len, offset) };
+            match (len, appends, offset) {
+                (0, ..) => Ok(0),
+                (PIECE.., true, _) => session.appending(held, write),
+                (_, false, None) => session.in_turn(held, write),
+                _ => write(session),
+            }
+        });
+        session.publish_at_end();
+        written
     })
+}
+
+/// # Safety
+/// `from` has `len` bytes.
+unsafe fn write_from(
+    session: &mut Call<'_>,
+    held: &Held,
+    file: &dyn TreeFile,
+    from: *const u8,
+    len: usize,
+    offset: Option<off_t>,
+) -> Res<isize> {
+    let record = held.record;
+    let appends = record.flags() & libc::O_APPEND != 0;
+    let is_synced = record.flags() & libc::O_DSYNC != 0;
+    let mut at = match offset {
+        Some(offset) => offset_of(offset)?,
+        None if appends => 0,
+        None => record.offset.fetch_add(len as i64, Ordering::AcqRel) as u64,
+    };
+    let mut done = 0;
+    while done < len {
+        let piece = (len - done).min(PIECE);
+        // SAFETY: `from` has `len` bytes.
+        let data = unsafe { std::slice::from_raw_parts(from.add(done), piece) };
+        let data = Bytes::copy_from_slice(data);
+        let written = session.away(|| match (appends, is_synced) {
+            (true, _) => file.append(data).map(|place| at = place),
+            (false, true) => file.write_durable(at, data),
+            (false, false) => file.write(at, data),
+        });
+        if let Err(number) = written {
+            if !appends && offset.is_none() {
+                // Unless another process has moved on from there.
+                let (reserved, reached) = (at + (len - done) as u64, at as i64);
+                let _ = record.offset.compare_exchange(
+                    reserved as i64,
+                    reached,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+            }
+            if done == 0 {
+                return Err(number);
+            }
+            break;
+        }
+        at += piece as u64;
+        done += piece;
+    }
+    if appends && offset.is_none() {
+        record.offset.store(at as i64, Ordering::Release);
+    }
+    session.wrote(held);
+    if appends && is_synced {
+        session.away(|| file.fsync())?;
+    }
+    Ok(done as isize)
 }
 
 /// `lseek`.
 pub fn seek(fd: c_int, offset: off_t, whence: c_int) -> Res<off_t> {
     call(|session| {
-        let open = session.open(fd)?;
-        let record = open.record;
-        if record.kind == record::DIRECTORY {
-            let at = match whence {
-                libc::SEEK_SET => offset,
-                libc::SEEK_CUR if offset == 0 => return Ok(record.offset.load(Ordering::Relaxed)),
-                _ => return Err(libc::EINVAL),
-            };
-            open.listing = None;
-            record.offset.store(at, Ordering::Relaxed);
-            return Ok(at);
-        }
-        let base = match whence {
-            libc::SEEK_SET => 0,
-            libc::SEEK_CUR => record.offset.load(Ordering::Acquire),
-            libc::SEEK_END | libc::SEEK_DATA | libc::SEEK_HOLE => {
-                session.attributes(fd)?.1.size.cast_signed()
-            }
+        session.holding(fd, |session, held| {
+            session.in_turn(held, |session| seek_in(session, held, offset, whence))
+        })
+    })
+}
+
+fn seek_in(session: &mut Call<'_>, held: &Held, offset: off_t, whence: c_int) -> Res<off_t> {
+    let record = held.record;
+    if record.kind == record::DIRECTORY {
+        let at = match whence {
+            libc::SEEK_SET => offset,
+            libc::SEEK_CUR if offset == 0 => return Ok(record.offset.load(Ordering::Relaxed)),
             _ => return Err(libc::EINVAL),
         };
-        let at = match whence {
-            // A file without holes: data up to its end.
-            libc::SEEK_DATA | libc::SEEK_HOLE if offset < 0 || offset >= base => return Err(libc::ENXIO),
-            libc::SEEK_DATA => offset,
-            libc::SEEK_HOLE => base,
-            _ => base.checked_add(offset).ok_or(libc::EOVERFLOW)?,
-        };
-        if at < 0 {
-            return Err(libc::EINVAL);
+        session.held(held)?.listing = None;
+        record.offset.store(at, Ordering::Relaxed);
+        return Ok(at);
+    }
+    let base = match whence {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => record.offset.load(Ordering::Acquire),
+        libc::SEEK_END | libc::SEEK_DATA | libc::SEEK_HOLE => {
+            session.attributes_of(held)?.1.size.cast_signed()
         }
-        record.offset.store(at, Ordering::Release);
-        Ok(at)
-    })
+        _ => return Err(libc::EINVAL),
+    };
+    let at = match whence {
+        // A file without holes: data up to its end.
+        libc::SEEK_DATA | libc::SEEK_HOLE if offset < 0 || offset >= base => return Err(libc::ENXIO),
+        libc::SEEK_DATA => offset,
+        libc::SEEK_HOLE => base,
+        _ => base.checked_add(offset).ok_or(libc::EOVERFLOW)?,
+    };
+    if at < 0 {
+        return Err(libc::EINVAL);
+    }
+    record.offset.store(at, Ordering::Release);
+    Ok(at)
 }
 
 /// `ftruncate`.
 pub fn truncate(fd: c_int, size: off_t) -> Res<c_int> {
     let size = offset_of(size)?;
     call(|session| {
-        needs(session.open(fd)?.record, Rights::WRITE).map_err(|_| libc::EINVAL)?;
-        let (file, record) = session.file(fd)?;
-        let handle = file.handle();
-        let tree = session.tree(record.mount as usize)?;
-        tree.truncate(handle, size, true).map_err(|error| number(&error))?;
-        session.wrote(fd);
-        Ok(0)
+        let done = session.holding(fd, |session, held| {
+            needs(held.record, Rights::WRITE).map_err(|_| libc::EINVAL)?;
+            let handle = session.file(held)?.handle();
+            session.on(held.record.mount as usize, |tree| tree.truncate(handle, size, true))?;
+            session.wrote(held);
+            Ok(0)
+        });
+        session.publish_at_end();
+        done
     })
 }
 
 /// `fsync`.
 pub fn sync(fd: c_int) -> Res<c_int> {
     call(|session| {
-        let record = session.open(fd)?.record;
-        if record.kind == record::DIRECTORY {
+        session.holding(fd, |session, held| {
+            let record = held.record;
+            if record.kind == record::FILE {
+                let file = session.file(held)?;
+                return session.away(|| file.fsync()).map(|()| 0);
+            }
             if record.state.load(Ordering::Relaxed) != 0 {
                 return Ok(0);
             }
-            let handle = session.handle(fd)?;
-            let done = session.tree(record.mount as usize)?.fsync_directory(handle);
-            return done.map(|()| 0).map_err(|error| number(&error));
-        }
-        session.file(fd)?.0.fsync().map(|()| 0).map_err(|error| number(&error))
+            let handle = session.handle_of(held)?;
+            session.on(record.mount as usize, |tree| tree.fsync_directory(handle)).map(|()| 0)
+        })
     })
 }

@@ -15,7 +15,7 @@
 
 use crate::config;
 use crate::guard::{self, Res, call};
-use crate::session::Session;
+use crate::session::Call;
 use crate::table;
 use libc::{AT_FDCWD, c_char, c_int};
 use std::ffi::{CStr, CString};
@@ -189,12 +189,12 @@ fn learn() -> u32 {
 }
 
 /// The process is in another directory from now on: in one of ours, or in the kernel's.
-pub fn moved_to(session: &mut Session, spot: Option<Spot>) {
+pub fn moved_to(session: &mut Call<'_>, spot: Option<Spot>) {
     DIRECTORY.store(if spot.is_some() { INSIDE } else { UNKNOWN }, Ordering::Release);
     set_here(session, spot);
 }
 
-fn set_here(session: &mut Session, spot: Option<Spot>) {
+fn set_here(session: &mut Call<'_>, spot: Option<Spot>) {
     *HERE.lock().unwrap_or_else(PoisonError::into_inner) = spot.clone();
     session.cwd = spot;
 }
@@ -303,7 +303,7 @@ pub enum Target {
 }
 
 /// Walk to an object that is there.
-pub fn target(session: &mut Session, spot: &Spot, follow: bool) -> Res<Target> {
+pub fn target(session: &mut Call<'_>, spot: &Spot, follow: bool) -> Res<Target> {
     match session.walk(spot, follow)? {
         shoal_world::Walk::Object(found) => Ok(Target::Found(found)),
         shoal_world::Walk::Missing { .. } => Err(libc::ENOENT),
@@ -315,7 +315,7 @@ pub fn target(session: &mut Session, spot: &Spot, follow: bool) -> Res<Target> {
 pub fn on_object<T: guard::Failed>(
     spot: &Spot,
     follow: bool,
-    ours: impl FnOnce(&mut Session, shoal_world::Found) -> Res<T>,
+    ours: impl FnOnce(&mut Call<'_>, shoal_world::Found) -> Res<T>,
     kernels: impl FnOnce(*const c_char) -> T,
 ) -> T {
     let done = call(|session| match target(session, spot, follow)? {

@@ -5,20 +5,24 @@
 //! Its file is opened in this process at the first use. So a child of `fork`, and a program that was started
 //! by `exec`, begin with an empty state and find all that they inherited.
 
+mod call;
 mod exit;
+mod moves;
 
+pub use call::{Call, Held};
 pub use exit::publish_at_exit;
 
-use crate::calls::children::{abandoned, release};
 use crate::config;
 use crate::guard::{self, Res, say};
 use crate::record::{self, Identity, Record, Records};
-use crate::route::{Spot, host_path};
+use crate::route::Spot;
 use crate::table;
 use libc::c_int;
+use moves::Moves;
+use shoal_env::local::Semaphore;
 use shoal_env::real::{Runtime, descriptors};
-use shoal_proto::{Attr, Handle, Kind, Owner, Rights, Status};
-use shoal_world::{Found, Shown, Tree, TreeFile, TreeListing, Walk, WalkOpen};
+use shoal_proto::{Attr, Handle, Owner, Rights, Status};
+use shoal_world::{Driven, Shown, Tree, TreeFile, TreeListing};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -38,7 +42,11 @@ pub struct Open {
     identity: Identity,
     /// Descriptors of this process.
     pub references: usize,
-    file: Option<Box<dyn TreeFile>>,
+    /// Calls that use it now.
+    uses: usize,
+    /// Calls that move its position, or list it, take turns.
+    turn: Semaphore,
+    file: Option<Rc<dyn TreeFile>>,
     /// Writes that this process has seen, as [`Record::writes`] counts them.
     seen: u32,
     /// A listing under way, and the position that it has reached.
@@ -50,7 +58,7 @@ pub struct Open {
 }
 
 enum Mount {
-    Planted(Box<dyn Tree>),
+    Planted(Rc<dyn Tree>),
     Failed(Instant, c_int),
     New,
 }
@@ -59,6 +67,10 @@ enum Mount {
 pub struct Session {
     runtime: Rc<Runtime>,
     mounts: Vec<Mount>,
+    /// Removals and moves by this process.
+    moves: Moves,
+    /// Turns of long appends, by file, each of which is whole; and the calls that have it or wait for it.
+    appends: BTreeMap<(usize, u64), (Semaphore, usize)>,
     /// Where the records of new opens are.
     pub records: Records,
     /// Descriptions, by index.
@@ -102,6 +114,12 @@ pub fn rights(flags: c_int) -> Rights {
     }
 }
 
+impl Driven for Session {
+    fn runtime(&self) -> &Rc<Runtime> {
+        &self.runtime
+    }
+}
+
 impl Session {
     /// A session without a file system yet.
     pub fn new() -> Session {
@@ -109,8 +127,10 @@ impl Session {
         descriptors::keep_threads(guard::own_thread);
         let count = config::get().map_or(0, |config| config.overs.len());
         Session {
-            runtime: Rc::new(Runtime::new("shoal")),
+            runtime: Rc::new(Runtime::shared("shoal")),
             mounts: (0..count).map(|_| Mount::New).collect(),
+            moves: Moves::default(),
+            appends: BTreeMap::new(),
             records: Records::default(),
             opens: Vec::new(),
             cwd: None,
@@ -119,7 +139,7 @@ impl Session {
     }
 
     /// A file system, reached if it was not yet.
-    pub fn tree(&mut self, mount: usize) -> Res<&dyn Tree> {
+    pub fn tree(&mut self, mount: usize) -> Res<Rc<dyn Tree>> {
         let over = config::get().and_then(|config| config.overs.get(mount)).ok_or(libc::ENODEV)?;
         let slot = self.mounts.get_mut(mount).ok_or(libc::ENODEV)?;
         let is_due = match slot {
@@ -139,105 +159,9 @@ impl Session {
             };
         }
         match slot {
-            Mount::Planted(tree) => Ok(&**tree),
+            Mount::Planted(tree) => Ok(tree.clone()),
             Mount::Failed(_, errno) => Err(*errno),
             Mount::New => Err(libc::ENODEV),
-        }
-    }
-
-    /// Walk a path.
-    pub fn walk(&mut self, spot: &Spot, follow: bool) -> Res<Walk> {
-        let prefix = host_path(&Spot { mount: spot.mount, path: Vec::new() });
-        let walk =
-            self.tree(spot.mount)?.walk(&prefix, &spot.path, follow).map_err(|error| number(&error))?;
-        let Walk::Object(mut found) = walk else { return Ok(walk) };
-        if found.attr.kind == Kind::File && self.see(spot.mount, found.attr.handle.0)? {
-            let tree = self.tree(spot.mount)?;
-            found.attr = tree.getattr(found.attr.handle).map_err(|error| number(&error))?;
-        }
-        Ok(Walk::Object(found))
-    }
-
-    /// Walk a path whose file is to be opened.
-    pub fn walk_open(&mut self, spot: &Spot, follow: bool, rights: Rights) -> Res<WalkOpen> {
-        let prefix = host_path(&Spot { mount: spot.mount, path: Vec::new() });
-        let tree = self.tree(spot.mount)?;
-        tree.walk_open(&prefix, &spot.path, follow, rights).map_err(|error| number(&error))
-    }
-
-    /// Where one process sees another's writes only at an open: open the file of descriptions through which
-    /// another process has written since. Whether there was one.
-    fn see(&mut self, mount: usize, handle: u64) -> Res<bool> {
-        let over = config::get().and_then(|config| config.overs.get(mount));
-        if over.is_none_or(|over| over.is_seen_at_once()) {
-            return Ok(false);
-        }
-        let mut is_new = false;
-        for open in self.opens.iter_mut().flatten() {
-            let record = open.record;
-            let is_it = record.mount as usize == mount && record.handle.load(Ordering::Relaxed) == handle;
-            let writes = record.writes.load(Ordering::Acquire);
-            is_new |= is_it && writes != open.seen;
-            if is_it {
-                open.seen = writes;
-            }
-        }
-        if is_new {
-            // One without a name is not found any more: then this process sees its own writes.
-            let opened = self.tree(mount)?.open(Handle(handle), Rights::READ);
-            let _ = opened.map(|file| file.close());
-        }
-        Ok(is_new)
-    }
-
-    /// A lock was taken: from now on this process sees all that others wrote before.
-    pub fn locked(&mut self, fd: c_int) -> Res<()> {
-        let record = self.open(fd)?.record;
-        let mount = record.mount as usize;
-        let over = config::get().and_then(|config| config.overs.get(mount));
-        if record.kind == record::DIRECTORY || over.is_none_or(|over| over.is_seen_at_once()) {
-            return Ok(());
-        }
-        let handle = self.handle(fd)?;
-        let opened = self.tree(mount)?.open(handle, Rights::READ).map_err(|error| number(&error))?;
-        opened.close().map_err(|error| number(&error))
-    }
-
-    /// An append is about to be done: where the file system does not look for the present end by itself, this
-    /// process reads what others wrote before.
-    pub fn appends(&mut self, fd: c_int) -> Res<()> {
-        let mount = self.open(fd)?.record.mount as usize;
-        let over = config::get().and_then(|config| config.overs.get(mount));
-        if over.is_some_and(|over| matches!(over.shown, Shown::Container(_) | Shown::Bucket { .. })) {
-            // A file that may only be written, or has no name any more: it goes to the end that is known.
-            let _ = self.locked(fd);
-        }
-        Ok(())
-    }
-
-    /// This process has written through a descriptor.
-    pub fn wrote(&mut self, fd: c_int) {
-        self.note_write(fd);
-        if exit::is_exiting() {
-            self.publish();
-        }
-    }
-
-    fn note_write(&mut self, fd: c_int) {
-        if let Ok(open) = self.open(fd) {
-            let before = open.record.writes.fetch_add(1, Ordering::AcqRel);
-            if before == open.seen {
-                open.seen = before.wrapping_add(1);
-            }
-        }
-    }
-
-    /// The object of a path; a path that leaves the file system is `EXDEV`.
-    pub fn find(&mut self, spot: &Spot, follow: bool) -> Res<Found> {
-        match self.walk(spot, follow)? {
-            Walk::Object(found) => Ok(*found),
-            Walk::Missing { .. } => Err(libc::ENOENT),
-            Walk::Outside(_) => Err(libc::EXDEV),
         }
     }
 
@@ -273,11 +197,21 @@ impl Session {
         &mut self,
         record: &'static Record,
         identity: Identity,
-        file: Option<Box<dyn TreeFile>>,
+        file: Option<Rc<dyn TreeFile>>,
     ) -> usize {
         let seen = record.writes.load(Ordering::Acquire);
-        let open =
-            Open { record, identity, references: 0, file, seen, listing: None, attr: None, flock: None };
+        let open = Open {
+            record,
+            identity,
+            references: 0,
+            uses: 0,
+            turn: Semaphore::new(1),
+            file,
+            seen,
+            listing: None,
+            attr: None,
+            flock: None,
+        };
         match self.opens.iter().position(Option::is_none) {
             Some(free) => {
                 self.opens[free] = Some(open);
@@ -301,21 +235,6 @@ impl Session {
         Ok(())
     }
 
-    /// A descriptor is gone. With its last one the description's file is closed.
-    pub fn unrefer(&mut self, fd: c_int) -> Res<()> {
-        match table::take(fd) {
-            Some(index) => self.release(index),
-            None => Ok(()),
-        }
-    }
-
-    /// Take off the descriptors whose close did not get a turn.
-    pub fn take_abandoned(&mut self) {
-        for index in abandoned() {
-            let _ = self.release(index);
-        }
-    }
-
     /// The key of a descriptor's record locks.
     pub fn lock_key(&mut self, fd: c_int) -> Res<(usize, u64, u64)> {
         let open = self.open(fd)?;
@@ -323,69 +242,6 @@ impl Session {
         let over = config::get().and_then(|config| config.overs.get(mount));
         let is_shoal = over.is_some_and(|over| matches!(over.shown, Shown::Shoal { .. }));
         Ok((mount, handle, if is_shoal { open.identity.memory_number() } else { 0 }))
-    }
-
-    /// A new description that got no descriptor.
-    pub fn give_up(&mut self, index: usize) {
-        if let Some(open) = self.opens.get_mut(index).and_then(Option::take) {
-            let record = open.record;
-            // It has written nothing.
-            let _ = close(open);
-            self.records.release(record);
-        }
-    }
-
-    /// A description has one descriptor less.
-    fn release(&mut self, index: usize) -> Res<()> {
-        let Some(slot) = self.opens.get_mut(index) else { return Ok(()) };
-        let Some(open) = slot.as_mut() else { return Ok(()) };
-        open.references = open.references.saturating_sub(1);
-        let key = (open.record.mount as usize, open.record.handle.load(Ordering::Relaxed));
-        let is_last = open.references == 0;
-        let mut closed = Ok(());
-        if is_last {
-            // Other descriptions of the file show the bytes of another process, too.
-            let _ = self.see(key.0, key.1);
-            if let Some(open) = self.opens.get_mut(index).and_then(Option::take) {
-                let record = open.record;
-                closed = close(open);
-                self.records.release(record);
-            }
-        }
-        // POSIX: a close of any descriptor of a file gives all of the process's record locks of it back.
-        let of_file = (key.0, key.1, 0)..=(key.0, key.1, u64::MAX);
-        let known: Vec<_> = self.locks.range(of_file).map(|(key, _)| *key).collect();
-        known.iter().filter_map(|key| self.locks.remove(key)).for_each(release);
-        closed
-    }
-
-    /// The file of a descriptor, opened here if it was not yet, or if another process has written through it.
-    pub fn file(&mut self, fd: c_int) -> Res<(&dyn TreeFile, &'static Record)> {
-        let index = self.index(fd)?;
-        let open = self.opens.get_mut(index).and_then(Option::as_mut).ok_or(libc::EBADF)?;
-        let record = open.record;
-        if record.kind == record::DIRECTORY {
-            return Err(libc::EISDIR);
-        }
-        let mount = record.mount as usize;
-        if open.file.is_some() {
-            self.see(mount, record.handle.load(Ordering::Relaxed))?;
-        }
-        let open = self.opens.get_mut(index).and_then(Option::as_mut).ok_or(libc::EBADF)?;
-        if open.file.is_none() {
-            let spot = Spot { mount, path: record.path() };
-            let found = self.find(&spot, false).map_err(|_| libc::ESTALE)?;
-            if found.attr.handle.0 != record.handle.load(Ordering::Relaxed) || found.attr.kind != Kind::File {
-                return Err(libc::ESTALE);
-            }
-            let file = self.tree(mount)?.open(found.attr.handle, rights(record.flags()));
-            let file = file.map_err(|error| number(&error))?;
-            if let Some(Some(open)) = self.opens.get_mut(index) {
-                open.file = Some(file);
-            }
-        }
-        let open = self.opens.get(index).and_then(Option::as_ref).ok_or(libc::EBADF)?;
-        open.file.as_deref().map(|file| (file, record)).ok_or(libc::EBADF)
     }
 
     /// The path of a directory's descriptor.
@@ -397,66 +253,28 @@ impl Session {
         Ok(Spot { mount: record.mount as usize, path: record.path() })
     }
 
-    /// The attributes of a descriptor's object.
-    pub fn attributes(&mut self, fd: c_int) -> Res<(usize, Attr)> {
-        let record = self.open(fd)?.record;
-        if record.kind == record::FILE {
-            let (file, _) = self.file(fd)?;
-            let handle = file.handle();
-            let attr = self.tree(record.mount as usize)?.getattr(handle);
-            return Ok((record.mount as usize, attr.map_err(|error| number(&error))?));
-        }
-        let handle = self.handle(fd);
-        let attr = handle.and_then(|handle| {
-            self.tree(record.mount as usize)?.getattr(handle).map_err(|error| number(&error))
-        });
-        let known = &mut self.open(fd)?.attr;
-        match (attr, known) {
-            (Ok(attr), known) => {
-                *known = Some(attr.clone());
-                Ok((record.mount as usize, attr))
-            }
-            (Err(libc::ESTALE | libc::ENOENT), Some(known)) => {
-                Ok((record.mount as usize, Attr { nlink: 0, ..known.clone() }))
-            }
-            (Err(number), _) => Err(number),
-        }
-    }
-
-    /// The object of a descriptor, known to the file system here.
-    pub fn handle(&mut self, fd: c_int) -> Res<Handle> {
-        let record = self.open(fd)?.record;
-        let handle = Handle(record.handle.load(Ordering::Relaxed));
-        if record.kind == record::FILE {
-            return Ok(self.file(fd)?.0.handle());
-        }
-        let mount = record.mount as usize;
-        if record.state.load(Ordering::Relaxed) != 0 {
-            // Its number may be another object's by now.
-            return Err(libc::ESTALE);
-        }
-        if self.tree(mount)?.getattr(handle).is_ok() {
-            return Ok(handle);
-        }
-        let found = self.find(&Spot { mount, path: record.path() }, false).map_err(|_| libc::ESTALE)?;
-        if found.attr.handle == handle { Ok(handle) } else { Err(libc::ESTALE) }
-    }
-
-    /// An object was moved or removed: descriptions know their new path.
-    pub fn renamed(&mut self, mount: usize, from: &[u8], to: Option<&[u8]>) {
+    /// An object was moved, and the object that was there is gone: descriptions know their new path.
+    pub fn moved(&mut self, mount: usize, from: &[u8], to: &[u8]) {
         for open in self.opens.iter().flatten().filter(|open| open.record.mount as usize == mount) {
             let path = open.record.path();
-            let Some(rest) = path.strip_prefix(from) else { continue };
-            match to {
-                Some(to) if rest.is_empty() || rest.starts_with(b"/") => {
-                    open.record.set_path(&[to, rest].concat());
-                }
-                None if rest.is_empty() => {
-                    open.record.state.store(1, Ordering::Relaxed);
-                }
-                _ => {}
+            if path == to {
+                open.record.state.store(1, Ordering::Relaxed);
+            } else if let Some(path) = moves::moved(&path, from, to) {
+                open.record.set_path(&path);
             }
         }
+        self.moves.note(mount, from, Some(to));
+    }
+
+    /// An object was removed from a path, where another may be by now: its descriptions know that.
+    pub fn removed(&mut self, mount: usize, path: &[u8], object: Handle) {
+        for open in self.opens.iter().flatten().filter(|open| open.record.mount as usize == mount) {
+            let is_it = open.record.handle.load(Ordering::Relaxed) == object.0;
+            if is_it && open.record.path() == path {
+                open.record.state.store(1, Ordering::Relaxed);
+            }
+        }
+        self.moves.note(mount, path, None);
     }
 
     /// Close the files of this process, before another program takes its place. Their descriptions stay.
@@ -475,11 +293,4 @@ impl Session {
 pub fn close_own(fd: c_int) {
     // SAFETY: it is ours.
     unsafe { libc::syscall(libc::SYS_close, fd) };
-}
-
-fn close(open: Open) -> Res<()> {
-    if let Some(fd) = open.flock {
-        close_own(fd);
-    }
-    open.file.map_or(Ok(()), |file| file.close().map_err(|error| number(&error)))
 }

@@ -188,7 +188,7 @@ impl Over {
     ///
     /// # Errors
     /// Why it cannot be reached.
-    pub fn plant(&self, runtime: &Rc<Runtime>, group: &ProcessGroup) -> Result<Box<dyn Tree>> {
+    pub fn plant(&self, runtime: &Rc<Runtime>, group: &ProcessGroup) -> Result<Rc<dyn Tree>> {
         let local = LocalOptions {
             inline: true,
             descriptors: Some(DESCRIPTORS_MAX),
@@ -287,7 +287,7 @@ fn plant_bucket(
     group: &ProcessGroup,
     address: &str,
     words: &str,
-) -> Result<Box<dyn Tree>> {
+) -> Result<Rc<dyn Tree>> {
     use shoal_objects::{ObjectsOptions, s3::S3};
     let (place, settings) = (in_bucket(address)?, settings_of(words)?);
     let over = ObjectsOptions::new(S3::new(place.bucket), place.prefix);
@@ -300,7 +300,7 @@ fn bucket_of(text: &str) -> Result<Shown> {
 }
 
 #[cfg(not(feature = "s3"))]
-fn plant_bucket(_: &Rc<Runtime>, _: &ProcessGroup, address: &str, _: &str) -> Result<Box<dyn Tree>> {
+fn plant_bucket(_: &Rc<Runtime>, _: &ProcessGroup, address: &str, _: &str) -> Result<Rc<dyn Tree>> {
     bail!("this library was built without S3, and cannot use `{address}`: build it with the feature `s3`");
 }
 

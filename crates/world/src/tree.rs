@@ -3,7 +3,7 @@
 //! Each call drives the world (the event loop of the file system) until the call is done
 //! ([`Runtime::block_on`]), or until the tree's time limit has passed ([`Tree::limit`]). In the second case
 //! the requests of the call fail, or its future is dropped. The effect of the call may or may not take
-//! place then. The thread that calls must hold the world's turn.
+//! place then. The thread that calls must hold the world's turn, which the call gives away while it waits.
 
 use crate::Walk;
 use crate::walk::{Reached, walk, walk_to};
@@ -27,10 +27,10 @@ const GRACE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// Why it cannot be reached, and a remedy.
-pub fn plant<C: Connect>(runtime: &Rc<Runtime>, how: C) -> Result<Box<dyn Tree>> {
+pub fn plant<C: Connect>(runtime: &Rc<Runtime>, how: C) -> Result<Rc<dyn Tree>> {
     let vfs = runtime.block_on(how.connect(runtime.env()))?;
     let driver = Driver { runtime: runtime.clone(), until: Rc::default(), vfs };
-    Ok(Box::new(Planted { driver }))
+    Ok(Rc::new(Planted { driver }))
 }
 
 /// The world of a tree, and the end of the calls that drive it.
@@ -66,7 +66,14 @@ impl<V: Vfs> Driver<V> {
 
     /// The same for each kind of call, so that this is compiled once for a file system.
     fn run(&self, call: Pin<&mut (dyn Future<Output = ()> + '_)>) {
-        let Some(until) = self.until.get() else { return self.runtime.block_on(call) };
+        let limit = self.until.get();
+        self.run_until(limit, call);
+        // Another thread's calls have an end of their own.
+        self.until.set(limit);
+    }
+
+    fn run_until(&self, limit: Option<Instant>, call: Pin<&mut (dyn Future<Output = ()> + '_)>) {
+        let Some(until) = limit else { return self.runtime.block_on(call) };
         let left = until.saturating_duration_since(Instant::now());
         let env = self.runtime.env();
         let end = env.now() + left;
@@ -92,7 +99,7 @@ struct HeldListing<V: Vfs> {
 /// Where a path led that was to be opened ([`Tree::walk_open`]).
 pub enum WalkOpen {
     /// To a file, which is open; its path from the root, as in [`crate::Found`].
-    File(Box<dyn TreeFile>, Vec<u8>),
+    File(Rc<dyn TreeFile>, Vec<u8>),
     /// To an object that is no file, or that was not opened so; or to none.
     Walk(Walk),
 }
@@ -114,10 +121,10 @@ macro_rules! tree {
             /// Make a regular file and open it; the attributes, whether it was made, and the open file.
             fn create(
                 &self, dir: Handle, name: &Name, owner: Owner, exclusive: bool, rights: Rights,
-            ) -> Result<(Attr, bool, Box<dyn TreeFile>)>;
+            ) -> Result<(Attr, bool, Rc<dyn TreeFile>)>;
 
             /// Open a file.
-            fn open(&self, object: Handle, rights: Rights) -> Result<Box<dyn TreeFile>>;
+            fn open(&self, object: Handle, rights: Rights) -> Result<Rc<dyn TreeFile>>;
 
             /// Make many files that must not exist, with their contents; of each its attributes, or why it
             /// was not made.
@@ -130,7 +137,8 @@ macro_rules! tree {
             /// List a directory.
             fn opendir(&self, dir: Handle) -> Box<dyn TreeListing>;
 
-            /// The end of each further call, also of the files and listings of this tree.
+            /// The end of each further call of the thread, also of the files and listings of this tree, until
+            /// it gives the world up.
             fn limit(&self, until: Option<Instant>);
         }
 
@@ -153,13 +161,13 @@ macro_rules! tree {
 
             fn create(
                 &self, dir: Handle, name: &Name, owner: Owner, exclusive: bool, rights: Rights,
-            ) -> Result<(Attr, bool, Box<dyn TreeFile>)> {
+            ) -> Result<(Attr, bool, Rc<dyn TreeFile>)> {
                 let made = self.driver.vfs.create(dir, name, owner, exclusive, rights);
                 let (attr, is_new, file) = self.driver.drive(made)?;
                 Ok((attr, is_new, self.held(file)))
             }
 
-            fn open(&self, object: Handle, rights: Rights) -> Result<Box<dyn TreeFile>> {
+            fn open(&self, object: Handle, rights: Rights) -> Result<Rc<dyn TreeFile>> {
                 Ok(self.held(self.driver.drive(self.driver.vfs.open(object, rights))?))
             }
 
@@ -223,8 +231,8 @@ tree! {
 }
 
 impl<V: Vfs> Planted<V> {
-    fn held(&self, file: V::File) -> Box<dyn TreeFile> {
-        Box::new(HeldFile { driver: self.driver.clone(), file })
+    fn held(&self, file: V::File) -> Rc<dyn TreeFile> {
+        Rc::new(HeldFile { driver: self.driver.clone(), file })
     }
 }
 
@@ -238,8 +246,9 @@ macro_rules! tree_file {
             /// The file.
             fn handle(&self) -> Handle;
 
-            /// Close it. Dropping it does the same at the next call, without a report.
-            fn close(self: Box<Self>) -> Result<()>;
+            /// Close it. While another call uses it, its data is made durable instead, and it is closed with
+            /// the last use. Dropping it closes it at the next call, without a report.
+            fn close(self: Rc<Self>) -> Result<()>;
         }
 
         impl<V: Vfs> TreeFile for HeldFile<V> {
@@ -251,9 +260,11 @@ macro_rules! tree_file {
                 self.file.handle()
             }
 
-            fn close(self: Box<Self>) -> Result<()> {
-                let held = *self;
-                held.driver.drive(held.file.close())
+            fn close(self: Rc<Self>) -> Result<()> {
+                match Rc::try_unwrap(self) {
+                    Ok(held) => held.driver.drive(held.file.close()),
+                    Err(used) => used.fsync(),
+                }
             }
         }
     };

@@ -1,99 +1,172 @@
 //! The turn, the state that it protects, and the lines that name file systems.
 
+use futures_channel::oneshot;
 use shoal_env::real::Runtime;
 use shoal_proto::{Handle, Owner, Rights};
-use shoal_world::{Busy, Over, ProcessGroup, Shown, Tree, Walk, World};
+use shoal_world::{Busy, Driven, Inside, Over, ProcessGroup, Shown, Tree, Walk, World};
 use std::rc::Rc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
 
+/// A state with a number, and with calls that wait for an answer.
+struct State {
+    count: u64,
+    asked: Vec<oneshot::Sender<u64>>,
+    trees: Vec<Rc<dyn Tree>>,
+    runtime: Rc<Runtime>,
+}
+
+impl State {
+    fn new() -> State {
+        let runtime = Rc::new(Runtime::shared("test"));
+        State { count: 0, asked: Vec::new(), trees: Vec::new(), runtime }
+    }
+}
+
+impl Driven for State {
+    fn runtime(&self) -> &Rc<Runtime> {
+        &self.runtime
+    }
+}
+
 #[test]
 fn one_thread_at_a_time_is_in_a_world_and_another_waits_until_its_deadline() {
-    static COUNT: World<u64> = World::new();
+    static COUNT: World<State> = World::new();
     let (entered, is_in) = channel();
     let (leave, may_leave) = channel::<()>();
     let first = std::thread::spawn(move || {
-        COUNT.enter(
-            LONG,
-            || 0,
-            |count| {
-                entered.send(()).unwrap();
-                may_leave.recv().unwrap();
-                *count += 1;
-            },
-        )
+        COUNT.enter(LONG, State::new, |mut state| {
+            entered.send(()).unwrap();
+            may_leave.recv().unwrap();
+            state.count += 1;
+        })
     });
     is_in.recv().unwrap();
     let began = Instant::now();
-    assert_eq!(COUNT.enter(Duration::from_millis(50), || 0, |count| *count), Err(Busy));
+    assert_eq!(COUNT.enter(Duration::from_millis(50), State::new, |state| state.count), Err(Busy));
     assert!(began.elapsed() >= Duration::from_millis(50));
     leave.send(()).unwrap();
     first.join().unwrap().unwrap();
     let others: Vec<_> = (0..8)
         .map(|_| {
             std::thread::spawn(|| {
-                (0..1000).for_each(|_| COUNT.enter(LONG, || 0, |count| *count += 1).unwrap())
+                (0..1000).for_each(|_| COUNT.enter(LONG, State::new, |mut state| state.count += 1).unwrap())
             })
         })
         .collect();
     others.into_iter().for_each(|other| other.join().unwrap());
-    assert_eq!(COUNT.enter(LONG, || 0, |count| *count), Ok(8001));
+    assert_eq!(COUNT.enter(LONG, State::new, |state| state.count), Ok(8001));
+}
+
+/// Wait for an answer, away from the state or not.
+fn ask(world: &World<State>, is_away: bool) -> u64 {
+    let wait = |mut state: Inside<'_, State>| {
+        let (send, answer) = oneshot::channel();
+        state.asked.push(send);
+        let runtime = state.runtime.clone();
+        let answer = || runtime.block_on(answer).expect("it is answered");
+        let answer = if is_away { state.away(answer) } else { answer() };
+        state.count += 1;
+        answer
+    };
+    world.enter(LONG, State::new, wait).unwrap()
+}
+
+#[test]
+fn threads_that_wait_away_from_the_state_let_others_use_it() {
+    static WORLD: World<State> = World::new();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| ask(&WORLD, true))).collect();
+        let mut answered = 0;
+        while answered < 4 {
+            // All four wait at once.
+            let waiting = WORLD.enter(LONG, State::new, |mut state| {
+                let all = if state.asked.len() == 4 { std::mem::take(&mut state.asked) } else { Vec::new() };
+                all.into_iter().zip(10..).map(|(send, n)| send.send(n).expect("it waits")).count()
+            });
+            answered += waiting.unwrap();
+        }
+        let mut answers: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        answers.sort_unstable();
+        assert_eq!(answers, [10, 11, 12, 13]);
+    });
+    assert_eq!(WORLD.enter(LONG, State::new, |state| state.count), Ok(4));
+}
+
+#[test]
+fn a_thread_that_waits_with_the_state_keeps_it_and_a_fork_waits_for_it() {
+    static WORLD: World<State> = World::new();
+    let sends = std::sync::Mutex::new(None);
+    std::thread::scope(|scope| {
+        let (entered, is_in) = channel();
+        let sends = &sends;
+        let thread = scope.spawn(move || {
+            let wait = |state: Inside<'_, State>| {
+                let (send, answer) = oneshot::channel();
+                *sends.lock().unwrap() = Some(send);
+                entered.send(()).unwrap();
+                state.runtime.block_on(answer).expect("it is answered")
+            };
+            WORLD.enter(LONG, State::new, wait)
+        });
+        is_in.recv().unwrap();
+        let soon = Duration::from_millis(50);
+        assert_eq!(WORLD.enter(soon, State::new, |state| state.count), Err(Busy));
+        assert!(!WORLD.hold(soon));
+        sends.lock().unwrap().take().unwrap().send(7).unwrap();
+        assert_eq!(thread.join().unwrap(), Ok(7));
+    });
+    assert!(WORLD.hold(LONG));
+    assert_eq!(WORLD.enter(Duration::from_millis(50), State::new, |state| state.count), Err(Busy));
+    WORLD.release();
+    assert_eq!(WORLD.enter(LONG, State::new, |state| state.count), Ok(0));
 }
 
 #[test]
 fn any_thread_drives_the_file_system_that_another_planted() {
-    struct State {
-        trees: Vec<Box<dyn Tree>>,
-    }
     static PLANTED: World<State> = World::new();
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().canonicalize().unwrap();
     std::os::unix::fs::symlink("..", dir.join("up")).unwrap();
     for shown in [Shown::Plain, Shown::Container(String::new())] {
         let over = Over { dir: dir.clone(), given: dir.clone(), shown };
-        let plant = move || {
-            let runtime = Rc::new(Runtime::new("test"));
-            over.plant(&runtime, &ProcessGroup::default()).unwrap()
+        let plant = |mut state: Inside<'_, State>| {
+            let tree = over.plant(&state.runtime, &ProcessGroup::default()).unwrap();
+            state.trees.push(tree);
         };
-        let make = || State { trees: Vec::new() };
-        PLANTED.enter(LONG, make, |state| state.trees.push(plant())).unwrap();
+        PLANTED.enter(LONG, State::new, plant).unwrap();
     }
     let owner = Owner { mode: 0o644, uid: rustix::process::geteuid().as_raw(), gid: 0 };
     let threads: Vec<_> = (0..8_usize)
         .map(|number| {
             std::thread::spawn(move || {
-                let make = || State { trees: Vec::new() };
-                PLANTED.enter(LONG, make, |state| {
-                    let tree = &state.trees[number % 2];
+                PLANTED.enter(LONG, State::new, |mut state| {
+                    let tree = state.trees[number % 2].clone();
                     let name = shoal_proto::Name::new(format!("f{number}").as_bytes()).unwrap();
                     let rights = Rights::READ | Rights::WRITE;
-                    let (_, _, file) = tree.create(Handle::ROOT, &name, owner, true, rights).unwrap();
-                    file.write(3, b"abc".as_slice().into()).unwrap();
-                    assert_eq!(&file.read(0, 100).unwrap()[..], b"\0\0\0abc");
-                    file.close().unwrap();
+                    state.away(|| {
+                        let (_, _, file) = tree.create(Handle::ROOT, &name, owner, true, rights).unwrap();
+                        file.write(3, b"abc".as_slice().into()).unwrap();
+                        assert_eq!(&file.read(0, 100).unwrap()[..], b"\0\0\0abc");
+                        file.close().unwrap();
+                    });
+                    drop(tree);
                 })
             })
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
-    PLANTED
-        .enter(
-            LONG,
-            || State { trees: Vec::new() },
-            |state| {
-                let prefix = dir.to_str().unwrap().as_bytes();
-                let walk = |path: &str| state.trees[0].walk(prefix, path.as_bytes(), true).unwrap();
-                assert!(
-                    matches!(walk("/f0"), Walk::Object(found) if found.attr.size == 6 && found.path == b"/f0")
-                );
-                assert!(matches!(walk("/none/"), Walk::Missing { must_be_dir: true, .. }));
-                let Walk::Outside(path) = walk("/up/x") else { panic!("it leaves") };
-                assert_eq!(path, [prefix, b"/../x"].concat());
-            },
-        )
-        .unwrap();
+    let looked = PLANTED.enter(LONG, State::new, |state| {
+        let prefix = dir.to_str().unwrap().as_bytes();
+        let walk = |path: &str| state.trees[0].walk(prefix, path.as_bytes(), true).unwrap();
+        assert!(matches!(walk("/f0"), Walk::Object(found) if found.attr.size == 6 && found.path == b"/f0"));
+        assert!(matches!(walk("/none/"), Walk::Missing { must_be_dir: true, .. }));
+        let Walk::Outside(path) = walk("/up/x") else { panic!("it leaves") };
+        assert_eq!(path, [prefix, b"/../x"].concat());
+    });
+    looked.unwrap();
 }
 
 #[test]

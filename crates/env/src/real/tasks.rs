@@ -123,18 +123,21 @@ impl Tasks {
         if self.ended.get() {
             return Handle(signal(&self.queue, BODY).0);
         }
+        let (_, signal) = self.insert(future);
+        signal.wake_by_ref();
+        Handle(signal)
+    }
+
+    fn insert(&self, future: LocalBoxFuture<'static, ()>) -> (usize, Arc<Signal>) {
         let mut slots = self.slots.borrow_mut();
         let at = slots.free.pop().unwrap_or(slots.slots.len());
         let (signal, waker) = signal(&self.queue, at);
-        let handle = Handle(signal.clone());
         let slot = Some(Slot { future, signal: signal.clone(), waker });
         match slots.slots.get_mut(at) {
             Some(free) => *free = slot,
             None => slots.slots.push(slot),
         }
-        drop(slots);
-        signal.wake_by_ref();
-        handle
+        (at, signal)
     }
 
     /// Drive `body`, and the other tasks, until it ends. `stays_awake` is called when nothing is ready:
@@ -144,13 +147,19 @@ impl Tasks {
         Root { tasks: self, body, stays_awake }
     }
 
+    /// A new task, polled now, on a thread that does not drive the root.
+    pub(super) fn poll_beside(&self, future: LocalBoxFuture<'static, ()>) {
+        let (at, _) = self.insert(future);
+        self.poll_task(at);
+    }
+
     /// The next task; `None`, with the root's waker registered: there is none.
-    fn next(&self, cx: &Context<'_>) -> Option<usize> {
+    fn next(&self, root: &Waker) -> Option<usize> {
         let mut round = self.round.borrow_mut();
         if round.is_empty() {
             let mut state = self.queue.lock();
             std::mem::swap(&mut state.ready, &mut *round);
-            state.root = round.is_empty().then(|| cx.waker().clone());
+            state.root = round.is_empty().then(|| root.clone());
         }
         round.pop_front()
     }
@@ -208,7 +217,7 @@ impl<T> Future for Root<'_, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let tasks = self.tasks;
         for _ in 0..POLLS_MAX {
-            match tasks.next(cx) {
+            match tasks.next(cx.waker()) {
                 None => {
                     if (self.stays_awake)() {
                         cx.waker().wake_by_ref();

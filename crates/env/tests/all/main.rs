@@ -2,6 +2,7 @@
 //! a build links once.
 
 mod real;
+mod shared;
 mod sim;
 mod sim_disk;
 mod sim_faults;

@@ -5,15 +5,15 @@ use super::metadata::{follows, means_descriptor};
 use crate::guard::{Res, answer, call};
 use crate::real;
 use crate::route::{Route, Spot, on_object, route};
-use crate::session::{Session, number};
+use crate::session::Call;
 use crate::table::is_virtual;
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, gid_t, mode_t, timespec, timeval, uid_t};
 use shoal_proto::{Handle, SetAttr, Time};
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-fn set(session: &mut Session, mount: usize, object: Handle, change: SetAttr) -> Res<c_int> {
-    session.tree(mount)?.setattr(object, change).map(|_| 0).map_err(|error| number(&error))
+fn set(session: &mut Call<'_>, mount: usize, object: Handle, change: SetAttr) -> Res<c_int> {
+    session.on(mount, |tree| tree.setattr(object, change)).map(|_| 0)
 }
 
 fn set_at(spot: &Spot, follow: bool, change: SetAttr, kernels: impl FnOnce(*const c_char) -> c_int) -> c_int {
@@ -229,9 +229,8 @@ unsafe extern "C" fn truncate(path: *const c_char, size: libc::off_t) -> c_int {
         let kernels = |path| real::truncate()(path, size);
         let Route::Ours(spot) = route(AT_FDCWD, path) else { return kernels(path) };
         let Ok(size) = u64::try_from(size) else { return answer(Err(libc::EINVAL)) };
-        let cut = |session: &mut Session, found: shoal_world::Found| {
-            let done = session.tree(spot.mount)?.truncate(found.attr.handle, size, true);
-            done.map(|_| 0).map_err(|error| number(&error))
+        let cut = |session: &mut Call<'_>, found: shoal_world::Found| {
+            session.on(spot.mount, |tree| tree.truncate(found.attr.handle, size, true)).map(|_| 0)
         };
         on_object(&spot, true, cut, kernels)
     }

@@ -9,7 +9,7 @@ use crate::guard::{Res, answer, call, set_errno};
 use crate::real;
 use crate::record;
 use crate::route::{Route, route};
-use crate::session::number;
+use crate::session::{Call, Held};
 use crate::table::is_virtual;
 use libc::{AT_FDCWD, DIR, c_char, c_int, c_long, c_void, dirent};
 use shoal_proto::{Handle, Kind};
@@ -64,43 +64,47 @@ fn kind_of(kind: Kind) -> u8 {
 /// Entries after the record's position.
 fn more(fd: c_int) -> Res<VecDeque<Next>> {
     call(|session| {
-        let record = session.open(fd)?.record;
-        let own = session.handle(fd)?;
-        let mut at = record.offset.load(Ordering::Relaxed);
-        let mut found = VecDeque::new();
-        for (name, before, after) in [(".", 0, AFTER_DOT), ("..", AFTER_DOT, AFTER_DOTS)] {
-            if at == before {
-                let Handle(ino) = own;
-                found.push_back(Next { name: name.into(), ino, kind: libc::DT_DIR, after });
-                at = after;
-            }
-        }
-        let kept = session.open(fd)?.listing.take().filter(|(_, reached)| *reached == at);
-        let mut listing = match kept {
-            Some((listing, _)) => listing,
-            None => {
-                let mut listing = session.tree(record.mount as usize)?.opendir(own);
-                if at > AFTER_DOTS {
-                    listing.seek(at as u64);
-                }
-                listing
-            }
-        };
-        while found.len() < BATCH {
-            let entry = match listing.next() {
-                Ok(Some(entry)) => entry,
-                Ok(None) => break,
-                Err(_) if !found.is_empty() => break,
-                Err(error) => return Err(number(&error)),
-            };
-            at = entry.place.cast_signed();
-            let (name, kind) = (entry.name.as_bytes().to_vec(), kind_of(entry.kind));
-            found.push_back(Next { name, ino: entry.handle.0, kind, after: at });
-        }
-        record.offset.store(at, Ordering::Relaxed);
-        session.open(fd)?.listing = Some((listing, at));
-        Ok(found)
+        session.holding(fd, |session, held| session.in_turn(held, |session| next_of(session, held)))
     })
+}
+
+fn next_of(session: &mut Call<'_>, held: &Held) -> Res<VecDeque<Next>> {
+    let record = held.record;
+    let own = session.handle_of(held)?;
+    let mut at = record.offset.load(Ordering::Relaxed);
+    let mut found = VecDeque::new();
+    for (name, before, after) in [(".", 0, AFTER_DOT), ("..", AFTER_DOT, AFTER_DOTS)] {
+        if at == before {
+            let Handle(ino) = own;
+            found.push_back(Next { name: name.into(), ino, kind: libc::DT_DIR, after });
+            at = after;
+        }
+    }
+    let kept = session.held(held)?.listing.take().filter(|(_, reached)| *reached == at);
+    let mut listing = match kept {
+        Some((listing, _)) => listing,
+        None => {
+            let mut listing = session.tree(record.mount as usize)?.opendir(own);
+            if at > AFTER_DOTS {
+                listing.seek(at as u64);
+            }
+            listing
+        }
+    };
+    while found.len() < BATCH {
+        let entry = match session.away(|| listing.next()) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => break,
+            Err(_) if !found.is_empty() => break,
+            Err(number) => return Err(number),
+        };
+        at = entry.place.cast_signed();
+        let (name, kind) = (entry.name.as_bytes().to_vec(), kind_of(entry.kind));
+        found.push_back(Next { name, ino: entry.handle.0, kind, after: at });
+    }
+    record.offset.store(at, Ordering::Relaxed);
+    session.held(held)?.listing = Some((listing, at));
+    Ok(found)
 }
 
 fn stream_of(fd: c_int) -> *mut DIR {

@@ -4,7 +4,6 @@ use super::also;
 use crate::guard::{Res, answer, call};
 use crate::opens;
 use crate::real;
-use crate::session::number;
 use crate::table::is_virtual;
 use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use shoal_proto::Allocation;
@@ -245,7 +244,7 @@ unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
     }
     answer(call(|session| {
         let mount = session.open(fd)?.record.mount as usize;
-        session.tree(mount)?.sync_all().map(|()| 0).map_err(|error| number(&error))
+        session.on(mount, |tree| tree.sync_all()).map(|()| 0)
     }))
 }
 
@@ -263,11 +262,13 @@ fn allocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> Res<c_int> {
         return Err(libc::EINVAL);
     }
     call(|session| {
-        let (file, record) = session.file(fd)?;
-        if record.flags() & libc::O_ACCMODE == libc::O_RDONLY {
-            return Err(libc::EBADF);
-        }
-        file.allocate(from, bytes, kind).map(|()| 0).map_err(|error| number(&error))
+        session.holding(fd, |session, held| {
+            let file = session.file(held)?;
+            if held.record.flags() & libc::O_ACCMODE == libc::O_RDONLY {
+                return Err(libc::EBADF);
+            }
+            session.away(|| file.allocate(from, bytes, kind)).map(|()| 0)
+        })
     })
 }
 

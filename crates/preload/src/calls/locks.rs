@@ -26,7 +26,7 @@ use crate::config;
 use crate::guard::{self, Res, answer, call};
 use crate::real;
 use crate::route::{Spot, host_path};
-use crate::session::{Session, close_own, own_from};
+use crate::session::{Call, close_own, own_from};
 use crate::table::is_virtual;
 use libc::{c_int, c_void};
 use shoal_world::Shown;
@@ -138,7 +138,7 @@ fn lock_range(on: c_int, range: Range, operation: c_int) -> c_int {
 }
 
 /// Open the object of the host that stands for a descriptor's file.
-fn stand_in(session: &mut Session, fd: c_int) -> Res<c_int> {
+fn stand_in(session: &mut Call<'_>, fd: c_int) -> Res<c_int> {
     let record = session.open(fd)?.record;
     let spot = Spot { mount: record.mount as usize, path: record.path() };
     let path = match shown_of(record) {
@@ -193,6 +193,10 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
         own => own,
     };
     let (on, base, range) = call(|session| {
+        let size = match c_int::from(wanted.l_whence) {
+            libc::SEEK_END => session.attributes(fd)?.1.size.cast_signed(),
+            _ => 0,
+        };
         let record = session.open(fd)?.record;
         let access = record.flags() & libc::O_ACCMODE;
         let is_allowed = match c_int::from(wanted.l_type) {
@@ -206,7 +210,7 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
         let base = match c_int::from(wanted.l_whence) {
             libc::SEEK_SET => 0,
             libc::SEEK_CUR => record.offset.load(Ordering::Relaxed),
-            libc::SEEK_END => session.attributes(fd)?.1.size.cast_signed(),
+            libc::SEEK_END => size,
             _ => return Err(libc::EINVAL),
         };
         let key = session.lock_key(fd)?;
@@ -249,7 +253,7 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
         *wanted = own;
     } else if c_int::from(wanted.l_type) != libc::F_UNLCK {
         // Not known: then the lock holds all the same.
-        let _ = call(|session| session.locked(fd));
+        let _ = call(|session| session.holding(fd, |session, held| session.locked(held)));
     }
     Ok(done)
 }
@@ -278,7 +282,7 @@ unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
                 None => unsafe { real::flock()(on, operation) },
             };
             if done == 0 && operation & libc::LOCK_UN == 0 {
-                let _ = call(|session| session.locked(fd));
+                let _ = call(|session| session.holding(fd, |session, held| session.locked(held)));
             }
             done
         }

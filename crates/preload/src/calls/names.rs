@@ -3,7 +3,7 @@
 use crate::guard::{Failed, Res, answer, call};
 use crate::real;
 use crate::route::{Route, Spot, descriptor_of, on_object, route};
-use crate::session::{Session, number, owner};
+use crate::session::{Call, number, owner};
 use libc::{AT_FDCWD, AT_REMOVEDIR, c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
 use shoal_proto::{Attr, Handle, Kind, Name};
 use shoal_vfs::RenameFlags;
@@ -20,9 +20,7 @@ fn make<T: Failed>(
     let done = call(|session| match session.walk(spot, false)? {
         Walk::Object(_) => Err(libc::EEXIST),
         Walk::Missing { must_be_dir: true, .. } if !is_dir => Err(libc::ENOENT),
-        Walk::Missing { dir, name, .. } => {
-            ours(session.tree(spot.mount)?, dir, &name).map(Ok).map_err(|error| number(&error))
-        }
+        Walk::Missing { dir, name, .. } => session.on(spot.mount, |tree| ours(tree, dir, &name)).map(Ok),
         Walk::Outside(path) => CString::new(path).map(Err).map_err(|_| libc::EINVAL),
     });
     match done {
@@ -146,7 +144,12 @@ unsafe extern "C" fn symlink(target: *const c_char, path: *const c_char) -> c_in
 }
 
 /// The object that a new name is to lead to.
-unsafe fn linked(session: &mut Session, dir: c_int, path: *const c_char, flags: c_int) -> Res<(usize, Attr)> {
+unsafe fn linked(
+    session: &mut Call<'_>,
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+) -> Res<(usize, Attr)> {
     // SAFETY: the caller's arguments.
     unsafe {
         let bytes = if path.is_null() { return Err(libc::EFAULT) } else { CStr::from_ptr(path).to_bytes() };
@@ -192,8 +195,7 @@ unsafe extern "C" fn linkat(
                 Walk::Outside(_) => Err(libc::EXDEV),
                 Walk::Missing { must_be_dir: true, .. } => Err(libc::ENOENT),
                 Walk::Missing { dir, name, .. } => {
-                    let done = session.tree(mount)?.link(attr.handle, dir, &name);
-                    done.map(|_| 0).map_err(|error| number(&error))
+                    session.on(mount, |tree| tree.link(attr.handle, dir, &name)).map(|_| 0)
                 }
             }
         }))
@@ -219,12 +221,12 @@ pub unsafe extern "C" fn readlinkat(
         let kernels = |path| real::readlinkat()(dir, path, into, room);
         match route(dir, path) {
             Route::Ours(spot) => {
-                let read = |session: &mut Session, found: shoal_world::Found| {
+                let read = |session: &mut Call<'_>, found: shoal_world::Found| {
                     if found.attr.kind != Kind::Symlink || room == 0 {
                         return Err(libc::EINVAL);
                     }
-                    let target = session.tree(spot.mount)?.readlink(found.attr.handle);
-                    super::io::shown(&target.map_err(|error| number(&error))?, into, room)
+                    let target = session.on(spot.mount, |tree| tree.readlink(found.attr.handle))?;
+                    super::io::shown(&target, into, room)
                 };
                 on_object(&spot, false, read, kernels)
             }
@@ -281,7 +283,7 @@ pub unsafe extern "C" fn unlinkat(dir: c_int, path: *const c_char, flags: c_int)
         let kernels = |path| real::unlinkat()(dir, path, flags);
         let Route::Ours(spot) = route(dir, path) else { return kernels(path) };
         let is_rmdir = flags & AT_REMOVEDIR != 0;
-        let remove = |session: &mut Session, found: shoal_world::Found| {
+        let remove = |session: &mut Call<'_>, found: shoal_world::Found| {
             let Some((dir, name)) = &found.place else {
                 let last = spot.path.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty());
                 return Err(match last {
@@ -291,10 +293,11 @@ pub unsafe extern "C" fn unlinkat(dir: c_int, path: *const c_char, flags: c_int)
                     _ => libc::EBUSY,
                 });
             };
-            let tree = session.tree(spot.mount)?;
-            let done = if is_rmdir { tree.rmdir(*dir, name) } else { tree.unlink(*dir, name) };
-            done.map_err(|error| number(&error))?;
-            session.renamed(spot.mount, &found.path, None);
+            session.on(spot.mount, |tree| match is_rmdir {
+                true => tree.rmdir(*dir, name),
+                false => tree.unlink(*dir, name),
+            })?;
+            session.removed(spot.mount, &found.path, found.attr.handle);
             Ok(0)
         };
         on_object(&spot, false, remove, kernels)
@@ -330,7 +333,7 @@ unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     }
 }
 
-fn moved(session: &mut Session, from: &Spot, to: &Spot, flags: c_uint) -> Res<c_int> {
+fn moved(session: &mut Call<'_>, from: &Spot, to: &Spot, flags: c_uint) -> Res<c_int> {
     let how = RenameFlags {
         no_replace: flags & libc::RENAME_NOREPLACE != 0,
         exchange: flags & libc::RENAME_EXCHANGE != 0,
@@ -339,8 +342,8 @@ fn moved(session: &mut Session, from: &Spot, to: &Spot, flags: c_uint) -> Res<c_
         return Err(libc::EINVAL);
     }
     // As in a kernel: first the directories of both, then the entries.
-    let source = session.walk(from, false)?;
-    let target = session.walk(to, false)?;
+    let source = session.walk_here(from)?;
+    let target = session.walk_here(to)?;
     let Walk::Object(source) = source else {
         return Err(if matches!(source, Walk::Outside(_)) { libc::EXDEV } else { libc::ENOENT });
     };
@@ -362,11 +365,11 @@ fn moved(session: &mut Session, from: &Spot, to: &Spot, flags: c_uint) -> Res<c_
     if is_below(&source.path, &to_path) {
         return Err(if how.exchange { libc::EINVAL } else { libc::ENOTEMPTY });
     }
+    // Not away, as the walks: the paths of records change with it.
     let tree = session.tree(from.mount)?;
     tree.rename(*dir, name, to_dir, &to_name, how).map_err(|error| number(&error))?;
     if source.path != to_path {
-        session.renamed(from.mount, &to_path, None);
-        session.renamed(from.mount, &source.path, Some(&to_path));
+        session.moved(from.mount, &source.path, &to_path);
     }
     Ok(0)
 }

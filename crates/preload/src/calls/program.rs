@@ -2,7 +2,6 @@
 
 use crate::guard::{Res, call, errno};
 use crate::route::{Spot, Target, target};
-use crate::session::number;
 use libc::{c_char, c_int};
 use shoal_proto::{Kind, Rights};
 use std::ffi::{CStr, CString};
@@ -24,8 +23,7 @@ pub fn image(spot: &Spot) -> Res<c_int> {
         if found.attr.size > PROGRAM_BYTES_MAX {
             return Err(libc::ENOMEM);
         }
-        let tree = session.tree(spot.mount)?;
-        let file = tree.open(found.attr.handle, Rights::READ).map_err(|error| number(&error))?;
+        let file = session.on(spot.mount, |tree| tree.open(found.attr.handle, Rights::READ))?;
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a C string.
         let fd = unsafe { libc::syscall(libc::SYS_memfd_create, c"shoal-program".as_ptr(), flags) as c_int };
@@ -34,7 +32,7 @@ pub fn image(spot: &Spot) -> Res<c_int> {
         }
         let mut at = 0;
         loop {
-            let read = file.read(at, PIECE).map_err(|error| number(&error))?;
+            let read = session.away(|| file.read(at, PIECE))?;
             // SAFETY: the bytes are there.
             let put = unsafe { libc::syscall(libc::SYS_pwrite64, fd, read.as_ptr(), read.len(), at) };
             if put != read.len() as i64 {

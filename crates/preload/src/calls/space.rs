@@ -4,7 +4,7 @@ use super::also;
 use crate::guard::{Res, answer, call};
 use crate::real;
 use crate::route::{Route, on_object, route};
-use crate::session::{Session, number};
+use crate::session::Call;
 use crate::table::is_virtual;
 use libc::{AT_FDCWD, c_char, c_int, c_long};
 
@@ -13,8 +13,8 @@ const TYPE: i64 = 0x6573_5546;
 const NAME_BYTES_MAX: i64 = 255;
 
 /// Blocks, free blocks, objects.
-fn space(session: &mut Session, mount: usize) -> Res<(u64, u64, u64)> {
-    let space = session.tree(mount)?.statfs().map_err(|error| number(&error))?;
+fn space(session: &mut Call<'_>, mount: usize) -> Res<(u64, u64, u64)> {
+    let space = session.on(mount, |tree| tree.statfs())?;
     Ok((space.total / 4096, space.available / 4096, space.objects))
 }
 

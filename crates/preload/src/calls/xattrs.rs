@@ -3,7 +3,7 @@
 use crate::guard::{Res, answer, call};
 use crate::real;
 use crate::route::{Route, on_object, route};
-use crate::session::{Session, number};
+use crate::session::Call;
 use crate::table::is_virtual;
 use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
 use shoal_proto::Handle;
@@ -31,7 +31,7 @@ unsafe fn name_of<'a>(name: *const c_char) -> Res<&'a [u8]> {
 }
 
 fn get(
-    session: &mut Session,
+    session: &mut Call<'_>,
     (mount, object): (usize, Handle),
     name: *const c_char,
     (into, room): (*mut c_void, size_t),
@@ -41,12 +41,12 @@ fn get(
     if name.starts_with(LISTS) {
         return Err(libc::EOPNOTSUPP);
     }
-    let value = session.tree(mount)?.getxattr(object, name).map_err(|error| number(&error))?;
+    let value = session.on(mount, |tree| tree.getxattr(object, name))?;
     give(&value, into, room)
 }
 
 fn set(
-    session: &mut Session,
+    session: &mut Call<'_>,
     (mount, object): (usize, Handle),
     name: *const c_char,
     (value, len): (*const c_void, size_t),
@@ -61,25 +61,24 @@ fn set(
     // SAFETY: the caller's value has `len` bytes.
     let value = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(value.cast(), len) } };
     let (create, replace) = (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0);
-    let done = session.tree(mount)?.setxattr(object, name, value, create, replace);
-    done.map(|()| 0).map_err(|error| number(&error))
+    session.on(mount, |tree| tree.setxattr(object, name, value, create, replace)).map(|()| 0)
 }
 
 fn list(
-    session: &mut Session,
+    session: &mut Call<'_>,
     (mount, object): (usize, Handle),
     into: *mut c_char,
     room: size_t,
 ) -> Res<ssize_t> {
-    let names = session.tree(mount)?.listxattr(object).map_err(|error| number(&error))?;
+    let names = session.on(mount, |tree| tree.listxattr(object))?;
     let all: Vec<u8> = names.iter().flat_map(|name| [&name.0[..], &[0]].concat()).collect();
     give(&all, into.cast(), room)
 }
 
-fn remove(session: &mut Session, (mount, object): (usize, Handle), name: *const c_char) -> Res<c_int> {
+fn remove(session: &mut Call<'_>, (mount, object): (usize, Handle), name: *const c_char) -> Res<c_int> {
     // SAFETY: the caller's name.
     let name = unsafe { name_of(name)? };
-    session.tree(mount)?.removexattr(object, name).map(|()| 0).map_err(|error| number(&error))
+    session.on(mount, |tree| tree.removexattr(object, name)).map(|()| 0)
 }
 
 macro_rules! by_path {
@@ -116,7 +115,7 @@ macro_rules! by_descriptor {
 type Object = (usize, Handle);
 
 fn get_into(
-    s: &mut Session,
+    s: &mut Call<'_>,
     o: Object,
     name: *const c_char,
     into: *mut c_void,
@@ -126,7 +125,7 @@ fn get_into(
 }
 
 fn set_from(
-    s: &mut Session,
+    s: &mut Call<'_>,
     o: Object,
     name: *const c_char,
     value: *const c_void,

@@ -1,5 +1,5 @@
-//! The right to drive a world (an event loop of `shoal_env`). It is a lock with a deadline, one word wide,
-//! that a forked child can reset.
+//! The right to drive a world (an event loop of `shoal_env`), or to use a state that threads share. It is a
+//! lock with a deadline, one word wide, that a forked child can reset.
 //!
 //! ```text
 //!   0 free ── take ──▶ 1 taken ── a thread waits ──▶ 2 taken, wanted ── give ──▶ 0, and one thread is woken
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 const WANTED: u32 = 2;
+/// Looks before a thread sleeps: a turn is had for some microseconds.
+const LOOKS: usize = 100;
 
 /// See the module.
 #[derive(Default)]
@@ -23,9 +25,22 @@ impl Turn {
         Turn(AtomicU32::new(FREE))
     }
 
+    /// Take it if it is free; whether that succeeded.
+    pub fn take_now(&self) -> bool {
+        self.0.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Take it if it is free soon; whether that succeeded.
+    fn take_soon(&self) -> bool {
+        (0..LOOKS).any(|_| {
+            std::hint::spin_loop();
+            self.0.load(Ordering::Relaxed) == FREE && self.take_now()
+        })
+    }
+
     /// Take it within `patience`; whether that succeeded. A thread that has it must not take it again.
     pub fn take(&self, patience: Duration) -> bool {
-        if self.0.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+        if self.take_now() || self.take_soon() {
             return true;
         }
         let until = Instant::now() + patience;
@@ -39,6 +54,17 @@ impl Turn {
             let _ = futex::wait(&self.0, futex::Flags::PRIVATE, WANTED, Some(&left));
         }
         true
+    }
+
+    /// Take it again, in the midst of a call that gave it away: each call that has it meanwhile ends by its
+    /// own deadline.
+    pub fn take_back(&self) {
+        if self.take_now() || self.take_soon() {
+            return;
+        }
+        while self.0.swap(WANTED, Ordering::Acquire) != FREE {
+            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, WANTED, None);
+        }
     }
 
     /// Give it away. The thread has it.

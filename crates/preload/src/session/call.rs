@@ -1,0 +1,381 @@
+//! A thread in our world: it has the session, and what waits for a file system is done here.
+//!
+//! **While a thread waits, others use the session** ([`Call::away`]). So what a call continues with may have
+//! changed meanwhile:
+//!
+//! - A descriptor may be closed, and its number used again. A call keeps the description that it uses
+//!   ([`Call::holding`]), as a kernel does.
+//! - Calls that move one position, or list one directory by one description, take turns ([`Call::in_turn`]);
+//!   so do long appends to one file ([`Call::appending`]).
+//! - An object may be moved or removed while another thread opens it. The open looks again
+//!   ([`Call::present`]). A move keeps the session to its end, as the paths of records change with it.
+
+use super::{Open, Session, close_own, exit, number, rights};
+use crate::calls::children::{abandoned, release};
+use crate::config;
+use crate::guard::{PATIENCE, Res};
+use crate::record::{self, Record};
+use crate::route::{Spot, host_path};
+use crate::table;
+use libc::c_int;
+use shoal_env::local::{Permit, Semaphore};
+use shoal_proto::{Attr, Handle, Kind, Rights};
+use shoal_world::{Found, Inside, Shown, Tree, TreeFile, Walk, WalkOpen};
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+/// See the module.
+pub struct Call<'a>(pub Inside<'a, Session>);
+
+/// A description that a call uses ([`Call::holding`]).
+pub struct Held {
+    /// The record of its open.
+    pub record: &'static Record,
+    index: usize,
+}
+
+impl Deref for Call<'_> {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.0
+    }
+}
+
+impl DerefMut for Call<'_> {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.0
+    }
+}
+
+impl Call<'_> {
+    /// Do `work`, for whose waits other threads have the session.
+    pub fn away<T>(&mut self, work: impl FnOnce() -> shoal_vfs::Result<T>) -> Res<T> {
+        self.0.away(work).map_err(|error| number(&error))
+    }
+
+    /// Do `work` on a file system, for whose waits other threads have the session.
+    pub fn on<T>(&mut self, mount: usize, work: impl FnOnce(&dyn Tree) -> shoal_vfs::Result<T>) -> Res<T> {
+        let tree = self.tree(mount)?;
+        self.away(|| work(&*tree))
+    }
+
+    /// Walk a path.
+    pub fn walk(&mut self, spot: &Spot, follow: bool) -> Res<Walk> {
+        let prefix = host_path(&Spot { mount: spot.mount, path: Vec::new() });
+        let walk = self.on(spot.mount, |tree| tree.walk(&prefix, &spot.path, follow))?;
+        let Walk::Object(mut found) = walk else { return Ok(walk) };
+        if found.attr.kind == Kind::File && self.see(spot.mount, found.attr.handle.0)? {
+            found.attr = self.on(spot.mount, |tree| tree.getattr(found.attr.handle))?;
+        }
+        Ok(Walk::Object(found))
+    }
+
+    /// Walk a path while no other thread uses the session.
+    pub fn walk_here(&mut self, spot: &Spot) -> Res<Walk> {
+        let prefix = host_path(&Spot { mount: spot.mount, path: Vec::new() });
+        self.tree(spot.mount)?.walk(&prefix, &spot.path, false).map_err(|error| number(&error))
+    }
+
+    /// Walk a path whose file is to be opened.
+    pub fn walk_open(&mut self, spot: &Spot, follow: bool, rights: Rights) -> Res<WalkOpen> {
+        let prefix = host_path(&Spot { mount: spot.mount, path: Vec::new() });
+        self.on(spot.mount, |tree| tree.walk_open(&prefix, &spot.path, follow, rights))
+    }
+
+    /// The object of a path; a path that leaves the file system is `EXDEV`.
+    pub fn find(&mut self, spot: &Spot, follow: bool) -> Res<Found> {
+        match self.walk(spot, follow)? {
+            Walk::Object(found) => Ok(*found),
+            Walk::Missing { .. } => Err(libc::ENOENT),
+            Walk::Outside(_) => Err(libc::EXDEV),
+        }
+    }
+
+    /// Where one process sees another's writes only at an open: open the file of descriptions through which
+    /// another process has written since. Whether there was one.
+    fn see(&mut self, mount: usize, handle: u64) -> Res<bool> {
+        let over = config::get().and_then(|config| config.overs.get(mount));
+        if over.is_none_or(|over| over.is_seen_at_once()) {
+            return Ok(false);
+        }
+        let mut is_new = false;
+        for open in self.opens.iter_mut().flatten() {
+            let record = open.record;
+            let is_it = record.mount as usize == mount && record.handle.load(Ordering::Relaxed) == handle;
+            let writes = record.writes.load(Ordering::Acquire);
+            is_new |= is_it && writes != open.seen;
+            if is_it {
+                open.seen = writes;
+            }
+        }
+        if is_new {
+            // One without a name is not found any more: then this process sees its own writes. Not away: no
+            // other thread may read before it is opened.
+            let opened = self.tree(mount)?.open(Handle(handle), Rights::READ);
+            let _ = opened.map(|file| file.close());
+        }
+        Ok(is_new)
+    }
+
+    /// A lock was taken: from now on this process sees all that others wrote before.
+    pub fn locked(&mut self, held: &Held) -> Res<()> {
+        let mount = held.record.mount as usize;
+        let over = config::get().and_then(|config| config.overs.get(mount));
+        if held.record.kind == record::DIRECTORY || over.is_none_or(|over| over.is_seen_at_once()) {
+            return Ok(());
+        }
+        let handle = self.handle_of(held)?;
+        self.on(mount, |tree| tree.open(handle, Rights::READ)?.close())
+    }
+
+    /// An append is about to be done: where the file system does not look for the present end by itself, this
+    /// process reads what others wrote before.
+    pub fn appends(&mut self, held: &Held) {
+        let over = config::get().and_then(|config| config.overs.get(held.record.mount as usize));
+        if over.is_some_and(|over| matches!(over.shown, Shown::Container(_) | Shown::Bucket { .. })) {
+            // A file that may only be written, or has no name any more: it goes to the end that is known.
+            let _ = self.locked(held);
+        }
+    }
+
+    /// Do `work` with the description of a descriptor, which stays meanwhile, although another thread closes
+    /// the descriptor: then it is closed at the end.
+    pub fn holding<T>(&mut self, fd: c_int, work: impl FnOnce(&mut Self, &Held) -> Res<T>) -> Res<T> {
+        let index = self.index(fd)?;
+        let open = self.opens.get_mut(index).and_then(Option::as_mut).ok_or(libc::EBADF)?;
+        open.uses += 1;
+        let held = Held { index, record: open.record };
+        let done = work(self, &held);
+        self.unuse(index);
+        done
+    }
+
+    /// The description that a call holds.
+    pub fn held(&mut self, held: &Held) -> Res<&mut Open> {
+        self.opens.get_mut(held.index).and_then(Option::as_mut).ok_or(libc::EBADF)
+    }
+
+    /// Do `work` while no other call of this process moves the description's position, or lists it.
+    pub fn in_turn<T>(&mut self, held: &Held, work: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+        let turn = self.held(held)?.turn.clone();
+        let _turn = self.permit(&turn)?;
+        work(self)
+    }
+
+    /// Do `work` while no other call of this process does a long append to the same file.
+    pub fn appending<T>(&mut self, held: &Held, work: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+        let key = (held.record.mount as usize, held.record.handle.load(Ordering::Relaxed));
+        let (turn, calls) = self.appends.entry(key).or_insert_with(|| (Semaphore::new(1), 0));
+        *calls += 1;
+        let turn = turn.clone();
+        let done = self.permit(&turn).and_then(|_turn| work(self));
+        if let Some((_, calls)) = self.appends.get_mut(&key) {
+            *calls -= 1;
+            if *calls == 0 {
+                self.appends.remove(&key);
+            }
+        }
+        done
+    }
+
+    fn permit(&mut self, turn: &Semaphore) -> Res<Permit> {
+        if let Some(permit) = turn.try_acquire(1) {
+            return Ok(permit);
+        }
+        let runtime = self.runtime.clone();
+        let env = runtime.env();
+        let wait = || runtime.block_on(env.deadline(env.now() + PATIENCE, turn.acquire(1)));
+        self.0.away(wait).map_err(|_| libc::ETIMEDOUT)
+    }
+
+    /// The file of a description, opened here if it was not yet, or if another process has written through
+    /// it.
+    pub fn file(&mut self, held: &Held) -> Res<Rc<dyn TreeFile>> {
+        let record = held.record;
+        if record.kind == record::DIRECTORY {
+            return Err(libc::EISDIR);
+        }
+        let mount = record.mount as usize;
+        if let Some(file) = self.held(held)?.file.clone() {
+            self.see(mount, record.handle.load(Ordering::Relaxed))?;
+            return Ok(file);
+        }
+        let spot = Spot { mount, path: record.path() };
+        let found = self.find(&spot, false).map_err(|_| libc::ESTALE)?;
+        if found.attr.handle.0 != record.handle.load(Ordering::Relaxed) || found.attr.kind != Kind::File {
+            return Err(libc::ESTALE);
+        }
+        let file = self.on(mount, |tree| tree.open(found.attr.handle, rights(record.flags())))?;
+        // Another thread may have opened it meanwhile: one file is all descriptors'.
+        Ok(self.held(held)?.file.get_or_insert(file).clone())
+    }
+
+    /// This process has written to a file.
+    pub fn wrote(&mut self, held: &Held) {
+        let before = held.record.writes.fetch_add(1, Ordering::AcqRel);
+        if let Ok(open) = self.held(held)
+            && before == open.seen
+        {
+            open.seen = before.wrapping_add(1);
+        }
+    }
+
+    /// A write is done, and the file is not used any more: publish it if the process is at its end.
+    pub fn publish_at_end(&mut self) {
+        if exit::is_exiting() {
+            self.publish();
+        }
+    }
+
+    /// The attributes of a descriptor's object.
+    pub fn attributes(&mut self, fd: c_int) -> Res<(usize, Attr)> {
+        self.holding(fd, |session, held| session.attributes_of(held))
+    }
+
+    /// The attributes of a description's object.
+    pub fn attributes_of(&mut self, held: &Held) -> Res<(usize, Attr)> {
+        let mount = held.record.mount as usize;
+        let handle = self.handle_of(held);
+        let attr = handle.and_then(|handle| self.on(mount, |tree| tree.getattr(handle)));
+        let is_dir = held.record.kind == record::DIRECTORY;
+        match (attr, &mut self.held(held)?.attr) {
+            (Ok(attr), known) => {
+                *known = is_dir.then(|| attr.clone());
+                Ok((mount, attr))
+            }
+            (Err(libc::ESTALE | libc::ENOENT), Some(known)) => {
+                Ok((mount, Attr { nlink: 0, ..known.clone() }))
+            }
+            (Err(number), _) => Err(number),
+        }
+    }
+
+    /// The object of a descriptor, known to the file system here.
+    pub fn handle(&mut self, fd: c_int) -> Res<Handle> {
+        self.holding(fd, |session, held| session.handle_of(held))
+    }
+
+    /// The object of a description, known to the file system here.
+    pub fn handle_of(&mut self, held: &Held) -> Res<Handle> {
+        let record = held.record;
+        let handle = Handle(record.handle.load(Ordering::Relaxed));
+        if record.kind == record::FILE {
+            return Ok(self.file(held)?.handle());
+        }
+        let mount = record.mount as usize;
+        if record.state.load(Ordering::Relaxed) != 0 {
+            // Its number may be another object's by now.
+            return Err(libc::ESTALE);
+        }
+        if self.on(mount, |tree| tree.getattr(handle)).is_ok() {
+            return Ok(handle);
+        }
+        let found = self.find(&Spot { mount, path: record.path() }, false).map_err(|_| libc::ESTALE)?;
+        if found.attr.handle == handle { Ok(handle) } else { Err(libc::ESTALE) }
+    }
+
+    /// Moves and removals by this process so far.
+    pub fn moves_so_far(&self) -> u64 {
+        self.moves.count()
+    }
+
+    /// The path at which an object is that an open found at `path`, after the first `began` moves of this
+    /// process; `None`: it was removed meanwhile.
+    pub fn present(
+        &mut self,
+        mount: usize,
+        object: Handle,
+        path: Vec<u8>,
+        began: u64,
+    ) -> Res<Option<Vec<u8>>> {
+        let candidates = self.moves.since(began, mount, &path);
+        if candidates.is_empty() {
+            return Ok(Some(path));
+        }
+        let prefix = host_path(&Spot { mount, path: Vec::new() });
+        // Not away: no path changes meanwhile.
+        let tree = self.tree(mount)?;
+        let is_there = |path: &Vec<u8>| {
+            let walk = tree.walk(&prefix, path, false);
+            matches!(walk, Ok(Walk::Object(found)) if found.attr.handle == object)
+        };
+        Ok(candidates.into_iter().find(is_there))
+    }
+
+    /// A descriptor is gone. With its last one the description's file is closed.
+    pub fn unrefer(&mut self, fd: c_int) -> Res<()> {
+        match table::take(fd) {
+            Some(index) => self.release(index),
+            None => Ok(()),
+        }
+    }
+
+    /// Take off the descriptors whose close did not get a turn.
+    pub fn take_abandoned(&mut self) {
+        for index in abandoned() {
+            let _ = self.release(index);
+        }
+    }
+
+    /// A new description that got no descriptor.
+    pub fn give_up(&mut self, index: usize) {
+        // It has written nothing.
+        let _ = self.end(index);
+    }
+
+    /// A description has one descriptor less; with the last one its file is closed.
+    fn release(&mut self, index: usize) -> Res<()> {
+        let Some(Some(open)) = self.opens.get_mut(index) else { return Ok(()) };
+        open.references = open.references.saturating_sub(1);
+        let (references, uses) = (open.references, open.uses);
+        let key = (open.record.mount as usize, open.record.handle.load(Ordering::Relaxed));
+        let closed = match (references, uses) {
+            (0, 0) => self.end(index),
+            (0, _) => self.flush(index),
+            _ => Ok(()),
+        };
+        // POSIX: a close of any descriptor of a file gives all of the process's record locks of it back.
+        let of_file = (key.0, key.1, 0)..=(key.0, key.1, u64::MAX);
+        let known: Vec<_> = self.locks.range(of_file).map(|(key, _)| *key).collect();
+        known.iter().filter_map(|key| self.locks.remove(key)).for_each(release);
+        closed
+    }
+
+    /// A call uses a description no more. If its last descriptor was closed meanwhile, the close has
+    /// returned: as with a kernel, what fails now is not reported.
+    fn unuse(&mut self, index: usize) {
+        let Some(Some(open)) = self.opens.get_mut(index) else { return };
+        open.uses -= 1;
+        if open.uses == 0 && open.references == 0 {
+            let _ = self.end(index);
+        }
+    }
+
+    /// The last descriptor of a description was closed that another thread's call uses: where its bytes would
+    /// end with the process, they are published now.
+    fn flush(&mut self, index: usize) -> Res<()> {
+        let Some(Some(open)) = self.opens.get(index) else { return Ok(()) };
+        let over = config::get().and_then(|config| config.overs.get(open.record.mount as usize));
+        match open.file.clone() {
+            Some(file) if over.is_some_and(|over| !over.outlives_its_process()) => self.away(|| file.fsync()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Close a description.
+    fn end(&mut self, index: usize) -> Res<()> {
+        let Some(Some(open)) = self.opens.get(index) else { return Ok(()) };
+        let record = open.record;
+        // Other descriptions of the file show the bytes of another process, too.
+        let _ = self.see(record.mount as usize, record.handle.load(Ordering::Relaxed));
+        let Some(open) = self.opens.get_mut(index).and_then(Option::take) else { return Ok(()) };
+        let Open { file, flock, listing, .. } = open;
+        drop(listing);
+        flock.into_iter().for_each(close_own);
+        let closed = file.map_or(Ok(()), |file| self.away(|| file.close()));
+        self.records.release(record);
+        closed
+    }
+}
