@@ -59,14 +59,14 @@ struct Waiting {
     done: RefCell<Vec<Arc<Seat>>>,
 }
 
-/// The turn of a shared world, and who waits. All but the turn itself is used by the thread that has it.
+/// The turn of a shared world, and the calls that wait. All but the turn is used by the thread that has it.
 #[derive(Default)]
 pub struct Shared {
     turn: Turn,
     /// A thread leads, or was given the lead.
     is_led: Cell<bool>,
     waiting: Rc<Waiting>,
-    /// Hears when the call that is about to begin has to wait.
+    /// Called when the call that is about to begin has to wait.
     keeper: Cell<Option<NonNull<dyn Keeper>>>,
 }
 
@@ -201,7 +201,7 @@ impl Drop for Lead<'_> {
     }
 }
 
-/// The keeper of a call under way; it hears of the end, also after a panic.
+/// The keeper of a call under way; it is called at the end, also after a panic.
 struct Kept<'a> {
     shared: &'a Shared,
     keeper: Option<NonNull<dyn Keeper>>,

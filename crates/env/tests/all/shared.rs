@@ -95,7 +95,7 @@ fn calls_of_many_threads_wait_at_once_and_each_gets_its_own_answer() {
 fn a_thread_that_waits_drives_the_tasks_and_timers_of_all() {
     let world = World::new();
     std::thread::scope(|scope| {
-        // Whichever comes first leads, and the other follows.
+        // The one that comes first leads, and the other follows.
         let threads: Vec<_> = [20, 40]
             .map(|ms| {
                 let world = world.clone();
@@ -173,7 +173,7 @@ impl Keeper for Counts {
 }
 
 #[test]
-fn a_keeper_hears_once_of_each_call_that_waits_and_of_its_end() {
+fn a_keeper_is_called_once_by_each_call_that_waits_and_at_its_end() {
     let world = World::new();
     let counts = Counts::default();
     let said = || (counts.0.get(), counts.1.get());
