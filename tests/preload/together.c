@@ -101,23 +101,24 @@ static void long_appends(void) {
   puts("long appends");
 }
 
-// Descriptors are closed while others use them: each use ends with the right bytes or EBADF.
+// Descriptors are closed while others use them, which may get any answer. The next open of the number is another's.
 static atomic_int current = -1;
 static atomic_int is_over;
 
 static void *uses(void *argument) {
-  long thread = (long)argument;
   char bytes[16];
   struct stat st;
-  if (thread == 0) {
+  if ((long)argument == 0) {
     char name[32];
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < 5 * ROUNDS; round++) {
       snprintf(name, sizeof name, "used.%d", round % 7);
       int fd = open(name, O_RDWR | O_CREAT, 0644);
       check(fd >= 0, "open one to be closed");
-      check(pwrite(fd, "0123456789", 10, 0) == 10, "pwrite");
+      check(write(fd, "0123456789", 10) == 10, "write to one that is used");
       atomic_store(&current, fd);
-      usleep(200);
+      usleep(100);
+      check(lseek(fd, 0, SEEK_CUR) == 10, "the position of one that is used");
+      check(pread(fd, bytes, sizeof bytes, 0) == 10 && memcmp(bytes, "0123456789", 10) == 0, "the bytes of one that is used");
       check(close(fd) == 0, "close one that is used");
       if (round % 3 == 0) check(unlink(name) == 0, "unlink one that is used");
     }
@@ -126,13 +127,7 @@ static void *uses(void *argument) {
   }
   while (!atomic_load(&is_over)) {
     int fd = atomic_load(&current);
-    ssize_t got = pread(fd, bytes, 10, 0);
-    check(got == 0 || got == 10 || (got < 0 && (errno == EBADF || errno == ESTALE)), "pread beside a close");
-    if (got == 10) check(memcmp(bytes, "0123456789", 10) == 0, "the bytes of a pread beside a close");
-    check(fstat(fd, &st) == 0 || errno == EBADF || errno == ESTALE, "fstat beside a close");
-    off_t at = lseek(fd, 0, SEEK_END);
-    check(at == 0 || at == 10 || errno == EBADF || errno == ESTALE, "lseek beside a close");
-    check(fsync(fd) == 0 || errno == EBADF || errno == ESTALE || errno == EINVAL, "fsync beside a close");
+    if (pread(fd, bytes, 10, 0) < 0 || fstat(fd, &st) < 0 || fsync(fd) < 0) usleep(10);
   }
   return NULL;
 }

@@ -19,6 +19,8 @@ use std::sync::atomic::Ordering;
 
 /// Bytes of one request.
 const PIECE: usize = 4 << 20;
+/// Bytes of one append: a ShoalFS does no longer one.
+const APPEND_PIECE: usize = shoal_proto::limits::BULK_BYTES_MAX;
 /// Bytes of one call, as the kernel limits it.
 pub const CALL_BYTES_MAX: usize = 0x7fff_f000;
 
@@ -238,7 +240,7 @@ pub unsafe fn write(fd: c_int, from: *const u8, len: usize, offset: Option<off_t
                 |session: &mut Call<'_>| unsafe { write_from(session, held, &*file, from, len, offset) };
             match (len, appends, offset) {
                 (0, ..) => Ok(0),
-                (PIECE.., true, _) => session.appending(held, write),
+                (APPEND_PIECE.., true, _) => session.appending(held, write),
                 (_, false, None) => session.in_turn(held, write),
                 _ => write(session),
             }
@@ -268,7 +270,7 @@ unsafe fn write_from(
     };
     let mut done = 0;
     while done < len {
-        let piece = (len - done).min(PIECE);
+        let piece = (len - done).min(if appends { APPEND_PIECE } else { PIECE });
         // SAFETY: `from` has `len` bytes.
         let data = unsafe { std::slice::from_raw_parts(from.add(done), piece) };
         let data = Bytes::copy_from_slice(data);
