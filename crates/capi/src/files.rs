@@ -69,7 +69,7 @@ pub unsafe extern "C" fn shoal_open(
             session.on(|tree| tree.truncate(handle, 0, false))?;
         }
         let id = table::add(Kind::File, connection)?;
-        session.keep_file(id, file, path);
+        session.keep_file(id, file, path)?;
         // SAFETY: as the caller promises.
         unsafe { out.write(FileId { id }) };
         Ok(0)

@@ -39,7 +39,7 @@ pub unsafe extern "C" fn shoal_opendir(fs: FileSystemId, path: *const c_char, ou
         }
         let listing = session.tree()?.opendir(found.attr.handle);
         let id = table::add(Kind::Listing, connection)?;
-        session.keep_listing(id, listing, path);
+        session.keep_listing(id, listing, path)?;
         // SAFETY: as the caller promises.
         unsafe { out.write(ListingId { id }) };
         Ok(0)
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn shoal_opendir(fs: FileSystemId, path: *const c_char, ou
 pub unsafe extern "C" fn shoal_readdir(dir: ListingId, out: *mut CEntry) -> c_int {
     on("shoal_readdir", Kind::Listing, dir.id, |session, _| {
         there(out)?;
-        let Some(entry) = session.listing(dir.id)?.next()? else { return Ok(0) };
+        let Some(entry) = session.next(dir.id)? else { return Ok(0) };
         let bytes = entry.name.as_bytes();
         let mut name = [0; 256];
         let len = bytes.len().min(255);

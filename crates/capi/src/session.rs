@@ -4,7 +4,9 @@
 
 use crate::call::{Res, failure};
 use crate::table;
+use shoal_env::local::{Permit, Semaphore};
 use shoal_env::real::Runtime;
+use shoal_proto::op::Entry;
 use shoal_proto::{Attr, Handle, Name, Owner};
 use shoal_world::{Driven, Found, Inside, Over, ProcessGroup, Tree, TreeFile, TreeListing, Walk};
 use std::collections::BTreeMap;
@@ -15,10 +17,16 @@ use std::time::Instant;
 /// An open object, and the path by which it was opened.
 type Named<T> = (T, Rc<[u8]>);
 
+/// A listing; `None` while a call reads it, which has the turn.
+struct Listing {
+    turn: Semaphore,
+    listing: Option<Box<dyn TreeListing>>,
+}
+
 /// See the module.
 pub struct Session {
     files: BTreeMap<u64, Named<Rc<dyn TreeFile>>>,
-    listings: BTreeMap<u64, Named<Box<dyn TreeListing>>>,
+    listings: BTreeMap<u64, Named<Listing>>,
     tree: Option<Rc<dyn Tree>>,
     runtime: Rc<Runtime>,
 }
@@ -75,8 +83,7 @@ impl Session {
         self.tree.clone().ok_or_else(closed)
     }
 
-    /// Close all.
-    pub fn end(&mut self) -> Res<()> {
+    fn end(&mut self) -> Res<()> {
         let files = std::mem::take(&mut self.files);
         files.keys().chain(self.listings.keys()).for_each(|id| {
             table::remove(*id);
@@ -90,13 +97,31 @@ impl Session {
     }
 
     /// Keep an open file, which was opened by this path.
-    pub fn keep_file(&mut self, id: u64, file: Rc<dyn TreeFile>, path: &[u8]) {
+    ///
+    /// # Errors
+    /// Another thread has closed the connection meanwhile.
+    pub fn keep_file(&mut self, id: u64, file: Rc<dyn TreeFile>, path: &[u8]) -> Res<()> {
+        self.is_open(id)?;
         self.files.insert(id, (file, path.into()));
+        Ok(())
+    }
+
+    fn is_open(&self, id: u64) -> Res<()> {
+        self.tree.as_ref().map(drop).ok_or_else(|| {
+            table::remove(id);
+            closed()
+        })
     }
 
     /// Keep a listing of the directory of this path.
-    pub fn keep_listing(&mut self, id: u64, listing: Box<dyn TreeListing>, path: &[u8]) {
+    ///
+    /// # Errors
+    /// As [`Session::keep_file`].
+    pub fn keep_listing(&mut self, id: u64, listing: Box<dyn TreeListing>, path: &[u8]) -> Res<()> {
+        self.is_open(id)?;
+        let listing = Listing { turn: Semaphore::new(1), listing: Some(listing) };
         self.listings.insert(id, (listing, path.into()));
+        Ok(())
     }
 
     /// Forget a listing.
@@ -107,11 +132,13 @@ impl Session {
 }
 
 /// A call: it has the session, and while it waits for the file system other threads' calls have it.
+///
+/// The fields are dropped in this order: the paths while the thread has the session still.
 pub struct Call<'a> {
-    session: Inside<'a, Session>,
     /// The paths of the call, for its errors.
     named: Vec<Rc<[u8]>>,
     until: Instant,
+    session: Inside<'a, Session>,
 }
 
 impl Deref for Call<'_> {
@@ -131,10 +158,7 @@ impl DerefMut for Call<'_> {
 impl<'a> Call<'a> {
     /// A call that ends at a moment.
     pub fn new(session: Inside<'a, Session>, until: Instant) -> Call<'a> {
-        if let Some(tree) = &session.tree {
-            tree.limit(Some(until));
-        }
-        Call { session, named: Vec::new(), until }
+        Call { named: Vec::new(), until, session }
     }
 
     /// Whether the call is at its end.
@@ -155,7 +179,21 @@ impl<'a> Call<'a> {
 
     /// Do `work`, for whose waits other threads have the session.
     pub fn away<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        self.limit();
         self.session.away(work)
+    }
+
+    /// Calls of the file system from now on end with this call.
+    fn limit(&self) {
+        if let Some(tree) = &self.session.tree {
+            tree.limit(Some(self.until));
+        }
+    }
+
+    /// Close all of the connection.
+    pub fn end(&mut self) -> Res<()> {
+        self.limit();
+        self.session.end()
     }
 
     /// Do `work` on the file system, for whose waits other threads have the session.
@@ -228,10 +266,31 @@ impl<'a> Call<'a> {
         Ok(file)
     }
 
-    /// A listing.
-    pub fn listing(&mut self, id: u64) -> Res<&mut Box<dyn TreeListing>> {
-        let path = self.listings.get(&id).map(|(_, path)| path.clone()).ok_or_else(closed)?;
+    /// The next entry of a listing.
+    pub fn next(&mut self, id: u64) -> Res<Option<Entry>> {
+        let (listing, path) = self.listings.get(&id).ok_or_else(closed)?;
+        let (turn, path) = (listing.turn.clone(), path.clone());
         self.name(&path);
-        self.listings.get_mut(&id).map(|(listing, _)| listing).ok_or_else(closed)
+        let _turn = self.permit(&turn)?;
+        let mut listing =
+            self.listings.get_mut(&id).and_then(|(kept, _)| kept.listing.take()).ok_or_else(closed)?;
+        let next = self.away(|| listing.next());
+        if let Some((kept, _)) = self.listings.get_mut(&id) {
+            kept.listing = Some(listing);
+        }
+        Ok(next?)
+    }
+
+    fn permit(&mut self, turn: &Semaphore) -> Res<Permit> {
+        if let Some(permit) = turn.try_acquire(1) {
+            return Ok(permit);
+        }
+        let left = self.until.saturating_duration_since(Instant::now());
+        let runtime = self.runtime.clone();
+        let env = runtime.env();
+        let wait = || runtime.block_on(env.deadline(env.now() + left, turn.acquire(1)));
+        self.session
+            .away(wait)
+            .map_err(|_| failure(libc::ETIMEDOUT, "another thread's call took the whole time"))
     }
 }

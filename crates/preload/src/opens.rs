@@ -131,11 +131,10 @@ struct Found {
 /// A descriptor for an open object, which was looked for after the first `began` moves of this process.
 fn finish(session: &mut Call<'_>, mount: usize, flags: c_int, found: Found, began: u64) -> Res<Opened> {
     let kind = if found.kind == Kind::Directory { record::DIRECTORY } else { record::FILE };
-    let present = session.present(mount, found.handle, found.path, began)?;
-    let path = present.as_deref().unwrap_or_default();
-    let new = New { kind, mount: mount as u32, flags: kept(flags), handle: found.handle.0, path };
+    let (path, is_there) = session.present(mount, found.handle, found.path, began)?;
+    let new = New { kind, mount: mount as u32, flags: kept(flags), handle: found.handle.0, path: &path };
     let reserved = session.records.reserve(&new)?;
-    if present.is_none() {
+    if !is_there {
         reserved.record.state.store(1, Ordering::Relaxed);
     }
     let index = session.add(reserved.record, reserved.identity, found.file);
@@ -238,10 +237,14 @@ pub unsafe fn write(fd: c_int, from: *const u8, len: usize, offset: Option<off_t
             // SAFETY: as the caller promises.
             let write =
                 |session: &mut Call<'_>| unsafe { write_from(session, held, &*file, from, len, offset) };
-            match (len, appends, offset) {
-                (0, ..) => Ok(0),
-                (APPEND_PIECE.., true, _) => session.appending(held, write),
-                (_, false, None) => session.in_turn(held, write),
+            let write = |session: &mut Call<'_>| match appends {
+                // A short one does not lie in a long one.
+                true if len > APPEND_PIECE || session.is_appended(held) => session.appending(held, write),
+                _ => write(session),
+            };
+            match (len, offset) {
+                (0, _) => Ok(0),
+                (_, None) => session.in_turn(held, write),
                 _ => write(session),
             }
         });
@@ -305,6 +308,7 @@ unsafe fn write_from(
     if appends && is_synced {
         session.away(|| file.fsync())?;
     }
+    session.publish_late(held, file)?;
     Ok(done as isize)
 }
 
@@ -357,10 +361,10 @@ pub fn truncate(fd: c_int, size: off_t) -> Res<c_int> {
     call(|session| {
         let done = session.holding(fd, |session, held| {
             needs(held.record, Rights::WRITE).map_err(|_| libc::EINVAL)?;
-            let handle = session.file(held)?.handle();
-            session.on(held.record.mount as usize, |tree| tree.truncate(handle, size, true))?;
+            let file = session.file(held)?;
+            session.on(held.record.mount as usize, |tree| tree.truncate(file.handle(), size, true))?;
             session.wrote(held);
-            Ok(0)
+            session.publish_late(held, &*file).map(|()| 0)
         });
         session.publish_at_end();
         done

@@ -254,16 +254,21 @@ impl Session {
     }
 
     /// An object was moved, and the object that was there is gone: descriptions know their new path.
-    pub fn moved(&mut self, mount: usize, from: &[u8], to: &[u8]) {
+    /// `is_exchange`: it is where the other was.
+    pub fn moved(&mut self, mount: usize, from: &[u8], to: &[u8], is_exchange: bool) {
         for open in self.opens.iter().flatten().filter(|open| open.record.mount as usize == mount) {
             let path = open.record.path();
-            if path == to {
-                open.record.state.store(1, Ordering::Relaxed);
-            } else if let Some(path) = moves::moved(&path, from, to) {
+            let back = moves::moved(&path, to, from).filter(|_| is_exchange);
+            if let Some(path) = moves::moved(&path, from, to).or(back) {
                 open.record.set_path(&path);
+            } else if path == to {
+                open.record.state.store(1, Ordering::Relaxed);
             }
         }
         self.moves.note(mount, from, Some(to));
+        if is_exchange {
+            self.moves.note(mount, to, Some(from));
+        }
     }
 
     /// An object was removed from a path, where another may be by now: its descriptions know that.

@@ -125,6 +125,48 @@ fn a_thread_that_waits_with_the_state_keeps_it_and_a_fork_waits_for_it() {
 }
 
 #[test]
+fn a_thread_that_comes_back_waits_while_another_keeps_the_state() {
+    static WORLD: World<State> = World::new();
+    std::thread::scope(|scope| {
+        let away = scope.spawn(|| {
+            let wait = |mut state: Inside<'_, State>| {
+                let (send, answer) = oneshot::channel();
+                state.asked.push(send);
+                let runtime = state.runtime.clone();
+                let answer = state.away(|| runtime.block_on(answer)).expect("it is answered");
+                (answer, state.count)
+            };
+            WORLD.enter(LONG, State::new, wait)
+        });
+        let asked = || WORLD.enter(LONG, State::new, |mut state| state.asked.pop()).unwrap();
+        let first = loop {
+            if let Some(first) = asked() {
+                break first;
+            }
+        };
+        let (entered, is_in) = channel();
+        let keeper = scope.spawn(move || {
+            let wait = |mut state: Inside<'_, State>| {
+                let (send, answer) = oneshot::channel();
+                entered.send(send).unwrap();
+                let answer = state.runtime.block_on(answer).expect("it is answered");
+                state.count += 1;
+                answer
+            };
+            WORLD.enter(LONG, State::new, wait)
+        });
+        let second: oneshot::Sender<u64> = is_in.recv().unwrap();
+        // The state is kept, or the keeper has the turn still.
+        while WORLD.enter(Duration::from_millis(20), State::new, |_| ()).is_ok() {}
+        first.send(1).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        second.send(2).unwrap();
+        assert_eq!(keeper.join().unwrap(), Ok(2));
+        assert_eq!(away.join().unwrap(), Ok((1, 1)), "the answer, and the count of after the keeper");
+    });
+}
+
+#[test]
 fn any_thread_drives_the_file_system_that_another_planted() {
     static PLANTED: World<State> = World::new();
     let home = tempfile::tempdir().unwrap();

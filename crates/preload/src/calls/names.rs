@@ -369,7 +369,7 @@ fn moved(session: &mut Call<'_>, from: &Spot, to: &Spot, flags: c_uint) -> Res<c
     let tree = session.tree(from.mount)?;
     tree.rename(*dir, name, to_dir, &to_name, how).map_err(|error| number(&error))?;
     if source.path != to_path {
-        session.moved(from.mount, &source.path, &to_path);
+        session.moved(from.mount, &source.path, &to_path, how.exchange);
     }
     Ok(0)
 }

@@ -19,7 +19,7 @@ use crate::route::{Spot, host_path};
 use crate::table;
 use libc::c_int;
 use shoal_env::local::{Permit, Semaphore};
-use shoal_proto::{Attr, Handle, Kind, Rights};
+use shoal_proto::{Attr, Handle, Kind, Rights, Status};
 use shoal_world::{Found, Inside, Shown, Tree, TreeFile, Walk, WalkOpen};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
@@ -164,6 +164,11 @@ impl Call<'_> {
         work(self)
     }
 
+    /// Whether a call of this process appends to the file in several pieces.
+    pub fn is_appended(&self, held: &Held) -> bool {
+        self.appends.contains_key(&(held.record.mount as usize, held.record.handle.load(Ordering::Relaxed)))
+    }
+
     /// Do `work` while no other call of this process does a long append to the same file.
     pub fn appending<T>(&mut self, held: &Held, work: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
         let key = (held.record.mount as usize, held.record.handle.load(Ordering::Relaxed));
@@ -202,12 +207,20 @@ impl Call<'_> {
             self.see(mount, record.handle.load(Ordering::Relaxed))?;
             return Ok(file);
         }
-        let spot = Spot { mount, path: record.path() };
-        let found = self.find(&spot, false).map_err(|_| libc::ESTALE)?;
-        if found.attr.handle.0 != record.handle.load(Ordering::Relaxed) || found.attr.kind != Kind::File {
-            return Err(libc::ESTALE);
-        }
-        let file = self.on(mount, |tree| tree.open(found.attr.handle, rights(record.flags())))?;
+        let object = loop {
+            let began = self.moves_so_far();
+            let found = self.find(&Spot { mount, path: record.path() }, false);
+            let is_it = |attr: &Attr| {
+                attr.handle.0 == record.handle.load(Ordering::Relaxed) && attr.kind == Kind::File
+            };
+            match found.map(|found| found.attr) {
+                Ok(attr) if is_it(&attr) => break attr.handle,
+                // Another thread has moved something meanwhile: the record may have another path.
+                _ if self.moves_so_far() != began => {}
+                _ => return Err(libc::ESTALE),
+            }
+        };
+        let file = self.on(mount, |tree| tree.open(object, rights(record.flags())))?;
         // Another thread may have opened it meanwhile: one file is all descriptors'.
         Ok(self.held(held)?.file.get_or_insert(file).clone())
     }
@@ -222,7 +235,17 @@ impl Call<'_> {
         }
     }
 
-    /// A write is done, and the file is not used any more: publish it if the process is at its end.
+    /// A file has changed. If the process is at its end, and the change would end with it, publish it:
+    /// another thread's publication may have been before.
+    pub fn publish_late(&mut self, held: &Held, file: &dyn TreeFile) -> Res<()> {
+        let over = config::get().and_then(|config| config.overs.get(held.record.mount as usize));
+        match exit::is_exiting() && over.is_some_and(|over| !over.outlives_its_process()) {
+            true => self.away(|| file.fsync()),
+            false => Ok(()),
+        }
+    }
+
+    /// A write is done, and the file is not used any more: close it if the process is at its end.
     pub fn publish_at_end(&mut self) {
         if exit::is_exiting() {
             self.publish();
@@ -282,26 +305,30 @@ impl Call<'_> {
     }
 
     /// The path at which an object is that an open found at `path`, after the first `began` moves of this
-    /// process; `None`: it was removed meanwhile.
+    /// process, and whether it is there. If it was removed meanwhile, the path is that of before.
     pub fn present(
         &mut self,
         mount: usize,
         object: Handle,
         path: Vec<u8>,
         began: u64,
-    ) -> Res<Option<Vec<u8>>> {
+    ) -> Res<(Vec<u8>, bool)> {
         let candidates = self.moves.since(began, mount, &path);
         if candidates.is_empty() {
-            return Ok(Some(path));
+            return Ok((path, true));
         }
         let prefix = host_path(&Spot { mount, path: Vec::new() });
         // Not away: no path changes meanwhile.
         let tree = self.tree(mount)?;
-        let is_there = |path: &Vec<u8>| {
-            let walk = tree.walk(&prefix, path, false);
-            matches!(walk, Ok(Walk::Object(found)) if found.attr.handle == object)
-        };
-        Ok(candidates.into_iter().find(is_there))
+        for candidate in candidates {
+            match tree.walk(&prefix, &candidate, false) {
+                Ok(Walk::Object(found)) if found.attr.handle == object => return Ok((candidate, true)),
+                Ok(_) => {}
+                Err(error) if matches!(error.status, Status::NotFound | Status::NotDirectory) => {}
+                Err(error) => return Err(number(&error)),
+            }
+        }
+        Ok((path, false))
     }
 
     /// A descriptor is gone. With its last one the description's file is closed.
