@@ -23,7 +23,7 @@ use crate::sim::SimDescriptor;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The functions. Implemented by the worlds; reached by [`Env::host`](crate::Env::host).
 pub trait HostFiles: Send + Sync {
@@ -217,6 +217,8 @@ pub(crate) struct RealDescriptor {
     pub(crate) fd: OwnedFd,
     /// Held during an append: the descriptor's position is then the end of that append.
     pub(crate) appending: Mutex<()>,
+    /// Whether it is on a file system in memory; known where the kernel refused a read that does not wait.
+    pub(crate) in_memory: OnceLock<bool>,
 }
 
 /// The access of an open file.

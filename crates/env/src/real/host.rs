@@ -29,7 +29,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Bytes of entries that are taken from the kernel at once: some hundreds of entries.
 const LIST_BYTES: usize = 16 * 1024;
@@ -41,6 +41,8 @@ const XATTR_BYTES_MOST: usize = 256;
 /// ZFS, bcachefs, overlays.
 const OF_THIS_MACHINE: [u64; 8] =
     [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0xF2F5_2010, 0x2FC1_2FC1, 0xCA45_1A4E, 0x794C_7630];
+/// Numbers of file systems in memory: tmpfs, ramfs.
+const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6];
 /// The offset that means the descriptor's own position.
 const OWN_POSITION: u64 = u64::MAX;
 const NANOS: i64 = 1_000_000_000;
@@ -77,9 +79,14 @@ fn open_fd(file: &HostFile) -> &OwnedFd {
     &real(&file.0).fd
 }
 
+/// Whether a file is on a file system in memory: a read of it does not wait for a disk (but for one of swap).
+fn is_in_memory(fd: &OwnedFd) -> bool {
+    fs::fstatfs(fd).is_ok_and(|about| MEMORY.contains(&(about.f_type as u64)))
+}
+
 fn descriptor(fd: OwnedFd) -> Descriptor {
     let fd = super::descriptors::out_of_the_way(fd);
-    Descriptor::Real(Arc::new(RealDescriptor { fd, appending: Mutex::new(()) }))
+    Descriptor::Real(Arc::new(RealDescriptor { fd, appending: Mutex::new(()), in_memory: OnceLock::new() }))
 }
 
 /// A descriptor's name, for calls that take a path.
@@ -307,6 +314,10 @@ impl HostFiles for RealHost {
     }
 
     fn read_now(&self, file: &HostFile, offset: u64, into: &mut [u8]) -> io::Result<Option<usize>> {
+        let in_memory = &real(&file.0).in_memory;
+        if in_memory.get() == Some(&true) {
+            return self.read(file, offset, into).map(Some);
+        }
         let mut done = 0;
         // Beyond, the number would mean the descriptor's own position.
         while done < into.len() && offset.saturating_add(done as u64) <= i64::MAX as u64 {
@@ -315,6 +326,9 @@ impl HostFiles for RealHost {
                 Ok(0) => break,
                 Ok(read) => done += read,
                 Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) if *in_memory.get_or_init(|| is_in_memory(open_fd(file))) => {
+                    return self.read(file, offset, into).map(Some);
+                }
                 // Not in memory; not every file system knows; a read that waits says what else is wrong.
                 Err(_) => return Ok(None),
             }
@@ -345,7 +359,7 @@ impl HostFiles for RealHost {
     }
 
     fn append(&self, file: &HostFile, data: &[u8]) -> io::Result<u64> {
-        let RealDescriptor { fd, appending } = real(&file.0);
+        let RealDescriptor { fd, appending, .. } = real(&file.0);
         let _turn = appending.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut began, mut rest) = (None, data);
         while !rest.is_empty() {

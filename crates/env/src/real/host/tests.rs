@@ -66,6 +66,23 @@ fn can_say(host: &RealHost, root: &HostNode) -> bool {
 }
 
 #[test]
+fn a_read_of_a_file_in_memory_does_not_wait() {
+    let Ok(room) = tempfile::tempdir_in("/dev/shm") else { return };
+    let host = RealHost::new().unwrap();
+    let root = host.root(room.path()).unwrap();
+    let (file, _) = host.create(&root, b"file", owner(0o600), BOTH).unwrap();
+    if !is_in_memory(open_fd(&file)) {
+        return;
+    }
+    host.write(&file, 0, &[7; 10_000], true).unwrap();
+    let mut into = [0; 6000];
+    for (at, len) in [(0, 6000), (8000, 2000), (10_000, 0), (u64::MAX, 0)] {
+        assert_eq!(host.read_now(&file, at, &mut into).unwrap(), Some(len), "from {at}");
+        assert!(into[..len] == [7; 6000][..len]);
+    }
+}
+
+#[test]
 fn a_name_is_in_its_directory() {
     let (host, room, root) = host();
     std::fs::create_dir(room.path().join("d")).unwrap();
