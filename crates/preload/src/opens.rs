@@ -19,8 +19,6 @@ use std::sync::atomic::Ordering;
 
 /// Bytes of one request.
 const PIECE: usize = 4 << 20;
-/// Bytes of one append: a ShoalFS does no longer one.
-const APPEND_PIECE: usize = shoal_proto::limits::BULK_BYTES_MAX;
 /// Bytes of one call, as the kernel limits it.
 pub const CALL_BYTES_MAX: usize = 0x7fff_f000;
 
@@ -106,7 +104,7 @@ pub fn open(session: &mut Call<'_>, spot: &Spot, flags: c_int, mode: u32) -> Res
             let (kind, handle, path) = (attr.kind, attr.handle, found.path);
             finish(session, spot.mount, flags, Found { kind, handle, path, file: Some(file) }, began)
         }
-        _ => outside(host_path(&Spot { mount: spot.mount, path: found.path })),
+        _ => outside(host_path(&Spot::new(spot.mount, found.path))),
     }
 }
 
@@ -145,6 +143,14 @@ fn finish(session: &mut Call<'_>, mount: usize, flags: c_int, found: Found, bega
         return Err(number);
     }
     Ok(Opened::Descriptor(reserved.fd))
+}
+
+/// Bytes of one append: a ShoalFS does no longer one.
+fn append_piece(record: &Record) -> usize {
+    match super::calls::locks::shown(record.mount as usize) {
+        Some(Shown::Shoal { .. }) => shoal_proto::limits::BULK_BYTES_MAX,
+        _ => PIECE,
+    }
 }
 
 fn needs(record: &Record, right: Rights) -> Res<()> {
@@ -238,9 +244,8 @@ pub unsafe fn write(fd: c_int, from: *const u8, len: usize, offset: Option<off_t
             let write =
                 |session: &mut Call<'_>| unsafe { write_from(session, held, &*file, from, len, offset) };
             let write = |session: &mut Call<'_>| match appends {
-                // A short one does not lie in a long one.
-                true if len > APPEND_PIECE || session.is_appended(held) => session.appending(held, write),
-                _ => write(session),
+                true => session.appending(held, len > append_piece(held.record), write),
+                false => write(session),
             };
             match (len, offset) {
                 (0, _) => Ok(0),
@@ -273,7 +278,7 @@ unsafe fn write_from(
     };
     let mut done = 0;
     while done < len {
-        let piece = (len - done).min(if appends { APPEND_PIECE } else { PIECE });
+        let piece = (len - done).min(if appends { append_piece(record) } else { PIECE });
         // SAFETY: `from` has `len` bytes.
         let data = unsafe { std::slice::from_raw_parts(from.add(done), piece) };
         let data = Bytes::copy_from_slice(data);

@@ -29,6 +29,16 @@ pub struct Spot {
     pub mount: usize,
     /// The path below its root; empty for the root.
     pub path: Vec<u8>,
+    /// The descriptor of the directory at which it begins, and the bytes of that directory's path: another
+    /// thread may move it.
+    pub from: Option<(c_int, usize)>,
+}
+
+impl Spot {
+    /// A path from the root.
+    pub fn new(mount: usize, path: Vec<u8>) -> Spot {
+        Spot { mount, path, from: None }
+    }
 }
 
 /// The way of a call.
@@ -65,7 +75,7 @@ fn under(path: &[u8]) -> Option<Spot> {
     config.prefixes.iter().find_map(|(prefix, mount)| {
         let rest = path.strip_prefix(&prefix[..])?;
         let is_it = rest.first().is_none_or(|byte| *byte == b'/');
-        is_it.then(|| Spot { mount: *mount, path: rest.to_vec() })
+        is_it.then(|| Spot::new(*mount, rest.to_vec()))
     })
 }
 
@@ -91,7 +101,7 @@ fn straighten(path: &[u8]) -> Option<Spot> {
         }
         let config = config::get()?;
         if let Some((_, mount)) = config.prefixes.iter().find(|(prefix, _)| *prefix == out) {
-            return Some(Spot { mount: *mount, path: path[end..].to_vec() });
+            return Some(Spot::new(*mount, path[end..].to_vec()));
         }
         at = end;
     }
@@ -225,7 +235,7 @@ fn has_dots(path: &[u8]) -> bool {
 }
 
 fn join(base: Spot, path: &[u8]) -> Spot {
-    Spot { mount: base.mount, path: [&base.path[..], b"/", path].concat() }
+    Spot::new(base.mount, [&base.path[..], b"/", path].concat())
 }
 
 fn relative(dir: c_int, path: &[u8]) -> Option<Spot> {
@@ -242,7 +252,8 @@ fn relative(dir: c_int, path: &[u8]) -> Option<Spot> {
     }
     if table::is_virtual(dir) {
         let base = call(|session| session.directory_of(dir)).ok()?;
-        return Some(join(base, path));
+        let from = Some((dir, base.path.len()));
+        return Some(Spot { from, ..join(base, path) });
     }
     // A descriptor of the kernel's may be of a directory above a prefix: then the path begins with a part of
     // it.

@@ -71,6 +71,8 @@ pub struct Session {
     moves: Moves,
     /// Turns of long appends, by file, each of which is whole; and the calls that have it or wait for it.
     appends: BTreeMap<(usize, u64), (Semaphore, usize)>,
+    /// Closes that publish a file.
+    closes: Semaphore,
     /// Where the records of new opens are.
     pub records: Records,
     /// Descriptions, by index.
@@ -131,6 +133,7 @@ impl Session {
             mounts: (0..count).map(|_| Mount::New).collect(),
             moves: Moves::default(),
             appends: BTreeMap::new(),
+            closes: Semaphore::new(call::CLOSES_MAX),
             records: Records::default(),
             opens: Vec::new(),
             cwd: None,
@@ -250,7 +253,7 @@ impl Session {
         if record.kind != record::DIRECTORY {
             return Err(libc::ENOTDIR);
         }
-        Ok(Spot { mount: record.mount as usize, path: record.path() })
+        Ok(Spot::new(record.mount as usize, record.path()))
     }
 
     /// An object was moved, and the object that was there is gone: descriptions know their new path.

@@ -267,7 +267,8 @@ fn allocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> Res<c_int> {
             if held.record.flags() & libc::O_ACCMODE == libc::O_RDONLY {
                 return Err(libc::EBADF);
             }
-            session.away(|| file.allocate(from, bytes, kind)).map(|()| 0)
+            session.away(|| file.allocate(from, bytes, kind))?;
+            session.publish_late(held, &*file).map(|()| 0)
         })
     })
 }

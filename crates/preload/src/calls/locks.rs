@@ -140,7 +140,7 @@ fn lock_range(on: c_int, range: Range, operation: c_int) -> c_int {
 /// Open the object of the host that stands for a descriptor's file.
 fn stand_in(session: &mut Call<'_>, fd: c_int) -> Res<c_int> {
     let record = session.open(fd)?.record;
-    let spot = Spot { mount: record.mount as usize, path: record.path() };
+    let spot = Spot::new(record.mount as usize, record.path());
     let path = match shown_of(record) {
         Some(Shown::Plain) => host_path(&spot),
         Some(Shown::Container(_)) if record.kind == crate::record::FILE => {
@@ -152,7 +152,7 @@ fn stand_in(session: &mut Call<'_>, fd: c_int) -> Res<c_int> {
         // No object of the host stands for it.
         Some(Shown::Bucket { .. }) => return Err(libc::ENOLCK),
         Some(Shown::Composed(_)) => {
-            let root = Spot { mount: spot.mount, path: Vec::new() };
+            let root = Spot::new(spot.mount, Vec::new());
             [&host_path(&root)[..], PHYSICAL].concat()
         }
         // The file in memory of this open's record.

@@ -236,7 +236,7 @@ pub unsafe extern "C" fn readlinkat(
                 Some(fd) => answer(
                     call(|session| {
                         let record = session.open(fd)?.record;
-                        Ok(Spot { mount: record.mount as usize, path: record.path() })
+                        Ok(Spot::new(record.mount as usize, record.path()))
                     })
                     .and_then(|spot| super::io::shown(&crate::route::host_path(&spot), into, room)),
                 ),

@@ -29,7 +29,7 @@ pub fn open_spot(spot: &Spot, flags: c_int, mode: mode_t) -> Res<c_int> {
 fn open_again(fd: c_int, flags: c_int, mode: mode_t) -> Res<c_int> {
     let spot = call(|session| {
         let record = session.open(fd)?.record;
-        Ok(Spot { mount: record.mount as usize, path: record.path() })
+        Ok(Spot::new(record.mount as usize, record.path()))
     })?;
     if flags & (O_CREAT | libc::O_EXCL) == O_CREAT | libc::O_EXCL {
         return Err(libc::EEXIST);

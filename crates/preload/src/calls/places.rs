@@ -18,7 +18,7 @@ const PATH_BYTES: usize = 4096;
 
 /// Bring the kernel's directory as near as it gets.
 fn enter(spot: &Spot) -> Res<()> {
-    let root = Spot { mount: spot.mount, path: Vec::new() };
+    let root = Spot::new(spot.mount, Vec::new());
     for place in [spot, &root] {
         let path = host_name(place)?;
         // SAFETY: the path is a C string.
@@ -39,7 +39,7 @@ fn change(spot: &Spot) -> Result<c_int, Res<CString>> {
     if found.attr.kind != Kind::Directory {
         return Err(Err(libc::ENOTDIR));
     }
-    let spot = Spot { mount: spot.mount, path: found.path };
+    let spot = Spot::new(spot.mount, found.path);
     enter(&spot).map_err(Err)?;
     let done = call(|session| {
         route::moved_to(session, Some(spot));
@@ -145,7 +145,7 @@ unsafe fn canonical(path: *const c_char, into: *mut c_char) -> *mut c_char {
         let found = call(|session| route::target(session, &spot, true));
         match found {
             Ok(Target::Found(found)) => {
-                let path = host_path(&Spot { mount: spot.mount, path: found.path });
+                let path = host_path(&Spot::new(spot.mount, found.path));
                 if path.len() >= PATH_BYTES {
                     return answer(Err(libc::ENAMETOOLONG));
                 }

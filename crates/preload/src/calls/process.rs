@@ -246,7 +246,7 @@ pub unsafe extern "C" fn execve(
         };
         let _ = call(|session| {
             session.rest();
-            Ok(())
+            session.wait_for_closes()
         });
         match own {
             None => real::execve()(path, argv, environment.list.as_ptr()),
@@ -362,7 +362,7 @@ unsafe extern "C" fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const
         }
         let spot = call(|session| {
             let record = session.open(fd)?.record;
-            Ok(Spot { mount: record.mount as usize, path: record.path() })
+            Ok(Spot::new(record.mount as usize, record.path()))
         });
         match spot.and_then(|spot| host_name(&spot)) {
             Ok(path) => execve(path.as_ptr(), argv, envp),

@@ -10,6 +10,7 @@
 //! - An object may be moved or removed while another thread opens it. The open looks again
 //!   ([`Call::present`]). A move keeps the session to its end, as the paths of records change with it.
 
+use super::moves::Since;
 use super::{Open, Session, close_own, exit, number, rights};
 use crate::calls::children::{abandoned, release};
 use crate::config;
@@ -24,6 +25,11 @@ use shoal_world::{Found, Inside, Shown, Tree, TreeFile, Walk, WalkOpen};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+
+/// Closes at once.
+pub(super) const CLOSES_MAX: u64 = 1 << 16;
+/// Short appends to one file at once.
+const APPENDS_MAX: u64 = 1 << 16;
 
 /// See the module.
 pub struct Call<'a>(pub Inside<'a, Session>);
@@ -63,8 +69,9 @@ impl Call<'_> {
 
     /// Walk a path.
     pub fn walk(&mut self, spot: &Spot, follow: bool) -> Res<Walk> {
-        let prefix = host_path(&Spot { mount: spot.mount, path: Vec::new() });
-        let walk = self.on(spot.mount, |tree| tree.walk(&prefix, &spot.path, follow))?;
+        let prefix = host_path(&Spot::new(spot.mount, Vec::new()));
+        let walk =
+            self.by_path(spot, |call, path| call.on(spot.mount, |tree| tree.walk(&prefix, path, follow)))?;
         let Walk::Object(mut found) = walk else { return Ok(walk) };
         if found.attr.kind == Kind::File && self.see(spot.mount, found.attr.handle.0)? {
             found.attr = self.on(spot.mount, |tree| tree.getattr(found.attr.handle))?;
@@ -74,14 +81,44 @@ impl Call<'_> {
 
     /// Walk a path while no other thread uses the session.
     pub fn walk_here(&mut self, spot: &Spot) -> Res<Walk> {
-        let prefix = host_path(&Spot { mount: spot.mount, path: Vec::new() });
-        self.tree(spot.mount)?.walk(&prefix, &spot.path, false).map_err(|error| number(&error))
+        let prefix = host_path(&Spot::new(spot.mount, Vec::new()));
+        self.by_path(spot, |call, path| {
+            call.tree(spot.mount)?.walk(&prefix, path, false).map_err(|error| number(&error))
+        })
     }
 
     /// Walk a path whose file is to be opened.
     pub fn walk_open(&mut self, spot: &Spot, follow: bool, rights: Rights) -> Res<WalkOpen> {
-        let prefix = host_path(&Spot { mount: spot.mount, path: Vec::new() });
-        self.on(spot.mount, |tree| tree.walk_open(&prefix, &spot.path, follow, rights))
+        let prefix = host_path(&Spot::new(spot.mount, Vec::new()));
+        self.by_path(spot, |call, path| {
+            call.on(spot.mount, |tree| tree.walk_open(&prefix, path, follow, rights))
+        })
+    }
+
+    /// Do `walk` with a path; again, if the directory at which it begins was moved meanwhile.
+    fn by_path<T>(&mut self, spot: &Spot, mut walk: impl FnMut(&mut Self, &[u8]) -> Res<T>) -> Res<T> {
+        let mut path = spot.path.clone();
+        loop {
+            let walked = walk(self, &path);
+            match self.path_now(spot)? {
+                Some(now) if now != path => path = now,
+                _ => return walked,
+            }
+        }
+    }
+
+    /// The path of a spot that begins at a descriptor's directory.
+    fn path_now(&mut self, spot: &Spot) -> Res<Option<Vec<u8>>> {
+        let Some((fd, len)) = spot.from else { return Ok(None) };
+        // Closed by another thread meanwhile: the path of before.
+        let Ok(record) = self.open(fd).map(|open| open.record) else { return Ok(None) };
+        if record.kind != record::DIRECTORY || record.mount as usize != spot.mount {
+            return Ok(None);
+        }
+        if record.state.load(Ordering::Relaxed) != 0 {
+            return Err(libc::ENOENT);
+        }
+        Ok(Some([&record.path()[..], &spot.path[len..]].concat()))
     }
 
     /// The object of a path; a path that leaves the file system is `EXDEV`.
@@ -160,22 +197,23 @@ impl Call<'_> {
     /// Do `work` while no other call of this process moves the description's position, or lists it.
     pub fn in_turn<T>(&mut self, held: &Held, work: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
         let turn = self.held(held)?.turn.clone();
-        let _turn = self.permit(&turn)?;
+        let _turn = self.permit(&turn, 1)?;
         work(self)
     }
 
-    /// Whether a call of this process appends to the file in several pieces.
-    pub fn is_appended(&self, held: &Held) -> bool {
-        self.appends.contains_key(&(held.record.mount as usize, held.record.handle.load(Ordering::Relaxed)))
-    }
-
-    /// Do `work` while no other call of this process does a long append to the same file.
-    pub fn appending<T>(&mut self, held: &Held, work: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+    /// Do `work`, an append. A long one, of several pieces, is alone among those of this process to its file.
+    pub fn appending<T>(
+        &mut self,
+        held: &Held,
+        is_long: bool,
+        work: impl FnOnce(&mut Self) -> Res<T>,
+    ) -> Res<T> {
         let key = (held.record.mount as usize, held.record.handle.load(Ordering::Relaxed));
-        let (turn, calls) = self.appends.entry(key).or_insert_with(|| (Semaphore::new(1), 0));
+        let (turn, calls) = self.appends.entry(key).or_insert_with(|| (Semaphore::new(APPENDS_MAX), 0));
         *calls += 1;
         let turn = turn.clone();
-        let done = self.permit(&turn).and_then(|_turn| work(self));
+        let count = if is_long { APPENDS_MAX } else { 1 };
+        let done = self.permit(&turn, count).and_then(|_turn| work(self));
         if let Some((_, calls)) = self.appends.get_mut(&key) {
             *calls -= 1;
             if *calls == 0 {
@@ -185,13 +223,13 @@ impl Call<'_> {
         done
     }
 
-    fn permit(&mut self, turn: &Semaphore) -> Res<Permit> {
-        if let Some(permit) = turn.try_acquire(1) {
+    fn permit(&mut self, turn: &Semaphore, count: u64) -> Res<Permit> {
+        if let Some(permit) = turn.try_acquire(count) {
             return Ok(permit);
         }
         let runtime = self.runtime.clone();
         let env = runtime.env();
-        let wait = || runtime.block_on(env.deadline(env.now() + PATIENCE, turn.acquire(1)));
+        let wait = || runtime.block_on(env.deadline(env.now() + PATIENCE, turn.acquire(count)));
         self.0.away(wait).map_err(|_| libc::ETIMEDOUT)
     }
 
@@ -207,19 +245,9 @@ impl Call<'_> {
             self.see(mount, record.handle.load(Ordering::Relaxed))?;
             return Ok(file);
         }
-        let object = loop {
-            let began = self.moves_so_far();
-            let found = self.find(&Spot { mount, path: record.path() }, false);
-            let is_it = |attr: &Attr| {
-                attr.handle.0 == record.handle.load(Ordering::Relaxed) && attr.kind == Kind::File
-            };
-            match found.map(|found| found.attr) {
-                Ok(attr) if is_it(&attr) => break attr.handle,
-                // Another thread has moved something meanwhile: the record may have another path.
-                _ if self.moves_so_far() != began => {}
-                _ => return Err(libc::ESTALE),
-            }
-        };
+        let is_it =
+            |attr: &Attr| attr.handle.0 == record.handle.load(Ordering::Relaxed) && attr.kind == Kind::File;
+        let object = self.find_record(held, is_it)?;
         let file = self.on(mount, |tree| tree.open(object, rights(record.flags())))?;
         // Another thread may have opened it meanwhile: one file is all descriptors'.
         Ok(self.held(held)?.file.get_or_insert(file).clone())
@@ -295,8 +323,21 @@ impl Call<'_> {
         if self.on(mount, |tree| tree.getattr(handle)).is_ok() {
             return Ok(handle);
         }
-        let found = self.find(&Spot { mount, path: record.path() }, false).map_err(|_| libc::ESTALE)?;
-        if found.attr.handle == handle { Ok(handle) } else { Err(libc::ESTALE) }
+        self.find_record(held, |attr| attr.handle == handle)
+    }
+
+    /// The object at the path of a record; `ESTALE` if another one is there.
+    fn find_record(&mut self, held: &Held, is_it: impl Fn(&Attr) -> bool) -> Res<Handle> {
+        loop {
+            let path = held.record.path();
+            let found = self.find(&Spot::new(held.record.mount as usize, path.clone()), false);
+            match found {
+                Ok(found) if is_it(&found.attr) => return Ok(found.attr.handle),
+                // Another thread has moved it meanwhile.
+                _ if held.record.path() != path => {}
+                _ => return Err(libc::ESTALE),
+            }
+        }
     }
 
     /// Moves and removals by this process so far.
@@ -313,11 +354,11 @@ impl Call<'_> {
         path: Vec<u8>,
         began: u64,
     ) -> Res<(Vec<u8>, bool)> {
-        let candidates = self.moves.since(began, mount, &path);
+        let Since { paths: candidates, is_complete } = self.moves.since(began, mount, &path);
         if candidates.is_empty() {
             return Ok((path, true));
         }
-        let prefix = host_path(&Spot { mount, path: Vec::new() });
+        let prefix = host_path(&Spot::new(mount, Vec::new()));
         // Not away: no path changes meanwhile.
         let tree = self.tree(mount)?;
         for candidate in candidates {
@@ -328,7 +369,8 @@ impl Call<'_> {
                 Err(error) => return Err(number(&error)),
             }
         }
-        Ok((path, false))
+        // A move that is not kept any more may have taken it along.
+        Ok((path, !is_complete))
     }
 
     /// A descriptor is gone. With its last one the description's file is closed.
@@ -401,8 +443,24 @@ impl Call<'_> {
         let Open { file, flock, listing, .. } = open;
         drop(listing);
         flock.into_iter().for_each(close_own);
-        let closed = file.map_or(Ok(()), |file| self.away(|| file.close()));
+        let over = config::get().and_then(|config| config.overs.get(record.mount as usize));
+        let closed = match file {
+            Some(file) if over.is_some_and(|over| !over.outlives_its_process()) => {
+                let _closing = exit::Closing::new();
+                let closes = self.closes.clone();
+                let _turn = closes.try_acquire(1);
+                self.away(|| file.close())
+            }
+            Some(file) => self.away(|| file.close()),
+            None => Ok(()),
+        };
         self.records.release(record);
         closed
+    }
+
+    /// Wait until the closes that publish a file have ended: the process ends, or another program begins.
+    pub fn wait_for_closes(&mut self) -> Res<()> {
+        let closes = self.closes.clone();
+        self.permit(&closes, CLOSES_MAX).map(drop)
     }
 }

@@ -10,7 +10,7 @@ use crate::table;
 use libc::c_int;
 use shoal_world::Over;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time for all publications at exit, those of later writes too.
@@ -19,6 +19,25 @@ const EXIT_MAX: Duration = Duration::from_secs(60);
 static EXIT_UNTIL: OnceLock<Instant> = OnceLock::new();
 /// The process is in `exit`.
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
+
+/// Closes under way that publish a file.
+static CLOSES: AtomicUsize = AtomicUsize::new(0);
+
+/// A close that publishes a file is under way until this is dropped.
+pub(super) struct Closing;
+
+impl Closing {
+    pub(super) fn new() -> Closing {
+        CLOSES.fetch_add(1, Ordering::Relaxed);
+        Closing
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        CLOSES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Whether the process is in `exit`.
 pub(super) fn is_exiting() -> bool {
@@ -60,10 +79,11 @@ pub fn publish_at_exit() {
     }
     IS_EXITING.store(true, Ordering::Relaxed);
     // A process without a virtual descriptor has written nothing, and needs no session.
-    if table::virtual_ones(0, c_int::MAX).next().is_some() {
+    let has_files = table::virtual_ones(0, c_int::MAX).next().is_some();
+    if has_files || CLOSES.load(Ordering::Relaxed) > 0 {
         let published = guard::call(|session| {
             session.publish();
-            Ok(())
+            session.wait_for_closes()
         });
         if let Err(number) = published {
             let why = std::io::Error::from_raw_os_error(number);

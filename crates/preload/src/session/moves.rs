@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 /// The last changes that are kept.
-const KEPT_MAX: usize = 64;
+const KEPT_MAX: usize = 1024;
 
 #[derive(Debug)]
 struct Move {
@@ -42,15 +42,12 @@ impl Moves {
         self.count
     }
 
-    /// The paths at which an object may be, that was found at `path` after the first `count` changes; none if
-    /// it is there still.
-    pub fn since(&self, count: u64, mount: usize, path: &[u8]) -> Vec<Vec<u8>> {
+    /// Where an object may be, that was found at `path` after the first `count` changes.
+    pub fn since(&self, count: u64, mount: usize, path: &[u8]) -> Since {
         let new = (self.count - count) as usize;
-        if new == 0 {
-            return Vec::new();
-        }
+        let is_complete = new <= self.last.len();
         let mut paths = vec![path.to_vec()];
-        let mut is_touched = new > self.last.len();
+        let mut is_touched = !is_complete;
         for change in self.last.iter().skip(self.last.len().saturating_sub(new)) {
             if change.mount != mount {
                 continue;
@@ -62,8 +59,20 @@ impl Moves {
             is_touched |= !known.is_empty() || change.to.as_deref() == Some(path);
             paths.extend(known.into_iter().filter(|_| change.to.is_some()));
         }
-        if is_touched { paths } else { Vec::new() }
+        if !is_touched {
+            paths.clear();
+        }
+        Since { paths, is_complete }
     }
+}
+
+/// Where an object may be now.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Since {
+    /// Its paths; none: it is where it was.
+    pub paths: Vec<Vec<u8>>,
+    /// All changes are known.
+    pub is_complete: bool,
 }
 
 #[cfg(test)]
@@ -75,21 +84,22 @@ mod tests {
         let mut moves = Moves::default();
         moves.note(0, b"/before", Some(b"/d"));
         let began = moves.count();
-        assert!(moves.since(began, 0, b"/d/f").is_empty());
+        assert!(moves.since(began, 0, b"/d/f").paths.is_empty());
         moves.note(0, b"/other", Some(b"/another"));
         moves.note(1, b"/d", Some(b"/e"));
         moves.note(0, b"/dd", None);
-        assert!(moves.since(began, 0, b"/d/f").is_empty());
+        assert!(moves.since(began, 0, b"/d/f").paths.is_empty());
         moves.note(0, b"/d", Some(b"/e"));
         moves.note(0, b"/e/f", Some(b"/g"));
         let paths = [b"/d/f".to_vec(), b"/e/f".to_vec(), b"/g".to_vec()];
-        assert_eq!(moves.since(began, 0, b"/d/f"), paths);
+        assert_eq!(moves.since(began, 0, b"/d/f"), Since { paths: paths.into(), is_complete: true });
         let then = moves.count();
         moves.note(0, b"/g", None);
-        assert_eq!(moves.since(then, 0, b"/g"), [b"/g".to_vec()]);
+        assert_eq!(moves.since(then, 0, b"/g").paths, [b"/g".to_vec()]);
         moves.note(0, b"/x", Some(b"/h"));
-        assert_eq!(moves.since(then + 1, 0, b"/h"), [b"/h".to_vec()], "it was replaced");
+        assert_eq!(moves.since(then + 1, 0, b"/h").paths, [b"/h".to_vec()], "it was replaced");
         (0..=KEPT_MAX).for_each(|_| moves.note(0, b"/n", None));
-        assert_eq!(moves.since(then, 0, b"/any"), [b"/any".to_vec()], "more than are kept");
+        let more_than_are_kept = Since { paths: vec![b"/any".to_vec()], is_complete: false };
+        assert_eq!(moves.since(then, 0, b"/any"), more_than_are_kept);
     }
 }
