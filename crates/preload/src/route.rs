@@ -29,15 +29,27 @@ pub struct Spot {
     pub mount: usize,
     /// The path below its root; empty for the root.
     pub path: Vec<u8>,
-    /// The descriptor of the directory at which it begins, and the bytes of that directory's path: another
-    /// thread may move it.
-    pub from: Option<(c_int, usize)>,
+    /// The directory at which it begins, where a descriptor names it: another thread may move it.
+    pub base: Option<Base>,
+}
+
+/// The directory at which a path begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Its descriptor.
+    pub fd: c_int,
+    /// The address of the record of its open.
+    pub record: usize,
+    /// Bytes of its path.
+    pub len: usize,
+    /// Moves of this process before.
+    pub began: u64,
 }
 
 impl Spot {
     /// A path from the root.
     pub fn new(mount: usize, path: Vec<u8>) -> Spot {
-        Spot { mount, path, from: None }
+        Spot { mount, path, base: None }
     }
 }
 
@@ -251,9 +263,14 @@ fn relative(dir: c_int, path: &[u8]) -> Option<Spot> {
         };
     }
     if table::is_virtual(dir) {
-        let base = call(|session| session.directory_of(dir)).ok()?;
-        let from = Some((dir, base.path.len()));
-        return Some(Spot { from, ..join(base, path) });
+        let based = call(|session| {
+            let base = session.directory_of(dir)?;
+            let record = std::ptr::from_ref(session.open(dir)?.record).addr();
+            let begins = Base { fd: dir, record, len: base.path.len(), began: session.moves_so_far() };
+            Ok((base, Some(begins)))
+        });
+        let (base, begins) = based.ok()?;
+        return Some(Spot { base: begins, ..join(base, path) });
     }
     // A descriptor of the kernel's may be of a directory above a prefix: then the path begins with a part of
     // it.

@@ -10,7 +10,7 @@ mod exit;
 mod moves;
 
 pub use call::{Call, Held};
-pub use exit::publish_at_exit;
+pub use exit::{forget_closes, publish_at_exit};
 
 use crate::config;
 use crate::guard::{self, Res, say};

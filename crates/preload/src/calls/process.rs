@@ -21,6 +21,10 @@ use crate::table::{self, is_virtual};
 use libc::{AT_FDCWD, c_char, c_int, pid_t};
 use std::ffi::{CStr, CString};
 use std::ptr;
+use std::time::Duration;
+
+/// A program begins at the latest after so long, although another thread closes a file.
+const CLOSES_WAIT: Duration = Duration::from_secs(60);
 
 /// `fork(2)`.
 #[unsafe(no_mangle)]
@@ -44,6 +48,7 @@ pub unsafe extern "C" fn fork() -> pid_t {
         // SAFETY: a child has one thread, which is here.
         unsafe { WORLD.forget() };
         table::forget();
+        crate::session::forget_closes();
         guard::own_process();
         children::forget(&mut children);
         if let Some(gate) = gate {
@@ -245,8 +250,10 @@ pub unsafe extern "C" fn execve(
             },
         };
         let _ = call(|session| {
+            // First: no other thread opens a file again after the rest.
+            let waited = session.wait_for_closes(CLOSES_WAIT);
             session.rest();
-            session.wait_for_closes()
+            waited
         });
         match own {
             None => real::execve()(path, argv, environment.list.as_ptr()),

@@ -25,7 +25,10 @@ use shoal_world::{Found, Inside, Shown, Tree, TreeFile, Walk, WalkOpen};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+/// Walks of one path, each of which met a move by another thread.
+const WALKS_MAX: usize = 100;
 /// Closes at once.
 pub(super) const CLOSES_MAX: u64 = 1 << 16;
 /// Short appends to one file at once.
@@ -95,30 +98,32 @@ impl Call<'_> {
         })
     }
 
-    /// Do `walk` with a path; again, if the directory at which it begins was moved meanwhile.
+    /// Do `walk` with a path; again, if the directory at which it begins was moved meanwhile, also to and
+    /// fro.
     fn by_path<T>(&mut self, spot: &Spot, mut walk: impl FnMut(&mut Self, &[u8]) -> Res<T>) -> Res<T> {
-        let mut path = spot.path.clone();
-        loop {
+        let (mut path, mut began) = (spot.path.clone(), spot.base.map_or(0, |base| base.began));
+        for _ in 0..WALKS_MAX {
             let walked = walk(self, &path);
-            match self.path_now(spot)? {
-                Some(now) if now != path => path = now,
-                _ => return walked,
+            let Some(now) = self.path_now(spot)? else { return walked };
+            if now == path && self.moves.since(began, spot.mount, &path).paths.is_empty() {
+                return walked;
             }
+            (path, began) = (now, self.moves_so_far());
         }
+        Err(libc::ESTALE)
     }
 
     /// The path of a spot that begins at a descriptor's directory.
     fn path_now(&mut self, spot: &Spot) -> Res<Option<Vec<u8>>> {
-        let Some((fd, len)) = spot.from else { return Ok(None) };
+        let Some(base) = spot.base else { return Ok(None) };
+        let record = self.open(base.fd).map(|open| open.record);
         // Closed by another thread meanwhile: the path of before.
-        let Ok(record) = self.open(fd).map(|open| open.record) else { return Ok(None) };
-        if record.kind != record::DIRECTORY || record.mount as usize != spot.mount {
-            return Ok(None);
-        }
+        let is_it = |record: &&Record| std::ptr::from_ref(*record).addr() == base.record;
+        let Some(record) = record.ok().filter(is_it) else { return Ok(None) };
         if record.state.load(Ordering::Relaxed) != 0 {
             return Err(libc::ENOENT);
         }
-        Ok(Some([&record.path()[..], &spot.path[len..]].concat()))
+        Ok(Some([&record.path()[..], &spot.path[base.len..]].concat()))
     }
 
     /// The object of a path; a path that leaves the file system is `EXDEV`.
@@ -224,12 +229,16 @@ impl Call<'_> {
     }
 
     fn permit(&mut self, turn: &Semaphore, count: u64) -> Res<Permit> {
+        self.permit_within(turn, count, PATIENCE)
+    }
+
+    fn permit_within(&mut self, turn: &Semaphore, count: u64, patience: Duration) -> Res<Permit> {
         if let Some(permit) = turn.try_acquire(count) {
             return Ok(permit);
         }
         let runtime = self.runtime.clone();
         let env = runtime.env();
-        let wait = || runtime.block_on(env.deadline(env.now() + PATIENCE, turn.acquire(count)));
+        let wait = || runtime.block_on(env.deadline(env.now() + patience, turn.acquire(count)));
         self.0.away(wait).map_err(|_| libc::ETIMEDOUT)
     }
 
@@ -328,16 +337,19 @@ impl Call<'_> {
 
     /// The object at the path of a record; `ESTALE` if another one is there.
     fn find_record(&mut self, held: &Held, is_it: impl Fn(&Attr) -> bool) -> Res<Handle> {
-        loop {
-            let path = held.record.path();
-            let found = self.find(&Spot::new(held.record.mount as usize, path.clone()), false);
+        let mount = held.record.mount as usize;
+        for _ in 0..WALKS_MAX {
+            let (path, began) = (held.record.path(), self.moves_so_far());
+            let found = self.find(&Spot::new(mount, path.clone()), false);
+            let is_touched = !self.moves.since(began, mount, &path).paths.is_empty();
             match found {
                 Ok(found) if is_it(&found.attr) => return Ok(found.attr.handle),
                 // Another thread has moved it meanwhile.
-                _ if held.record.path() != path => {}
-                _ => return Err(libc::ESTALE),
+                _ if is_touched || held.record.path() != path => {}
+                _ => break,
             }
         }
+        Err(libc::ESTALE)
     }
 
     /// Moves and removals by this process so far.
@@ -375,6 +387,8 @@ impl Call<'_> {
 
     /// A descriptor is gone. With its last one the description's file is closed.
     pub fn unrefer(&mut self, fd: c_int) -> Res<()> {
+        // Before the descriptor is gone: an exit of another thread looks at both.
+        let _closing = exit::Closing::new();
         match table::take(fd) {
             Some(index) => self.release(index),
             None => Ok(()),
@@ -428,7 +442,11 @@ impl Call<'_> {
         let Some(Some(open)) = self.opens.get(index) else { return Ok(()) };
         let over = config::get().and_then(|config| config.overs.get(open.record.mount as usize));
         match open.file.clone() {
-            Some(file) if over.is_some_and(|over| !over.outlives_its_process()) => self.away(|| file.fsync()),
+            Some(file) if over.is_some_and(|over| !over.outlives_its_process()) => {
+                let closes = self.closes.clone();
+                let _turn = closes.try_acquire(1);
+                self.away(|| file.fsync())
+            }
             _ => Ok(()),
         }
     }
@@ -446,7 +464,6 @@ impl Call<'_> {
         let over = config::get().and_then(|config| config.overs.get(record.mount as usize));
         let closed = match file {
             Some(file) if over.is_some_and(|over| !over.outlives_its_process()) => {
-                let _closing = exit::Closing::new();
                 let closes = self.closes.clone();
                 let _turn = closes.try_acquire(1);
                 self.away(|| file.close())
@@ -459,8 +476,8 @@ impl Call<'_> {
     }
 
     /// Wait until the closes that publish a file have ended: the process ends, or another program begins.
-    pub fn wait_for_closes(&mut self) -> Res<()> {
+    pub fn wait_for_closes(&mut self, patience: Duration) -> Res<()> {
         let closes = self.closes.clone();
-        self.permit(&closes, CLOSES_MAX).map(drop)
+        self.permit_within(&closes, CLOSES_MAX, patience).map(drop)
     }
 }

@@ -20,23 +20,28 @@ static EXIT_UNTIL: OnceLock<Instant> = OnceLock::new();
 /// The process is in `exit`.
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
 
-/// Closes under way that publish a file.
+/// Closes under way.
 static CLOSES: AtomicUsize = AtomicUsize::new(0);
 
-/// A close that publishes a file is under way until this is dropped.
+/// A close is under way until this is dropped.
 pub(super) struct Closing;
 
 impl Closing {
     pub(super) fn new() -> Closing {
-        CLOSES.fetch_add(1, Ordering::Relaxed);
+        CLOSES.fetch_add(1, Ordering::AcqRel);
         Closing
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        CLOSES.fetch_sub(1, Ordering::Relaxed);
+        CLOSES.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// In a child: the closes were the parent's.
+pub fn forget_closes() {
+    CLOSES.store(0, Ordering::Release);
 }
 
 /// Whether the process is in `exit`.
@@ -80,10 +85,11 @@ pub fn publish_at_exit() {
     IS_EXITING.store(true, Ordering::Relaxed);
     // A process without a virtual descriptor has written nothing, and needs no session.
     let has_files = table::virtual_ones(0, c_int::MAX).next().is_some();
-    if has_files || CLOSES.load(Ordering::Relaxed) > 0 {
+    if has_files || CLOSES.load(Ordering::Acquire) > 0 {
         let published = guard::call(|session| {
             session.publish();
-            session.wait_for_closes()
+            let until = *EXIT_UNTIL.get_or_init(|| Instant::now() + EXIT_MAX);
+            session.wait_for_closes(until.saturating_duration_since(Instant::now()))
         });
         if let Err(number) = published {
             let why = std::io::Error::from_raw_os_error(number);

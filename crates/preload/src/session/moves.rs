@@ -57,7 +57,11 @@ impl Moves {
                 .filter_map(|path| moved(path, &change.from, change.to.as_deref().unwrap_or_default()))
                 .collect();
             is_touched |= !known.is_empty() || change.to.as_deref() == Some(path);
-            paths.extend(known.into_iter().filter(|_| change.to.is_some()));
+            for path in known.into_iter().filter(|_| change.to.is_some()) {
+                if !paths.contains(&path) {
+                    paths.push(path);
+                }
+            }
         }
         if !is_touched {
             paths.clear();
@@ -93,6 +97,11 @@ mod tests {
         moves.note(0, b"/e/f", Some(b"/g"));
         let paths = [b"/d/f".to_vec(), b"/e/f".to_vec(), b"/g".to_vec()];
         assert_eq!(moves.since(began, 0, b"/d/f"), Since { paths: paths.into(), is_complete: true });
+        (0..100).for_each(|_| {
+            moves.note(0, b"/g", Some(b"/x"));
+            moves.note(0, b"/x", Some(b"/g"));
+        });
+        assert_eq!(moves.since(began, 0, b"/d/f").paths.len(), 4, "each path once");
         let then = moves.count();
         moves.note(0, b"/g", None);
         assert_eq!(moves.since(then, 0, b"/g").paths, [b"/g".to_vec()]);

@@ -9,6 +9,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -200,7 +201,17 @@ impl Home {
 
 /// Ports without a listener a moment ago.
 pub fn free_ports(count: usize) -> Vec<u16> {
-    let held: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    // Below the ports that the kernel gives to connections: one of those may be taken before its server
+    // begins.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(61);
+    let mut held = Vec::new();
+    while held.len() < count {
+        let tried = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(tried < 20_000, "no port is free");
+        let port = 10_000 + (first.wrapping_add(tried) % 20_000) as u16;
+        held.extend(TcpListener::bind(("127.0.0.1", port)));
+    }
     held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
 
