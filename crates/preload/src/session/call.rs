@@ -275,8 +275,7 @@ impl Call<'_> {
     /// A file has changed. If the process is at its end, and the change would end with it, publish it:
     /// another thread's publication may have been before.
     pub fn publish_late(&mut self, held: &Held, file: &dyn TreeFile) -> Res<()> {
-        let over = config::get().and_then(|config| config.overs.get(held.record.mount as usize));
-        match exit::is_exiting() && over.is_some_and(|over| !over.outlives_its_process()) {
+        match exit::is_exiting() && exit::ends_here(held.record.mount as usize) {
             true => self.away(|| file.fsync()),
             false => Ok(()),
         }
@@ -440,15 +439,19 @@ impl Call<'_> {
     /// end with the process, they are published now.
     fn flush(&mut self, index: usize) -> Res<()> {
         let Some(Some(open)) = self.opens.get(index) else { return Ok(()) };
-        let over = config::get().and_then(|config| config.overs.get(open.record.mount as usize));
+        let mount = open.record.mount as usize;
         match open.file.clone() {
-            Some(file) if over.is_some_and(|over| !over.outlives_its_process()) => {
-                let closes = self.closes.clone();
-                let _turn = closes.try_acquire(1);
-                self.away(|| file.fsync())
-            }
+            Some(file) if exit::ends_here(mount) => self.publishing(mount, || file.fsync()),
             _ => Ok(()),
         }
+    }
+
+    /// Do `work`, which closes or syncs a file. An exit waits for it where the bytes would end with the
+    /// process.
+    fn publishing(&mut self, mount: usize, work: impl FnOnce() -> shoal_vfs::Result<()>) -> Res<()> {
+        let closes = exit::ends_here(mount).then(|| self.closes.clone());
+        let _turn = closes.and_then(|closes| closes.try_acquire(1));
+        self.away(work)
     }
 
     /// Close a description.
@@ -461,16 +464,8 @@ impl Call<'_> {
         let Open { file, flock, listing, .. } = open;
         drop(listing);
         flock.into_iter().for_each(close_own);
-        let over = config::get().and_then(|config| config.overs.get(record.mount as usize));
-        let closed = match file {
-            Some(file) if over.is_some_and(|over| !over.outlives_its_process()) => {
-                let closes = self.closes.clone();
-                let _turn = closes.try_acquire(1);
-                self.away(|| file.close())
-            }
-            Some(file) => self.away(|| file.close()),
-            None => Ok(()),
-        };
+        let mount = record.mount as usize;
+        let closed = file.map_or(Ok(()), |file| self.publishing(mount, || file.close()));
         self.records.release(record);
         closed
     }

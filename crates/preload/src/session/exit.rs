@@ -8,7 +8,6 @@ use crate::config;
 use crate::guard::{self, say};
 use crate::table;
 use libc::c_int;
-use shoal_world::Over;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -44,6 +43,17 @@ pub fn forget_closes() {
     CLOSES.store(0, Ordering::Release);
 }
 
+/// Whether what is written to a file system may end with the process: until its file is closed or synced.
+pub(super) fn ends_here(mount: usize) -> bool {
+    let over = config::get().and_then(|config| config.overs.get(mount));
+    over.is_some_and(|over| !over.outlives_its_process())
+}
+
+/// The end of all publications.
+fn until() -> Instant {
+    *EXIT_UNTIL.get_or_init(|| Instant::now() + EXIT_MAX)
+}
+
 /// Whether the process is in `exit`.
 pub(super) fn is_exiting() -> bool {
     IS_EXITING.load(Ordering::Relaxed)
@@ -53,15 +63,12 @@ impl Session {
     /// The process ends: close its files where their bytes would end with it. Their descriptions stay, and a
     /// write after this opens one again.
     pub fn publish(&mut self) {
-        let ends = |open: &Open| {
-            let over = config::get().and_then(|config| config.overs.get(open.record.mount as usize));
-            over.is_some_and(|over| !over.outlives_its_process())
-        };
-        let until = Some(*EXIT_UNTIL.get_or_init(|| Instant::now() + EXIT_MAX));
+        let ends = |open: &Open| ends_here(open.record.mount as usize);
         for (at, mount) in self.mounts.iter().enumerate() {
-            let over = config::get().and_then(|config| config.overs.get(at));
-            if let (Mount::Planted(tree), Some(false)) = (mount, over.map(Over::outlives_its_process)) {
-                tree.limit(until);
+            if let Mount::Planted(tree) = mount
+                && ends_here(at)
+            {
+                tree.limit(Some(until()));
             }
         }
         for open in self.opens.iter_mut().flatten().filter(|open| ends(open)) {
@@ -88,8 +95,7 @@ pub fn publish_at_exit() {
     if has_files || CLOSES.load(Ordering::Acquire) > 0 {
         let published = guard::call(|session| {
             session.publish();
-            let until = *EXIT_UNTIL.get_or_init(|| Instant::now() + EXIT_MAX);
-            session.wait_for_closes(until.saturating_duration_since(Instant::now()))
+            session.wait_for_closes(until().saturating_duration_since(Instant::now()))
         });
         if let Err(number) = published {
             let why = std::io::Error::from_raw_os_error(number);
