@@ -27,11 +27,15 @@ pub(crate) fn frame(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The same of a sealed one, whose seal stays.
-pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
+/// The same of a sealed one, whose seal stays; an encrypted one has no checksum of its body.
+pub(crate) fn sealed(bytes: &[u8], is_encrypted: bool) -> Vec<u8> {
     let mut bytes = frame(bytes);
     if bytes.len() >= 32 {
         bytes[5] = 1;
+        if is_encrypted {
+            bytes[5] = 2;
+            put(&mut bytes, 24, 0);
+        }
         let crc = crc32c::crc32c(&bytes[..28]);
         put(&mut bytes, 28, crc);
     }

@@ -41,7 +41,7 @@ use shoal_env::Instant;
 use shoal_env::local::Sender;
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{Attached, Grant, Leave, Reply, Request, SlotUse};
-use shoal_proto::seal::Sealer;
+use shoal_proto::seal::{FrameEnd, Sealer};
 use shoal_proto::{Durability, Frame, FrameKind, Group, Op, ServerId, SessionId, Slot, Status, message};
 use std::collections::{BTreeSet, VecDeque};
 use std::io::IoSlice;
@@ -265,13 +265,13 @@ impl Outgoing {
         let bulk_len = bulk.iter().map(Bytes::len).sum();
         Frame::put(kind, version, tag, message, bulk_len, &mut self.bytes);
         let parts = bulk.iter().map(|part| &part[..]);
-        let seal = sealer.map(|sealer| sealer.seal(&mut self.bytes[start..], parts));
-        if bulk_len > 0 {
-            self.bulks.push((self.bytes.len(), bulk.to_vec()));
+        let end = sealer.map_or(FrameEnd::Bulk, |sealer| sealer.seal(&mut self.bytes, start, parts));
+        match end.has_bulk() {
+            false => self.copied += bulk_len,
+            true if bulk_len > 0 => self.bulks.push((self.bytes.len(), bulk.to_vec())),
+            true => {}
         }
-        if let Some(seal) = seal {
-            self.bytes.extend_from_slice(&seal);
-        }
+        self.bytes.extend_from_slice(end.seal());
     }
 
     fn clear(&mut self) {

@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! key = "key"                                   # the file with the secret, beside this one
-//! mac = "all"                                   # frames on TCP bear a MAC: all, head (not their data), off
+//! mac = "all"                                   # frames on TCP bear a MAC: all, head (not their data), off; or encrypt
 //!
 //! [[server]]
 //! listen = ["tcp:10.0.0.1:7441"]                # or a host name: ["tcp:node1:7441"]
@@ -57,8 +57,8 @@ pub struct ClusterFile {
     /// File of the servers' keys. `None`: the file system was made when one key had all roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_key: Option<PathBuf>,
-    /// How much of each frame on TCP bears a MAC; a client or server of an older version, which cannot, is
-    /// refused. `None`: all, and an older one is served without.
+    /// How much of each frame on TCP bears a MAC, or that it is encrypted; a client or server of an older
+    /// version, which cannot, is refused. `None`: a MAC over all, and an older one is served without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacName>,
     /// The servers; their order gives their ids.

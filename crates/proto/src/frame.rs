@@ -10,8 +10,9 @@
 //! transport's checksum and is never copied into the body, so it goes from socket to disk in the buffer it
 //! came in. Lengths are checked before anything is allocated.
 //!
-//! If the byte `seal` is 1, the 16 bytes of the frame's seal follow the bulk ([`crate::seal`]); else it is 0.
-//! **A checksum finds damage, and no forgery**: only a seal does.
+//! If the byte `seal` is 1, the 16 bytes of the frame's seal follow the bulk ([`crate::seal`]). If it is 2,
+//! body and bulk are also encrypted, and the body's checksum is 0: one over the plain body would show some of
+//! it. Else the byte is 0. **A checksum finds damage, and no forgery**: only a seal does.
 
 use crate::codec::{Codec, DecodeError, Writer};
 use crate::limits;
@@ -24,6 +25,8 @@ pub const HEAD_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"SHOL";
 /// Where a head says whether its frame is sealed.
 const SEALED_AT: usize = 5;
+const SEALED: u8 = 1;
+const ENCRYPTED: u8 = 2;
 
 /// Kind of a frame's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -89,26 +92,39 @@ pub struct Frame {
 
 /// The seal of a received frame, and the bytes that it is over.
 #[derive(Clone, Debug)]
-pub struct Sealed {
-    bytes: Bytes,
-    bulk_at: usize,
-    seal: [u8; SEAL_BYTES],
-}
-
-impl Sealed {
-    /// Head and body; bulk.
-    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
-        self.bytes.split_at(self.bulk_at)
-    }
-
-    pub(crate) fn seal(&self) -> &[u8; SEAL_BYTES] {
-        &self.seal
-    }
+pub enum Sealed {
+    /// It has a MAC.
+    Mac {
+        /// Head, body and bulk.
+        bytes: Bytes,
+        /// Where the bulk begins.
+        bulk_at: usize,
+        /// The MAC.
+        seal: [u8; SEAL_BYTES],
+    },
+    /// It is encrypted, and so the frame has no body yet, and no bulk.
+    Encrypted {
+        /// Head, body, bulk and the cipher's tag.
+        bytes: BytesMut,
+        /// Where the bulk begins.
+        bulk_at: usize,
+    },
 }
 
 /// Say in its head that a frame is sealed; `frame` begins with the head.
 pub(crate) fn mark_sealed(frame: &mut [u8]) {
-    frame[SEALED_AT] = 1;
+    frame[SEALED_AT] = SEALED;
+    sum_head(frame);
+}
+
+/// The same of one that is encrypted: its head has no checksum of the body.
+pub(crate) fn mark_encrypted(frame: &mut [u8]) {
+    frame[SEALED_AT] = ENCRYPTED;
+    frame[24..28].fill(0);
+    sum_head(frame);
+}
+
+fn sum_head(frame: &mut [u8]) {
     let crc = crc32c::crc32c(&frame[..28]);
     frame[28..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
 }
@@ -150,7 +166,7 @@ impl Frame {
     }
 
     /// The same of a frame that may be sealed. The caller checks the seal ([`crate::seal::admit`]) before it
-    /// looks at the frame.
+    /// looks at the frame; one that is encrypted gets its body and bulk there.
     ///
     /// # Errors
     /// When the bytes are no frame; the connection is then of no further use.
@@ -159,7 +175,7 @@ impl Frame {
             return Ok(None);
         };
         let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        if head[..4] != MAGIC || head[SEALED_AT] > 1 || u32_at(28) != crc32c::crc32c(&head[..28]) {
+        if head[..4] != MAGIC || head[SEALED_AT] > ENCRYPTED || u32_at(28) != crc32c::crc32c(&head[..28]) {
             return Err(DecodeError::Invalid("frame head"));
         }
         let kind = FrameKind::from_code(head[4])?;
@@ -176,13 +192,16 @@ impl Frame {
             buf.reserve(total - buf.len());
             return Ok(None);
         }
-        let mut frame = buf.split_to(total).freeze();
+        let (bulk_at, is_encrypted) = (HEAD_BYTES + body_len, head[SEALED_AT] == ENCRYPTED);
+        let bytes = buf.split_to(total);
+        if is_encrypted {
+            let frame = Frame { kind, version, tag, body: Bytes::new(), bulk: Bytes::new() };
+            return Ok(Some((frame, Some(Sealed::Encrypted { bytes, bulk_at }))));
+        }
+        let mut frame = bytes.freeze();
         let seal = frame.split_off(total - seal_len);
-        let sealed = seal.first_chunk().map(|seal| Sealed {
-            bytes: frame.clone(),
-            bulk_at: HEAD_BYTES + body_len,
-            seal: *seal,
-        });
+        let sealed =
+            seal.first_chunk().map(|seal| Sealed::Mac { bytes: frame.clone(), bulk_at, seal: *seal });
         frame.advance(HEAD_BYTES);
         let body = frame.split_to(body_len);
         if crc32c::crc32c(&body) != body_crc {

@@ -356,6 +356,9 @@ pub const VERSION_OF_FOLLOWED_LAYOUTS: u16 = 7;
 /// The lowest version whose frames can be sealed, and whose clients have a key of their own.
 pub const VERSION_OF_SEALS: u16 = 7;
 
+/// The lowest version whose frames can be encrypted.
+pub const VERSION_OF_ENCRYPTION: u16 = 8;
+
 /// The lowest and highest version of the protocol of this program.
 ///
 /// - version 2: a server names its store; a slot's sequence has 64 bits; an fsync carries the generation that
@@ -369,7 +372,8 @@ pub const VERSION_OF_SEALS: u16 = 7;
 ///   with its subfiles in one transaction.
 /// - version 7: frames after the handshake can be sealed; a session is continued by the key of its client; a
 ///   directory can have a layout that its clients follow.
-pub const VERSIONS: (u16, u16) = (4, 7);
+/// - version 8: frames after the handshake can be encrypted.
+pub const VERSIONS: (u16, u16) = (4, 8);
 
 /// Each proof covers both nonces and all fields of both messages, so no proof can be replayed, reflected or
 /// used for other words.

@@ -10,10 +10,15 @@
 //!   ┌──────┬── ─ ──┬── ─ ──┬──────────┐
 //!   │ head │ body  │ bulk  │ 16 bytes │   BLAKE3 keyed, over head ‖ body ‖ bulk ‖ sequence
 //!   └──────┴── ─ ──┴── ─ ──┴──────────┘
+//!
+//!   ┌──────┬══ ═ ══┬══ ═ ══┬──────────┐   Seal::Encrypted: body and bulk by AES-256-GCM, its tag is the seal;
+//!   │ head │ body  │ bulk  │ 16 bytes │   the head is the additional data, the sequence the nonce
+//!   └──────┴══ ═ ══┴══ ═ ══┴──────────┘
 //! ```
 //! **Each end of a sealed connection accepts only frames that the other end sent, in their order.** With
-//! [`Seal::Head`] the bulk data is not sealed, and an attacker can change it. Each direction has its own key,
-//! so no frame can be sent back to its sender. The sequence is counted on both ends and not sent, so a frame
+//! [`Seal::Head`] the bulk data is not sealed, and an attacker can change it. With [`Seal::Encrypted`] a
+//! listener sees heads alone: kinds, tags and lengths. Each direction has its own key, so no frame can be
+//! sent back to its sender. The sequence is counted on both ends and not sent, so a frame
 //! that is left out, repeated or exchanged is found. Both keys are derived from the key that the connection
 //! proved, from all three messages, and from an X25519 exchange of the nonces. So no other connection has the
 //! same keys, and a listener that holds the same mount key cannot compute them.
@@ -27,18 +32,27 @@
 //! for the client key that began it; the private part is never sent.
 //!
 //! The MAC is BLAKE3 with a key: it needs no nonce that must never be repeated. The decision has its measured
-//! cost. Sources: RFC 7748 (X25519); O'Connor, Aumasson, Neves, Wilcox-O'Hearn, *BLAKE3* (2020).
+//! cost. Encrypted frames have such a nonce, the sequence: no two frames have the same key and nonce, because
+//! both keys are of one connection, and the sequence only grows. After [`FRAMES_OF_A_KEY`] frames each
+//! direction goes on with a hash of its key, so that little is encrypted by one key (decision 0035).
+//!
+//! Sources: RFC 7748 (X25519); O'Connor, Aumasson, Neves, Wilcox-O'Hearn, *BLAKE3* (2020); NIST SP 800-38D
+//! (GCM).
 
 use crate::codec::{Codec, DecodeError};
 use crate::frame::Sealed;
 use crate::message::{Attach, Challenge, Hello};
 use crate::wire::wire_choice;
-use crate::{SecretKey, frame};
+use crate::{Frame, SecretKey, frame};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use x25519_dalek::{PublicKey, StaticSecret};
 use zeroize::Zeroizing;
 
 /// Bytes of a frame's seal.
 pub const SEAL_BYTES: usize = 16;
+
+/// Frames that are encrypted by one key: some 64 GiB at most.
+pub const FRAMES_OF_A_KEY: u64 = 1 << 16;
 
 wire_choice! {
     /// How much of each frame that follows the handshake is sealed.
@@ -54,18 +68,26 @@ wire_choice! {
         /// Nothing, because the server accepted the connection within its machine. A side that connected over
         /// the network refuses it: an attacker has passed its messages on to a socket of that machine.
         Within = 3,
+        /// All, and body and bulk are encrypted.
+        Encrypted = 4,
     }
 }
 
 impl Seal {
     /// Whether frames have a seal.
     pub const fn is_on(self) -> bool {
-        matches!(self, Seal::Head | Seal::All)
+        matches!(self, Seal::Head | Seal::All | Seal::Encrypted)
     }
 
-    /// Whether it seals all that `other` seals.
+    /// Whether it seals all that `other` seals, and encrypts what `other` encrypts.
     pub fn covers(self, other: Seal) -> bool {
-        self == Seal::All || self == other || !other.is_on()
+        let depth = |seal| match seal {
+            Seal::Off | Seal::Within => 0,
+            Seal::Head => 1,
+            Seal::All => 2,
+            Seal::Encrypted => 3,
+        };
+        depth(self) >= depth(other)
     }
 }
 
@@ -153,24 +175,29 @@ impl Handshake<'_> {
     }
 }
 
-/// A key, and the number of the next frame under it. The key is overwritten when the connection ends.
+/// A key, and the number of the next frame under it. The key is overwritten when the connection ends; the
+/// cipher's form of it is not.
 struct Chain {
     key: Zeroizing<[u8; 32]>,
     seal: Seal,
     sequence: u64,
+    /// Of the key, where frames are encrypted.
+    cipher: Option<LessSafeKey>,
 }
 
 impl Chain {
     fn new(key: Zeroizing<[u8; 32]>, seal: Seal) -> Chain {
-        Chain { key, seal, sequence: 0 }
+        let cipher = (seal == Seal::Encrypted).then(|| cipher(&key));
+        Chain { key, seal, sequence: 0, cipher }
     }
 
-    /// The seal of the next frame.
-    fn next<'a>(
+    /// The MAC of the next frame.
+    fn mac<'a>(
         &mut self,
         head_and_body: &[u8],
         bulk: impl IntoIterator<Item = &'a [u8]>,
     ) -> [u8; SEAL_BYTES] {
+        debug_assert!(self.cipher.is_none(), "an encrypted frame has the cipher's tag");
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(head_and_body);
         if self.seal == Seal::All {
@@ -186,21 +213,85 @@ impl Chain {
         hasher.finalize_xof().fill(&mut seal);
         seal
     }
+
+    /// Cipher and nonce of the next frame, where frames are encrypted.
+    fn next_cipher(&mut self) -> Option<(&LessSafeKey, Nonce)> {
+        let used = self.cipher.as_mut()?;
+        if self.sequence > 0 && self.sequence.is_multiple_of(FRAMES_OF_A_KEY) {
+            let key = SecretKey::new(*self.key).mac("the next key", &[]);
+            self.key = Zeroizing::new(key);
+            *used = cipher(&self.key);
+        }
+        let mut nonce = [0; 12];
+        nonce[..8].copy_from_slice(&self.sequence.to_le_bytes());
+        self.sequence += 1;
+        Some((used, Nonce::assume_unique_for_key(nonce)))
+    }
+}
+
+fn cipher(key: &[u8; 32]) -> LessSafeKey {
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("the cipher's keys have 32 bytes"))
+}
+
+/// The bytes that are still to be sent after a frame's head and body.
+pub enum FrameEnd {
+    /// Its bulk data.
+    Bulk,
+    /// Its bulk data, then its seal.
+    BulkAndSeal([u8; SEAL_BYTES]),
+    /// None: the frame is encrypted, with its bulk data and its seal.
+    Nothing,
+}
+
+impl FrameEnd {
+    /// Whether bulk data is to be sent.
+    pub fn has_bulk(&self) -> bool {
+        !matches!(self, FrameEnd::Nothing)
+    }
+
+    /// The seal to be sent at last, or no bytes.
+    pub fn seal(&self) -> &[u8] {
+        match self {
+            FrameEnd::BulkAndSeal(seal) => seal,
+            FrameEnd::Bulk | FrameEnd::Nothing => &[],
+        }
+    }
 }
 
 /// Seals the frames of one direction, in the order in which they are sent.
 pub struct Sealer(Chain);
 
 impl Sealer {
-    /// Mark a frame as sealed, as [`Frame::put`](crate::Frame::put) wrote it. Its seal is to be sent after
-    /// its bulk data, which is not copied.
+    /// Seal the last frame in `out`, which begins at `start`, as [`Frame::put`](crate::Frame::put) wrote it.
+    /// Bulk data is copied only where it is encrypted.
     pub fn seal<'a>(
         &mut self,
-        head_and_body: &mut [u8],
+        out: &mut Vec<u8>,
+        start: usize,
         bulk: impl IntoIterator<Item = &'a [u8]>,
-    ) -> [u8; SEAL_BYTES] {
-        frame::mark_sealed(head_and_body);
-        self.0.next(head_and_body, bulk)
+    ) -> FrameEnd {
+        let Some((cipher, nonce)) = self.0.next_cipher() else {
+            frame::mark_sealed(&mut out[start..]);
+            return FrameEnd::BulkAndSeal(self.0.mac(&out[start..], bulk));
+        };
+        frame::mark_encrypted(&mut out[start..]);
+        if let Some(whole) = frame::whole_bytes(&out[start..]) {
+            out.reserve(start + whole - out.len());
+        }
+        bulk.into_iter().for_each(|part| out.extend_from_slice(part));
+        let (head, secret) = out[start..].split_at_mut(frame::HEAD_BYTES);
+        let tag = cipher.seal_in_place_separate_tag(nonce, Aad::from(&*head), secret);
+        out.extend_from_slice(tag.expect("a frame is shorter than the cipher's limit of 64 GiB").as_ref());
+        FrameEnd::Nothing
+    }
+
+    /// The same of a frame with its bulk data, as one run of bytes.
+    pub fn seal_whole(&mut self, out: &mut Vec<u8>, start: usize, bulk: &[u8]) {
+        let end = self.seal(out, start, [bulk]);
+        if end.has_bulk() {
+            out.extend_from_slice(bulk);
+        }
+        out.extend_from_slice(end.seal());
     }
 }
 
@@ -208,22 +299,41 @@ impl Sealer {
 pub struct Opener(Chain);
 
 impl Opener {
-    /// Whether the other end sent this frame, as the next one.
-    pub fn opens(&mut self, sealed: &Sealed) -> bool {
-        let (head_and_body, bulk) = sealed.parts();
-        SecretKey::equal(&self.0.next(head_and_body, [bulk]), sealed.seal())
+    /// Whether the other end sent this frame, as the next one. An encrypted frame gets its body and its bulk
+    /// data.
+    fn opens(&mut self, frame: &mut Frame, sealed: Sealed) -> bool {
+        match (sealed, self.0.next_cipher()) {
+            (Sealed::Mac { bytes, bulk_at, seal }, None) => {
+                let (head_and_body, bulk) = bytes.split_at(bulk_at);
+                SecretKey::equal(&self.0.mac(head_and_body, [bulk]), &seal)
+            }
+            (Sealed::Encrypted { mut bytes, bulk_at }, Some((cipher, nonce))) => {
+                let (head, secret) = bytes.split_at_mut(frame::HEAD_BYTES);
+                let Ok(plain) = cipher.open_in_place(nonce, Aad::from(&*head), secret) else { return false };
+                let end = frame::HEAD_BYTES + plain.len();
+                let bytes = bytes.freeze();
+                (frame.body, frame.bulk) =
+                    (bytes.slice(frame::HEAD_BYTES..bulk_at), bytes.slice(bulk_at..end));
+                true
+            }
+            _ => false,
+        }
     }
 }
 
 /// Whether a frame that came is one that the connection takes: sealed and the next one where `opener` is,
-/// without a seal where none is.
+/// without a seal where none is. An encrypted frame is whole only after that.
 ///
 /// # Errors
 /// When it is not; the connection is then of no further use.
-pub fn admit(opener: Option<&mut Opener>, sealed: Option<&Sealed>) -> Result<(), DecodeError> {
+pub fn admit(
+    opener: Option<&mut Opener>,
+    frame: &mut Frame,
+    sealed: Option<Sealed>,
+) -> Result<(), DecodeError> {
     match (opener, sealed) {
         (None, None) => Ok(()),
-        (Some(opener), Some(sealed)) => match opener.opens(sealed) {
+        (Some(opener), Some(sealed)) => match opener.opens(frame, sealed) {
             true => Ok(()),
             false => Err(DecodeError::Invalid("seal of a frame")),
         },
@@ -246,11 +356,24 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// The last bytes of the sample with bulk data, sent after those before it by a side of that version.
+    fn end_of_known(sealer: &mut Sealer, version: u16, count: usize) -> String {
+        let mut bytes = Vec::new();
+        for (_, mut frame) in samples::frames().into_iter().take(WITH_BULK + 1) {
+            frame[6..8].copy_from_slice(&version.to_le_bytes());
+            let bulk = frame.split_off(frame.len() - if frame.ends_with(b"bulk") { 4 } else { 0 });
+            bytes.clear();
+            bytes.append(&mut frame);
+            sealer.seal_whole(&mut bytes, 0, &bulk);
+        }
+        text(&bytes[bytes.len() - count..])
+    }
+
     /// How many frames of a stream an end takes, until one is not the next one.
     fn taken(opener: &mut Opener, stream: &[u8]) -> usize {
         let (mut buf, mut count) = (BytesMut::from(stream), 0);
-        while let Ok(Some((_, sealed))) = Frame::take_any(&mut buf) {
-            if admit(Some(&mut *opener), sealed.as_ref()).is_err() {
+        while let Ok(Some((mut frame, sealed))) = Frame::take_any(&mut buf) {
+            if admit(Some(&mut *opener), &mut frame, sealed).is_err() {
                 break;
             }
             count += 1;
@@ -273,7 +396,7 @@ mod tests {
             return;
         }
         let body_len = u32::from_le_bytes(frame[16..20].try_into().unwrap()) as usize;
-        let body = frame.get(32..32 + body_len).map_or(0, crc32c::crc32c);
+        let body = frame.get(32..32 + body_len).filter(|_| frame[5] != 2).map_or(0, crc32c::crc32c);
         frame[24..28].copy_from_slice(&body.to_le_bytes());
         let head = crc32c::crc32c(&frame[..28]);
         frame[28..32].copy_from_slice(&head.to_le_bytes());
@@ -303,16 +426,18 @@ mod tests {
     #[test]
     fn the_seals_of_a_known_handshake_are_as_they_always_were() {
         let [mut client, mut server] = samples::ends(Seal::All, 0x20);
-        let last =
-            |end: &mut Ends| text(&samples::sealed_frames(&mut end.sealer)[WITH_BULK][..])[..].to_owned();
-        let seal_of = |frame: String| frame[frame.len() - 32..].to_owned();
-        assert_eq!(seal_of(last(&mut client)), "43d49cebdfc3ada5336ccf8cab0c380d");
-        assert_eq!(seal_of(last(&mut server)), "766a01b9106747b5a07d796f5e86633f");
+        assert_eq!(end_of_known(&mut client.sealer, 7, SEAL_BYTES), "43d49cebdfc3ada5336ccf8cab0c380d");
+        assert_eq!(end_of_known(&mut server.sealer, 7, SEAL_BYTES), "766a01b9106747b5a07d796f5e86633f");
+        let [mut client, mut server] = samples::ends(Seal::Encrypted, 0x20);
+        let known = end_of_known(&mut client.sealer, 8, 4 + SEAL_BYTES);
+        assert_eq!(known, "5a71fea69856c14e1540657337b73abee9e58232");
+        let known = end_of_known(&mut server.sealer, 8, 4 + SEAL_BYTES);
+        assert_eq!(known, "ac769de0120275695d9391c347798e1b76838853");
     }
 
     #[test]
     fn what_each_end_sends_the_other_takes_and_only_so_far_as_it_is_whole() {
-        for seal in [Seal::Head, Seal::All] {
+        for seal in [Seal::Head, Seal::All, Seal::Encrypted] {
             let [mut client, mut server] = samples::ends(seal, 0x20);
             let frames = samples::sealed_frames(&mut client.sealer);
             assert_eq!(taken(&mut server.opener, &frames.concat()), frames.len());
@@ -323,11 +448,50 @@ mod tests {
     }
 
     #[test]
+    fn an_encrypted_frame_is_what_it_was_and_shows_its_head_alone() {
+        let [mut client, mut server] = samples::ends(Seal::Encrypted, 0x20);
+        let frames = samples::sealed_frames(&mut client.sealer);
+        for (bytes, (_, plain)) in frames.iter().zip(samples::frames()) {
+            let (mut frame, sealed) = Frame::take_any(&mut BytesMut::from(&bytes[..])).unwrap().unwrap();
+            assert!(frame.body.is_empty() && frame.bulk.is_empty());
+            admit(Some(&mut server.opener), &mut frame, sealed).unwrap();
+            assert_eq!(frame, Frame::take(&mut BytesMut::from(&plain[..])).unwrap().unwrap());
+            // Neither the bytes nor a checksum of them.
+            assert_eq!(bytes.len(), plain.len() + SEAL_BYTES);
+            assert_eq!(bytes[24..28], [0; 4]);
+            let secret = &bytes[32..bytes.len() - SEAL_BYTES];
+            assert!(secret.len() < 8 || secret != &plain[32..]);
+        }
+        // Encrypted again, the same frame is another: its number is part of it.
+        assert_ne!(samples::sealed_frames(&mut client.sealer)[WITH_BULK][32..], frames[WITH_BULK][32..]);
+    }
+
+    #[test]
+    fn after_so_many_frames_both_ends_go_on_with_the_next_key() {
+        let [mut client, mut server] = samples::ends(Seal::Encrypted, 0x20);
+        let first = *client.sealer.0.key;
+        let sent = |client: &mut Ends| {
+            let mut bytes = samples::frames()[0].1.clone();
+            client.sealer.seal_whole(&mut bytes, 0, &[]);
+            bytes
+        };
+        for _ in 0..FRAMES_OF_A_KEY {
+            assert_eq!(taken(&mut server.opener, &sent(&mut client)), 1);
+        }
+        assert_eq!(*client.sealer.0.key, first);
+        assert_eq!(taken(&mut server.opener, &sent(&mut client)), 1);
+        assert_ne!(*client.sealer.0.key, first);
+        assert_eq!(*client.sealer.0.key, *server.opener.0.key);
+    }
+
+    #[test]
     fn a_flipped_bit_is_found_wherever_it_is() {
-        let [mut client, _] = samples::ends(Seal::All, 0x20);
-        let len = samples::sealed_frames(&mut client.sealer)[WITH_BULK].len();
-        for at in 0..len {
-            assert_eq!(after(Seal::All, |frames| flip(&mut frames[WITH_BULK], at)), WITH_BULK, "{at}");
+        for seal in [Seal::All, Seal::Encrypted] {
+            let [mut client, _] = samples::ends(seal, 0x20);
+            let len = samples::sealed_frames(&mut client.sealer)[WITH_BULK].len();
+            for at in 0..len {
+                assert_eq!(after(seal, |frames| flip(&mut frames[WITH_BULK], at)), WITH_BULK, "{at}");
+            }
         }
     }
 
@@ -345,28 +509,40 @@ mod tests {
 
     #[test]
     fn a_frame_that_is_left_out_repeated_exchanged_or_without_its_seal_is_found() {
-        assert_eq!(after(Seal::All, |frames| drop(frames.remove(2))), 2);
-        assert_eq!(after(Seal::All, |frames| frames.insert(3, frames[2].clone())), 3);
-        assert_eq!(after(Seal::All, |frames| frames.swap(2, 3)), 2);
-        // The head says that it has none.
-        assert_eq!(after(Seal::All, |frames| frames[2] = samples::frames()[2].1.clone()), 2);
+        for seal in [Seal::All, Seal::Encrypted] {
+            assert_eq!(after(seal, |frames| drop(frames.remove(2))), 2);
+            assert_eq!(after(seal, |frames| frames.insert(3, frames[2].clone())), 3);
+            assert_eq!(after(seal, |frames| frames.swap(2, 3)), 2);
+            // The head says that it has none.
+            assert_eq!(after(seal, |frames| frames[2] = samples::frames()[2].1.clone()), 2);
+            // It says that it has the other one.
+            let other = if seal == Seal::All { 2 } else { 1 };
+            let change = |frame: &mut [u8]| {
+                frame[5] = other;
+                flip(frame, 33);
+                flip(frame, 33);
+            };
+            assert_eq!(after(seal, |frames| change(&mut frames[2])), 2);
+        }
     }
 
     #[test]
     fn a_frame_of_the_other_direction_or_of_another_connection_is_found() {
-        let [mut client, mut server] = samples::ends(Seal::All, 0x20);
-        let own = samples::sealed_frames(&mut client.sealer);
-        assert_eq!(taken(&mut client.opener, &own[0]), 0, "it is reflected");
-        let [mut other, _] = samples::ends(Seal::All, 0x30);
-        assert_eq!(taken(&mut server.opener, &samples::sealed_frames(&mut other.sealer)[0]), 0);
-        // The same keys of both sides, and another extent of the seals.
-        let [mut head, _] = samples::ends(Seal::Head, 0x20);
-        assert_eq!(taken(&mut server.opener, &samples::sealed_frames(&mut head.sealer)[0]), 0);
+        for seal in [Seal::All, Seal::Encrypted] {
+            let [mut client, mut server] = samples::ends(seal, 0x20);
+            let own = samples::sealed_frames(&mut client.sealer);
+            assert_eq!(taken(&mut client.opener, &own[0]), 0, "it is reflected");
+            let [mut other, _] = samples::ends(seal, 0x30);
+            assert_eq!(taken(&mut server.opener, &samples::sealed_frames(&mut other.sealer)[0]), 0);
+            // The same keys of both sides, and another extent of the seals.
+            let [mut head, _] = samples::ends(Seal::Head, 0x20);
+            assert_eq!(taken(&mut server.opener, &samples::sealed_frames(&mut head.sealer)[0]), 0);
+        }
     }
 
     #[test]
     fn a_seal_covers_what_it_and_less_of_it_seals() {
-        let all = [Seal::Off, Seal::Within, Seal::Head, Seal::All];
+        let all = [Seal::Off, Seal::Within, Seal::Head, Seal::All, Seal::Encrypted];
         let depth = |seal| all.iter().position(|one| *one == seal).unwrap_or(0).max(1);
         for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other))) {
             assert_eq!(one.covers(other), depth(one) >= depth(other), "{one:?} {other:?}");
@@ -378,8 +554,8 @@ mod tests {
     fn a_connection_without_seals_takes_no_frame_with_one() {
         let [mut client, _] = samples::ends(Seal::All, 0x20);
         let frame = samples::sealed_frames(&mut client.sealer).swap_remove(0);
-        let (_, sealed) = Frame::take_any(&mut BytesMut::from(&frame[..])).unwrap().unwrap();
-        assert!(admit(None, sealed.as_ref()).is_err());
+        let (mut taken, sealed) = Frame::take_any(&mut BytesMut::from(&frame[..])).unwrap().unwrap();
+        assert!(admit(None, &mut taken, sealed).is_err());
         assert!(Frame::take(&mut BytesMut::from(&frame[..])).is_err());
     }
 }

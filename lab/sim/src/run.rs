@@ -137,7 +137,7 @@ pub fn run_with(seed: u64, config: &RunConfig) -> RunReport {
     let room = SERVERS_MAX.saturating_sub(config.cluster.servers);
     let spare = mix.count(Fault::AddServer).min(room.into()) as u16;
     let disks = config.cluster.disks.max(further_disks(seed));
-    let seal_within = if is_sealed(seed) { Seal::All } else { config.cluster.settings.seal_within };
+    let seal_within = seal_of(seed).unwrap_or(config.cluster.settings.seal_within);
     let settings = Settings { seal_within, ..config.cluster.settings };
     let cluster = ClusterConfig {
         switches,
@@ -251,9 +251,13 @@ fn holds_metadata_only(seed: u64) -> bool {
     matches!(seed % 8, 1 | 2)
 }
 
-/// In every sixteenth run the frames of all connections are sealed.
-fn is_sealed(seed: u64) -> bool {
-    seed % 16 == 6
+/// In every sixteenth run the frames of all connections are sealed, in another one they are encrypted.
+fn seal_of(seed: u64) -> Option<Seal> {
+    match seed % 16 {
+        6 => Some(Seal::All),
+        14 => Some(Seal::Encrypted),
+        _ => None,
+    }
 }
 
 /// The facts about faults that the checks need.

@@ -414,12 +414,13 @@ async fn expect<T: Codec>(
 ) -> Result<T, Trouble> {
     loop {
         match Frame::take_any(rest) {
-            Ok(Some((frame, sealed))) => {
-                let admitted = admit(opener.as_deref_mut(), sealed.as_ref());
+            Ok(Some((mut frame, sealed))) => {
+                let is_sealed = sealed.is_some();
+                let admitted = admit(opener.as_deref_mut(), &mut frame, sealed);
                 return match (admitted, frame.kind) {
                     (Ok(()), FrameKind::Refusal) => Err(refusal(&frame)),
                     (Ok(()), found) if found == kind => frame.message().map_err(|_| Trouble::garbled()),
-                    (Err(_), FrameKind::Refusal) if sealed.is_none() => Err(refusal(&frame).unproven()),
+                    (Err(_), FrameKind::Refusal) if !is_sealed => Err(refusal(&frame).unproven()),
                     _ => Err(Trouble::garbled()),
                 };
             }

@@ -285,7 +285,7 @@ impl Link {
         loop {
             loop {
                 let room_before = buf.capacity();
-                let (frame, sealed) = match Frame::take_any(&mut buf) {
+                let (mut frame, sealed) = match Frame::take_any(&mut buf) {
                     Ok(Some(taken)) => taken,
                     Ok(None) => {
                         self.core.copied(if buf.capacity() == room_before { 0 } else { buf.len() });
@@ -293,7 +293,7 @@ impl Link {
                     }
                     Err(error) => return broken(format!("garbage on the connection: {error}")),
                 };
-                if let Err(error) = admit(opener.as_mut(), sealed.as_ref()) {
+                if let Err(error) = admit(opener.as_mut(), &mut frame, sealed) {
                     return broken(format!("the traffic was changed on its way from the server: {error}"));
                 }
                 if frame.kind == FrameKind::Refusal {

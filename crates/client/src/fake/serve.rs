@@ -80,8 +80,8 @@ type Middle = (fn(&mut Hello), fn(&mut Challenge));
 impl Connection {
     async fn next(&mut self) -> Option<Frame> {
         loop {
-            if let Some((frame, sealed)) = Frame::take_any(&mut self.buf).unwrap() {
-                admit(self.ends.as_mut().map(|ends| &mut ends.opener), sealed.as_ref()).unwrap();
+            if let Some((mut frame, sealed)) = Frame::take_any(&mut self.buf).unwrap() {
+                admit(self.ends.as_mut().map(|ends| &mut ends.opener), &mut frame, sealed).unwrap();
                 return Some(frame);
             }
             let mut chunk = [0; 4096];
@@ -104,11 +104,12 @@ impl Connection {
     fn framed<T: Codec>(&mut self, kind: FrameKind, tag: u64, message: &T, bulk: &Bytes) -> Vec<u8> {
         let mut bytes = Vec::new();
         Frame::put(kind, VERSIONS.1, tag, message, bulk.len(), &mut bytes);
-        let seal = self.ends.as_mut().map(|ends| ends.sealer.seal(&mut bytes, [&bulk[..]]));
-        bytes.extend_from_slice(bulk);
-        bytes.extend(seal.into_iter().flatten());
-        if seal.is_some() {
-            self.sent.push(bytes.clone());
+        match &mut self.ends {
+            Some(ends) => {
+                ends.sealer.seal_whole(&mut bytes, 0, bulk);
+                self.sent.push(bytes.clone());
+            }
+            None => bytes.extend_from_slice(bulk),
         }
         bytes
     }

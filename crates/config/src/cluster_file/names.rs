@@ -4,21 +4,24 @@ use serde::{Deserialize, Serialize};
 use shoal_proto::Seal;
 use shoal_store::ModuleKind;
 
-/// How much of each frame bears a MAC, as written.
+/// How much of each frame bears a MAC, and whether it is encrypted, as written.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum MacName {
-    /// All of it.
+    /// A MAC over all of each frame, and all but its head is encrypted.
+    Encrypt,
+    /// A MAC over all of each frame.
     All,
-    /// Not the data of files: that can be changed on its way.
+    /// A MAC that leaves out the data of files: that can be changed on its way.
     Head,
-    /// Nothing.
+    /// Nothing: an attacker on the wire can do what a client can.
     Off,
 }
 
 impl From<MacName> for Seal {
     fn from(name: MacName) -> Seal {
         match name {
+            MacName::Encrypt => Seal::Encrypted,
             MacName::All => Seal::All,
             MacName::Head => Seal::Head,
             MacName::Off => Seal::Off,

@@ -1,13 +1,13 @@
 //! A sealed connection whose keys are known, for tests of both ends and of attackers between them.
 
-use crate::message::{Attach, Challenge, Hello, VERSION_OF_SEALS};
+use crate::message::{Attach, Challenge, Hello, VERSION_OF_ENCRYPTION, VERSION_OF_SEALS};
 use crate::seal::{Ends, Handshake, PrivateKey, Sealer};
 use crate::{ClientId, CollectionId, FrameKind, Seal, SecretKey, ServerId, StoreId};
 
 /// Both ends of a connection whose frames are sealed so far: the client's, and the server's. All is fixed,
 /// and differs with `number`.
 pub fn ends(seal: Seal, number: u8) -> [Ends; 2] {
-    let version = VERSION_OF_SEALS;
+    let version = if seal == Seal::Encrypted { VERSION_OF_ENCRYPTION } else { VERSION_OF_SEALS };
     let (client, server) = (PrivateKey::new([number; 32]), PrivateKey::new([0x21; 32]));
     let nonce = client.public();
     let hello = Hello { version_min: version, version_max: version, fs_id: [1; 16], nonce };
@@ -41,9 +41,7 @@ pub fn sealed_frames(sealer: &mut Sealer) -> Vec<Vec<u8>> {
     let seal_one = |(_, bytes): (FrameKind, Vec<u8>)| {
         let bulk_at = bytes.len() - if bytes.ends_with(b"bulk") { 4 } else { 0 };
         let (mut frame, bulk) = (bytes[..bulk_at].to_vec(), &bytes[bulk_at..]);
-        let seal = sealer.seal(&mut frame, [bulk]);
-        frame.extend_from_slice(bulk);
-        frame.extend_from_slice(&seal);
+        sealer.seal_whole(&mut frame, 0, bulk);
         frame
     };
     super::frames().into_iter().map(seal_one).collect()

@@ -2,7 +2,9 @@
 //! executed, and the connection ends.
 
 use crate::raw::*;
-use shoal_proto::message::{Group, Leave, Refusal, Request, VERSION_OF_SEALS, VERSIONS};
+use shoal_proto::message::{
+    Group, Leave, Refusal, Request, VERSION_OF_ENCRYPTION, VERSION_OF_SEALS, VERSIONS,
+};
 use shoal_proto::seal::SEAL_BYTES;
 use shoal_proto::{ClientId, Frame, FrameKind, Handle, Op, Seal, ServerId, SessionId, Status, limits};
 use shoal_server::{AuditConfig, Settings};
@@ -36,7 +38,8 @@ fn flipped(mut frame: Vec<u8>, at: usize) -> Vec<u8> {
 
 fn with_checksums(mut frame: Vec<u8>) -> Vec<u8> {
     let body_len = u32::from_le_bytes(frame[16..20].try_into().unwrap()) as usize;
-    let body = crc32c::crc32c(&frame[32..32 + body_len]);
+    let is_encrypted = frame[5] == 2;
+    let body = if is_encrypted { 0 } else { crc32c::crc32c(&frame[32..32 + body_len]) };
     frame[24..28].copy_from_slice(&body.to_le_bytes());
     let head = crc32c::crc32c(&frame[..28]);
     frame[28..32].copy_from_slice(&head.to_le_bytes());
@@ -66,9 +69,9 @@ fn forged(cluster: &Cluster) -> u64 {
 }
 
 #[test]
-fn a_sealed_connection_serves_all_that_another_does_with_seals_on_heads_and_on_all() {
+fn a_sealed_connection_serves_all_that_another_does_with_seals_on_heads_on_all_and_encrypted() {
     run(|env| async move {
-        for seal in [Seal::Head, Seal::All] {
+        for seal in [Seal::Head, Seal::All, Seal::Encrypted] {
             let cluster = Cluster::with(&env, 2, sealed(seal)).await;
             let mut client = cluster.client(0).await;
             assert!(client.ends.is_some());
@@ -93,29 +96,31 @@ fn a_sealed_connection_serves_all_that_another_does_with_seals_on_heads_and_on_a
 #[test]
 fn no_changed_frame_is_executed_and_its_connection_ends() {
     run(|env| async move {
-        let cluster = Cluster::with(&env, 1, sealed(Seal::All)).await;
-        // In the head the tag and the kind, in the body a byte of the name, the bulk, and the seal.
-        let places: [(&str, Place); 5] = [
-            ("kind", |_| 4),
-            ("tag", |_| 8),
-            ("body", |frame| frame.windows(7).position(|part| part == b"flipped").unwrap()),
-            ("bulk", |frame| frame.len() - SEAL_BYTES - 3),
-            ("seal", |frame| frame.len() - 1),
-        ];
-        for (ended, (what, place)) in places.into_iter().enumerate() {
-            let mut client = cluster.client(0).await;
-            let first = making(&mut client, &format!("before-{what}"));
-            let second = making(&mut client, "flipped");
-            let at = place(&second);
-            let third = making(&mut client, "after");
-            client.put_bytes(&[first, flipped(second, at), third].concat()).await;
-            let (replies, status) = end_of(&mut client).await;
-            assert!(replies <= 1, "{what}");
-            assert_eq!(status, Some(Status::BadMessage), "{what}");
-            assert_eq!(forged(&cluster) as usize, ended + 1, "{what}");
-            assert!(is_there(&cluster, &format!("before-{what}")).await, "{what}");
-            for text in ["flipped", "after", "glipped"] {
-                assert!(!is_there(&cluster, text).await, "{what}: {text}");
+        for seal in [Seal::All, Seal::Encrypted] {
+            let cluster = Cluster::with(&env, 1, sealed(seal)).await;
+            // In the head the tag and the kind, in the body a byte of the name, the bulk, and the seal.
+            let places: [(&str, Place); 5] = [
+                ("kind", |_| 4),
+                ("tag", |_| 8),
+                ("body", |frame| frame.windows(7).position(|part| part == b"flipped").unwrap_or(40)),
+                ("bulk", |frame| frame.len() - SEAL_BYTES - 3),
+                ("seal", |frame| frame.len() - 1),
+            ];
+            for (ended, (what, place)) in places.into_iter().enumerate() {
+                let mut client = cluster.client(0).await;
+                let first = making(&mut client, &format!("before-{what}"));
+                let second = making(&mut client, "flipped");
+                let at = place(&second);
+                let third = making(&mut client, "after");
+                client.put_bytes(&[first, flipped(second, at), third].concat()).await;
+                let (replies, status) = end_of(&mut client).await;
+                assert!(replies <= 1, "{what}");
+                assert_eq!(status, Some(Status::BadMessage), "{what}");
+                assert_eq!(forged(&cluster) as usize, ended + 1, "{what}");
+                assert!(is_there(&cluster, &format!("before-{what}")).await, "{what}");
+                for text in ["flipped", "after", "glipped"] {
+                    assert!(!is_there(&cluster, text).await, "{what}: {text}");
+                }
             }
         }
     });
@@ -124,50 +129,52 @@ fn no_changed_frame_is_executed_and_its_connection_ends() {
 #[test]
 fn a_frame_left_out_repeated_exchanged_reflected_or_stripped_of_its_seal_ends_the_connection() {
     run(|env| async move {
-        let cluster = Cluster::with(&env, 1, sealed(Seal::All)).await;
-        type Change = fn(Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>;
-        let changes: [(&str, Change); 6] = [
-            ("left out", |mut frames, _| {
-                frames.remove(1);
-                frames
-            }),
-            ("repeated", |frames, _| vec![frames[0].clone(), frames[0].clone(), frames[2].clone()]),
-            ("exchanged", |frames, _| vec![frames[0].clone(), frames[2].clone(), frames[1].clone()]),
-            ("reflected", |frames, own| vec![frames[0].clone(), own, frames[1].clone()]),
-            ("stripped", |frames, _| {
-                let mut bare = frames[1].clone();
-                bare.truncate(bare.len() - SEAL_BYTES);
-                bare[5] = 0;
-                vec![frames[0].clone(), with_checksums(bare), frames[2].clone()]
-            }),
-            ("added", |frames, _| {
-                let mut bytes = Vec::new();
-                Frame::put(FrameKind::Leave, VERSIONS.1, 0, &Leave { request: 5 }, 0, &mut bytes);
-                vec![frames[0].clone(), bytes, frames[1].clone()]
-            }),
-        ];
-        for (number, (what, change)) in changes.into_iter().enumerate() {
-            let mut client = cluster.client(0).await;
-            // The bytes of a reply of this server on this connection.
-            let ping = Request {
-                slot: None,
-                timeout_ms: 1000,
-                durability: client.durability,
-                groups: vec![Group { ops: vec![Op::Ping {}].into() }].into(),
-            };
-            let bytes = client.frame_bytes(FrameKind::Request, 1, &ping, &[]);
-            client.put_bytes(&bytes).await;
-            let reply = client.some_bytes().await;
-            let texts = [1, 2, 3].map(|n| format!("{number}-{n}"));
-            let frames = texts.iter().map(|text| making(&mut client, text)).collect();
-            client.put_bytes(&change(frames, reply).concat()).await;
-            let (replies, status) = end_of(&mut client).await;
-            assert!(replies <= 2, "{what}: one is of the ping");
-            assert_eq!(status, Some(Status::BadMessage), "{what}");
-            assert_eq!(forged(&cluster), number as u64 + 1, "{what}");
-            assert!(is_there(&cluster, &texts[0]).await, "{what}");
-            for text in &texts[1..] {
-                assert!(!is_there(&cluster, text).await, "{what}");
+        for seal in [Seal::All, Seal::Encrypted] {
+            let cluster = Cluster::with(&env, 1, sealed(seal)).await;
+            type Change = fn(Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>;
+            let changes: [(&str, Change); 6] = [
+                ("left out", |mut frames, _| {
+                    frames.remove(1);
+                    frames
+                }),
+                ("repeated", |frames, _| vec![frames[0].clone(), frames[0].clone(), frames[2].clone()]),
+                ("exchanged", |frames, _| vec![frames[0].clone(), frames[2].clone(), frames[1].clone()]),
+                ("reflected", |frames, own| vec![frames[0].clone(), own, frames[1].clone()]),
+                ("stripped", |frames, _| {
+                    let mut bare = frames[1].clone();
+                    bare.truncate(bare.len() - SEAL_BYTES);
+                    bare[5] = 0;
+                    vec![frames[0].clone(), with_checksums(bare), frames[2].clone()]
+                }),
+                ("added", |frames, _| {
+                    let mut bytes = Vec::new();
+                    Frame::put(FrameKind::Leave, VERSIONS.1, 0, &Leave { request: 5 }, 0, &mut bytes);
+                    vec![frames[0].clone(), bytes, frames[1].clone()]
+                }),
+            ];
+            for (number, (what, change)) in changes.into_iter().enumerate() {
+                let mut client = cluster.client(0).await;
+                // The bytes of a reply of this server on this connection.
+                let ping = Request {
+                    slot: None,
+                    timeout_ms: 1000,
+                    durability: client.durability,
+                    groups: vec![Group { ops: vec![Op::Ping {}].into() }].into(),
+                };
+                let bytes = client.frame_bytes(FrameKind::Request, 1, &ping, &[]);
+                client.put_bytes(&bytes).await;
+                let reply = client.some_bytes().await;
+                let texts = [1, 2, 3].map(|n| format!("{number}-{n}"));
+                let frames = texts.iter().map(|text| making(&mut client, text)).collect();
+                client.put_bytes(&change(frames, reply).concat()).await;
+                let (replies, status) = end_of(&mut client).await;
+                assert!(replies <= 2, "{what}: one is of the ping");
+                assert_eq!(status, Some(Status::BadMessage), "{what}");
+                assert_eq!(forged(&cluster), number as u64 + 1, "{what}");
+                assert!(is_there(&cluster, &texts[0]).await, "{what}");
+                for text in &texts[1..] {
+                    assert!(!is_there(&cluster, text).await, "{what}");
+                }
             }
         }
     });
@@ -246,12 +253,19 @@ fn where_heads_alone_are_sealed_changed_data_is_taken_and_all_else_is_not() {
 #[test]
 fn a_side_that_cannot_seal_is_refused_where_seals_are_demanded_and_served_elsewhere() {
     run(|env| async move {
-        let older = || Wish { versions: (VERSIONS.0, VERSION_OF_SEALS - 1), ..Wish::default() };
-        let cluster = Cluster::with(&env, 1, sealed(Seal::Head)).await;
-        let refusal = Raw::attach(&cluster, 0, older()).await.err().expect("refused");
-        assert_eq!(refusal.status, Status::BadVersion);
-        for word in ["sealed connections", "`mac`", "update the older side"] {
-            assert!(refusal.words.0.contains(word), "{}", refusal.words);
+        let of = |highest| Wish { versions: (VERSIONS.0, highest), ..Wish::default() };
+        let older = || of(VERSION_OF_SEALS - 1);
+        for (seal, highest, demanded) in [
+            (Seal::Head, VERSION_OF_SEALS - 1, "sealed connections"),
+            (Seal::Encrypted, VERSION_OF_ENCRYPTION - 1, "encrypted connections"),
+        ] {
+            let cluster = Cluster::with(&env, 1, sealed(seal)).await;
+            let refusal = Raw::attach(&cluster, 0, of(highest)).await.err().expect("refused");
+            assert_eq!(refusal.status, Status::BadVersion);
+            for word in [demanded, "`mac`", "update the older side"] {
+                assert!(refusal.words.0.contains(word), "{}", refusal.words);
+            }
+            assert!(Raw::attach(&cluster, 0, of(highest + 1)).await.is_ok());
         }
         let cluster = Cluster::new(&env, 1).await;
         let mut client = Raw::attach(&cluster, 0, older()).await.unwrap();
@@ -362,6 +376,8 @@ fn a_server_makes_no_connection_that_is_sealed_less_than_its_setting_demands() {
             (Seal::All, Seal::Off, false),
             (Seal::All, Seal::Head, false),
             (Seal::Head, Seal::All, true),
+            (Seal::Encrypted, Seal::All, false),
+            (Seal::All, Seal::Encrypted, true),
             (Seal::Off, Seal::Off, true),
         ] {
             let mut cluster = Cluster::with(&env, 2, sealed(other)).await;
@@ -391,14 +407,16 @@ fn a_server_makes_no_connection_that_is_sealed_less_than_its_setting_demands() {
 fn a_frame_with_a_seal_on_a_connection_without_is_garbage_and_no_forgery() {
     run(|env| async move {
         let cluster = Cluster::new(&env, 1).await;
-        let mut client = cluster.client(0).await;
-        let mut bytes = making(&mut client, "sealed");
-        bytes[5] = 1;
-        bytes.extend([0; SEAL_BYTES]);
-        client.put_bytes(&with_checksums(bytes)).await;
-        assert_eq!(end_of(&mut client).await, (0, Some(Status::BadMessage)));
-        assert_eq!(forged(&cluster), 0, "no attacker did that");
-        assert!(!is_there(&cluster, "sealed").await);
+        for mark in [1, 2] {
+            let mut client = cluster.client(0).await;
+            let mut bytes = making(&mut client, "sealed");
+            bytes[5] = mark;
+            bytes.extend([0; SEAL_BYTES]);
+            client.put_bytes(&with_checksums(bytes)).await;
+            assert_eq!(end_of(&mut client).await, (0, Some(Status::BadMessage)));
+            assert_eq!(forged(&cluster), 0, "no attacker did that");
+            assert!(!is_there(&cluster, "sealed").await);
+        }
     });
 }
 

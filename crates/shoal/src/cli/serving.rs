@@ -3,7 +3,9 @@
 
 use super::{Key, TimeLimit};
 use crate::bytes_size::ByteSize;
-use crate::cluster_file::{DataSyncName, DistributionName, MetadataSyncName, ModuleName, Role, SwitchWords};
+use crate::cluster_file::{
+    DataSyncName, DistributionName, MacName, MetadataSyncName, ModuleName, Role, SwitchWords,
+};
 use crate::renewal::Anew;
 use clap::{Args, ValueHint};
 use shoal_transform::{ContainerSettings, IndexDesign};
@@ -67,6 +69,10 @@ pub struct Up {
     /// `audit` in cluster.toml changes it.
     #[arg(long, value_name = "NAME")]
     pub audit: Option<PathBuf>,
+    /// What protects frames over TCP [default: all, and programs of older versions are served without]. It
+    /// stays so: `mac` in cluster.toml.
+    #[arg(long, value_enum)]
+    pub mac: Option<MacName>,
     /// Settings of a new file system.
     #[command(flatten)]
     pub new: NewFileSystem,
@@ -109,6 +115,10 @@ pub struct Init {
     /// only for one server).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "collection")]
     pub audit: Option<PathBuf>,
+    /// What protects frames over TCP [default: all, and programs of older versions are served without]; `mac`
+    /// in cluster.toml.
+    #[arg(long, value_enum, conflicts_with = "collection")]
+    pub mac: Option<MacName>,
     /// Settings of the file system.
     #[command(flatten)]
     pub new: NewFileSystem,

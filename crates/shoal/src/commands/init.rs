@@ -55,7 +55,7 @@ fn new_cluster(args: &Init) -> Result<ClusterFile> {
     let mut cluster = ClusterFile {
         key: "key".into(),
         server_key: None,
-        mac: None,
+        mac: args.mac,
         server: args.servers.iter().map(|text| server(text, args.audit.as_deref())).collect::<Result<_>>()?,
         collection: vec![new_collection(&args.new, 1)?],
         base: args.folder.clone(),

@@ -199,7 +199,7 @@ fn new(folder: &Path, args: &Up) -> Result<ClusterFile> {
     let mut cluster = ClusterFile {
         key: "key".into(),
         server_key: None,
-        mac: None,
+        mac: args.mac,
         server: Vec::new(),
         collection: vec![new_collection(&args.new, 1)?],
         base: folder.to_path_buf(),
@@ -218,7 +218,8 @@ fn existing(folder: &Path, args: &Up, given: Option<&clap::ArgMatches>) -> Resul
     let moved = follow_sockets(&mut cluster);
     check_audit(args)?;
     let audited = settle_audit(&mut cluster, args)?;
-    let changed = settle_settings(&mut cluster, args, given)? || moved || audited;
+    let sealed = args.mac.is_some_and(|mac| cluster.mac.replace(mac) != Some(mac));
+    let changed = settle_settings(&mut cluster, args, given)? || moved || audited || sealed;
     let there = cluster.server.len();
     match args.servers.map(usize::from) {
         Some(wanted) if wanted < there => bail!(

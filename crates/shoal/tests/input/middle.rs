@@ -1,11 +1,12 @@
-//! An attacker on the wire between a program and a real server, which flips single bits of the traffic.
+//! An attacker on the wire between a program and a real server, which flips single bits of the traffic, or
+//! listens to it.
 
 use crate::program::*;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Which bit is flipped of the bytes that the first connection carries.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,34 @@ fn middle(server: SocketAddr, flip: Flip) -> (SocketAddr, Arc<AtomicUsize>) {
         }
     });
     (address, flips)
+}
+
+/// Where the attacker listens, and all bytes that were said over it, each way.
+fn listener(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let heard = Arc::<Mutex<Vec<u8>>>::default();
+    let all = heard.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { return };
+            let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            for (mut from, mut to) in [(client, server), back] {
+                let all = all.clone();
+                std::thread::spawn(move || {
+                    let mut bytes = vec![0; 1 << 16];
+                    while let Ok(n @ 1..) = from.read(&mut bytes) {
+                        all.lock().unwrap().extend_from_slice(&bytes[..n]);
+                        if to.write_all(&bytes[..n]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    (address, heard)
 }
 
 /// Less than a strip. `cp` writes several parts of a file at once, and the one that ends beyond the first
@@ -133,18 +162,40 @@ fn attacked(home: &Home, mac: &str) -> (Serving, Attacked) {
 
 #[test]
 fn a_middle_man_on_the_wire_changes_nothing_that_a_client_reads_or_writes() {
-    let home = Home::new();
-    let (up, attacked) = attacked(&home, "");
-    for (number, at) in PLACES.into_iter().enumerate() {
-        assert!(attacked.written(number, at) == attacked.content, "{at}");
-        assert!(attacked.read(number, at) == attacked.content, "{at}");
+    for mac in ["", "mac = \"encrypt\""] {
+        let home = Home::new();
+        let (up, attacked) = attacked(&home, mac);
+        for (number, at) in PLACES.into_iter().enumerate() {
+            assert!(attacked.written(number, at) == attacked.content, "{mac} {at}");
+            assert!(attacked.read(number, at) == attacked.content, "{mac} {at}");
+        }
+        // Checksums find a flipped bit of a head or body, and seals one of the data.
+        let forged = attacked.forged();
+        assert!((PLACES.len() as u64 - 1..=PLACES.len() as u64).contains(&forged), "{mac} {forged}");
+        let told = up.stop();
+        let warnings = told.matches("a frame was changed, left out, repeated or added").count() as u64;
+        assert!((1..=forged).contains(&warnings), "{mac} {warnings}: {told}");
     }
-    // Checksums find a flipped bit of a head or body, and seals one of the data.
-    let forged = attacked.forged();
-    assert!((PLACES.len() as u64 - 1..=PLACES.len() as u64).contains(&forged), "{forged}");
-    let told = up.stop();
-    let warnings = told.matches("a frame was changed, left out, repeated or added").count() as u64;
-    assert!((1..=forged).contains(&warnings), "{warnings}: {told}");
+}
+
+#[test]
+fn a_listener_reads_names_and_data_unless_they_are_encrypted() {
+    for (mac, is_read) in [("mac = \"all\"", true), ("mac = \"encrypt\"", false)] {
+        let home = Home::new();
+        let (up, attacked) = attacked(&home, mac);
+        let (middle, heard) = listener(attacked.server);
+        let place = format!("shoal://{middle}/{}/of-nobody-else", attacked.name);
+        said(&["cp", &attacked.file, &place, "--key", &attacked.key, "--quiet"]);
+        assert!(said(&["cat", &place, "--key", &attacked.key]) == attacked.content, "{mac}");
+        up.stop();
+        let heard = heard.lock().unwrap();
+        assert!(heard.len() > 2 * attacked.content.len(), "{mac}: all passed by there");
+        let holds = |part: &[u8]| heard.windows(part.len()).any(|bytes| bytes == part);
+        assert_eq!(holds(b"of-nobody-else"), is_read, "{mac}: the name");
+        for at in [0, attacked.content.len() / 2, attacked.content.len() - 24] {
+            assert_eq!(holds(&attacked.content.as_bytes()[at..at + 24]), is_read, "{mac}: data at {at}");
+        }
+    }
 }
 
 #[test]
@@ -186,4 +237,27 @@ fn an_attacker_that_passes_connections_on_to_the_servers_own_socket_takes_no_sea
     let name = root.trim_end_matches('/').rsplit('/').next().unwrap();
     refused(&["ls", &format!("shoal://{middle}/{name}"), "--key", &key], &["passed on to a socket"]);
     up.stop();
+}
+
+#[test]
+fn the_protection_that_init_and_up_are_given_stands_in_the_cluster_file_until_another_is_given() {
+    let home = Home::new();
+    let (cluster, folder) = (home.text("cluster"), home.text("s0"));
+    said(&["init", &cluster, "--server", &format!("tcp:127.0.0.1:7441={folder}"), "--mac", "encrypt"]);
+    let in_file = |path: &str| {
+        let text = std::fs::read_to_string(home.path(path)).unwrap();
+        text.parse::<toml::Table>().unwrap().get("mac").map(|mac| mac.as_str().unwrap().to_owned())
+    };
+    assert_eq!(in_file("cluster/cluster.toml").as_deref(), Some("encrypt"));
+    let data = home.text("data");
+    for (given, kept) in [
+        (&[][..], None),
+        (&["--mac", "head"][..], Some("head")),
+        (&[][..], Some("head")),
+        (&["--mac", "encrypt"][..], Some("encrypt")),
+    ] {
+        Serving::start(&[&["up", &data, "--servers", "1"], given].concat()).stop();
+        assert_eq!(in_file("data/cluster.toml").as_deref(), kept, "{given:?}");
+    }
+    refused(&["up", &data, "--mac", "most"], &["'most'", "--mac"]);
 }

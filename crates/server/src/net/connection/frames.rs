@@ -119,19 +119,20 @@ impl Frames {
             return Ok(None);
         }
         let room = self.buf.capacity();
-        if let Some((frame, sealed)) = Frame::take_any(&mut self.buf).map_err(|_| Ended::Garbage)? {
+        if let Some((mut frame, sealed)) = Frame::take_any(&mut self.buf).map_err(|_| Ended::Garbage)? {
             if self.buf.is_empty() {
                 self.buf = BytesMut::new();
             }
-            let admitted = admit(self.opener.as_mut(), sealed.as_ref());
+            let is_sealed = sealed.is_some();
+            let admitted = admit(self.opener.as_mut(), &mut frame, sealed);
             if admitted.is_ok() || mutant::is(Mutant::SealNotChecked) {
                 return Ok(Some((frame, Standing::Proven)));
             }
-            return match sealed {
-                None => Ok(Some((frame, Standing::Unproven))),
-                Some(_) if self.opener.is_some() => Err(Ended::Forged),
+            return match is_sealed {
+                false => Ok(Some((frame, Standing::Unproven))),
+                true if self.opener.is_some() => Err(Ended::Forged),
                 // The other side itself sends what this connection does not have.
-                Some(_) => Err(Ended::Garbage),
+                true => Err(Ended::Garbage),
             };
         }
         if self.buf.capacity() != room {

@@ -32,7 +32,8 @@ use shoal_env::mutant::{self, Mutant};
 use shoal_env::{Env, Reader, Writer};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::{
-    Attach, Attached, Challenge, Hello, Refusal, VERSION_OF_NAMED_KEYS, VERSION_OF_SEALS, VERSIONS,
+    Attach, Attached, Challenge, Hello, Refusal, VERSION_OF_ENCRYPTION, VERSION_OF_NAMED_KEYS,
+    VERSION_OF_SEALS, VERSIONS,
 };
 use shoal_proto::seal::{Handshake, PrivateKey, Shared};
 use shoal_proto::{
@@ -138,6 +139,15 @@ impl Settings {
 }
 
 impl Wanted {
+    /// The lowest version of the other side that is not refused.
+    fn version_min(self) -> u16 {
+        match self.seal {
+            _ if !self.is_demanded => VERSIONS.0,
+            Seal::Encrypted => VERSION_OF_ENCRYPTION,
+            _ => VERSION_OF_SEALS,
+        }
+    }
+
     /// Whether a connection that this server made is sealed enough.
     fn admits(self, offered: Seal) -> Result<(), Refused> {
         if self.is_network && offered == Seal::Within {
@@ -191,10 +201,15 @@ pub async fn greet(
         return Err(Refused::new(Status::BadVersion, words));
     }
     let wanted = shard.settings.wanted(is_network);
-    if version < VERSION_OF_SEALS && wanted.is_demanded {
-        let words = format!(
-            "this server takes sealed connections alone (`mac` in its cluster file), which version {version} of the protocol does not know: update the older side"
-        );
+    if version < wanted.version_min() {
+        let words = match wanted.seal {
+            Seal::Encrypted => format!(
+                "this server takes encrypted connections alone (`mac` in its cluster file), which version {version} of the protocol does not know: update the older side"
+            ),
+            _ => format!(
+                "this server takes sealed connections alone (`mac` in its cluster file), which version {version} of the protocol does not know: update the older side"
+            ),
+        };
         return Err(Refused::new(Status::BadVersion, words));
     }
     let private = drawn(&shard.env);
@@ -603,6 +618,7 @@ mod tests {
         let wanted = |seal, is_network| Settings { seal, ..Settings::default() }.wanted(is_network);
         let as_said = |seal, is_demanded, is_network| Wanted { seal, is_demanded, is_network };
         assert_eq!(wanted(None, true), as_said(Seal::All, false, true));
+        assert_eq!(wanted(Some(Seal::Encrypted), true), as_said(Seal::Encrypted, true, true));
         assert_eq!(wanted(Some(Seal::All), true), as_said(Seal::All, true, true));
         assert_eq!(wanted(Some(Seal::Head), true), as_said(Seal::Head, true, true));
         assert_eq!(wanted(Some(Seal::Off), true), as_said(Seal::Off, false, true));
@@ -615,16 +631,17 @@ mod tests {
     fn a_server_that_connects_takes_no_fewer_seals_than_its_own_setting_demands() {
         let admitted = |seal, is_network| {
             let wanted = Settings { seal, ..Settings::default() }.wanted(is_network);
-            let all = [Seal::Off, Seal::Head, Seal::All, Seal::Within];
+            let all = [Seal::Off, Seal::Head, Seal::All, Seal::Encrypted, Seal::Within];
             all.into_iter().filter(|offered| wanted.admits(*offered).is_ok()).collect::<Vec<_>>()
         };
-        let unbound = [Seal::Off, Seal::Head, Seal::All];
+        let unbound = [Seal::Off, Seal::Head, Seal::All, Seal::Encrypted];
         // Without the setting a peer of an older version is served, as its clients are.
         assert_eq!(admitted(None, true), unbound);
         assert_eq!(admitted(Some(Seal::Off), true), unbound);
-        assert_eq!(admitted(Some(Seal::Head), true), [Seal::Head, Seal::All]);
-        assert_eq!(admitted(Some(Seal::All), true), [Seal::All]);
-        assert_eq!(admitted(Some(Seal::All), false).len(), 4, "no attacker on the wire is there");
+        assert_eq!(admitted(Some(Seal::Head), true), [Seal::Head, Seal::All, Seal::Encrypted]);
+        assert_eq!(admitted(Some(Seal::All), true), [Seal::All, Seal::Encrypted]);
+        assert_eq!(admitted(Some(Seal::Encrypted), true), [Seal::Encrypted]);
+        assert_eq!(admitted(Some(Seal::All), false).len(), 5, "no attacker on the wire is there");
         let within = Settings { seal_within: Seal::All, ..Settings::default() }.wanted(false);
         let refused = within.admits(Seal::Within).unwrap_err();
         assert_eq!(refused.status, Status::BadVersion);

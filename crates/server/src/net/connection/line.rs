@@ -10,7 +10,7 @@ use shoal_env::local::Notify;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::Give;
-use shoal_proto::seal::Sealer;
+use shoal_proto::seal::{FrameEnd, Sealer};
 use shoal_proto::{Frame, FrameKind};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -121,16 +121,15 @@ impl Line {
         let bulk_len = bulk.iter().map(Bytes::len).sum();
         Frame::put(kind, self.version, tag, message, bulk_len, tail);
         let parts = bulk.iter().map(|part| &part[..]);
-        let seal = sealer.as_mut().map(|sealer| sealer.seal(&mut tail[before..], parts));
-        *bytes += tail.len() - before + bulk_len;
-        if bulk_len > 0 {
+        let end = sealer.as_mut().map_or(FrameEnd::Bulk, |sealer| sealer.seal(tail, before, parts));
+        *bytes += tail.len() - before;
+        if bulk_len > 0 && end.has_bulk() {
+            *bytes += bulk_len;
             pieces.push_back(std::mem::take(tail).into());
             pieces.extend(bulk.iter().filter(|b| !b.is_empty()).cloned());
         }
-        if let Some(seal) = seal {
-            tail.extend_from_slice(&seal);
-            *bytes += seal.len();
-        }
+        tail.extend_from_slice(end.seal());
+        *bytes += end.seal().len();
         if let Some(waker) = out.waker.take() {
             waker.wake();
         }

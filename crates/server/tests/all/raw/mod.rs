@@ -322,9 +322,10 @@ impl Raw {
     ) -> Vec<u8> {
         let mut out = Vec::new();
         Frame::put(kind, self.version, tag, message, bulk.len(), &mut out);
-        let seal = self.ends.as_mut().map(|ends| ends.sealer.seal(&mut out, [bulk]));
-        out.extend_from_slice(bulk);
-        out.extend(seal.into_iter().flatten());
+        match &mut self.ends {
+            Some(ends) => ends.sealer.seal_whole(&mut out, 0, bulk),
+            None => out.extend_from_slice(bulk),
+        }
         out
     }
 
@@ -340,12 +341,12 @@ impl Raw {
     /// The next frame; `None` at the end of the stream.
     pub async fn frame(&mut self) -> Option<Frame> {
         loop {
-            if let Some((frame, sealed)) = Frame::take_any(&mut self.buf).unwrap() {
+            if let Some((mut frame, sealed)) = Frame::take_any(&mut self.buf).unwrap() {
                 let opener = self.ends.as_mut().map(|ends| &mut ends.opener);
                 let is_early = self.attached.session == SessionId(0) && frame.kind == FrameKind::Refusal;
                 // A side that has the wrong key cannot seal its refusal.
                 if !(is_early && sealed.is_none()) {
-                    admit(opener, sealed.as_ref()).unwrap();
+                    admit(opener, &mut frame, sealed).unwrap();
                 }
                 return Some(frame);
             }
