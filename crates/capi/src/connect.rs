@@ -5,7 +5,7 @@ use crate::call::{self, Res, call, failure, there, within};
 use crate::table::{self, Connection, Kind};
 use anyhow::Context as _;
 use libc::{c_char, c_int};
-use shoal_config::address::Place;
+use shoal_config::address::CommandTarget;
 use shoal_world::{Over, Shown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn shown(text: &str, key: Option<&Path>) -> anyhow::Result<Over> {
     if !text.starts_with("shoal://") {
         return Over::parse(text, key);
     }
-    let place = Place::find(text, key)?;
+    let place = CommandTarget::find(text, key)?;
     anyhow::ensure!(place.address.path == "/", "connect to the whole file system, without a path");
     place.open_key()?;
     let root = PathBuf::from("/");

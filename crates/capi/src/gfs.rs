@@ -20,7 +20,7 @@
 use crate::call::{self, Res, call, failure, slice, there};
 use libc::{c_char, c_int, c_uint};
 use shoal_client::Client;
-use shoal_config::address::Place;
+use shoal_config::address::CommandTarget;
 use shoal_env::real::Runtime;
 use shoal_galley::{FileId, ForkId, Galley, NextIds, OperationHandle};
 use shoal_proto::{Owner, ServerId};
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn gfs_init(address: *const c_char, key: *const c_char) ->
             // SAFETY: as the caller promises.
             false => Some(Path::new(text(unsafe { call::bytes(key) }?, "key's path")?)),
         };
-        let place = Place::find(&address, key)?;
+        let place = CommandTarget::find(&address, key)?;
         let options = shoal_world::client(&place.address.to_string(), &place.key)?;
         let env = gfs.runtime.env();
         let end = env.now() + until.saturating_duration_since(Instant::now());

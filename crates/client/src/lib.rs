@@ -44,7 +44,7 @@ pub use client::Client;
 pub use counters::ClientCounters;
 pub use file::OpenFile;
 pub use ops::{
-    Contents, DirStream, LOST_AND_FOUND, NOT_LOST_AND_FOUND, OfServers, Piece, StreamCounts,
+    Contents, DirStream, FileWrite, LOST_AND_FOUND, NOT_LOST_AND_FOUND, OfServers, StreamCounts,
     UnorderedDirStream, Which,
 };
 pub use options::{Options, TIMEOUT};

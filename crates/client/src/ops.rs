@@ -43,7 +43,7 @@ pub use read_many::Contents;
 pub use readdir::{DirStream, UnorderedDirStream};
 pub use setlayout::{LOST_AND_FOUND, NOT_LOST_AND_FOUND};
 pub(crate) use stepwise::Inherited;
-pub use write_many::Piece;
+pub use write_many::FileWrite;
 
 use shoal_proto::op::Answer;
 use shoal_proto::{Attr, Capability, ChangeCount};

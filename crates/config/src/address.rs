@@ -242,19 +242,19 @@ fn unescape(text: &str) -> String {
 
 /// The target of a command: an address with its key.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct CommandTarget {
     /// The file system, and the path in it.
     pub address: ShoalAddress,
     /// The key file.
     pub key: PathBuf,
 }
 
-impl Place {
+impl CommandTarget {
     /// The meaning of `text` if it is an address or a path on a mount.
     ///
     /// # Errors
     /// When it is one of them, and wrong.
-    pub fn find_mounted(text: &str, key: Option<&Path>) -> Result<Option<Place>> {
+    pub fn find_mounted(text: &str, key: Option<&Path>) -> Result<Option<CommandTarget>> {
         let mounts = MountTable::read()?;
         if text.starts_with("shoal://") {
             let address: ShoalAddress = text.parse()?;
@@ -262,7 +262,7 @@ impl Place {
                 Some(key) => key,
                 None => find_key()?,
             };
-            return Ok(Some(Place { address, key }));
+            return Ok(Some(CommandTarget { address, key }));
         }
         let mut path = std::path::absolute(text)?;
         let mut holder = mounts.holder_of(&path);
@@ -275,15 +275,15 @@ impl Place {
         let mut address: ShoalAddress = note.address.parse()?;
         let inside = path.strip_prefix(&mounted.mountpoint).unwrap_or(&path);
         address.path = format!("{}/{}", address.path.trim_end_matches('/'), inside.to_string_lossy());
-        Ok(Some(Place { address, key: key.map_or(note.key, Path::to_path_buf) }))
+        Ok(Some(CommandTarget { address, key: key.map_or(note.key, Path::to_path_buf) }))
     }
 
     /// Find the meaning of `text`: an address, a path on a mount, or a folder of `shoal up` (its root).
     ///
     /// # Errors
     /// When it is none of these; the message says what would be.
-    pub fn find(text: &str, key: Option<&Path>) -> Result<Place> {
-        if let Some(place) = Place::find_mounted(text, key)? {
+    pub fn find(text: &str, key: Option<&Path>) -> Result<CommandTarget> {
+        if let Some(place) = CommandTarget::find_mounted(text, key)? {
             return Ok(place);
         }
         let path = std::path::absolute(text)?;
@@ -296,7 +296,7 @@ impl Place {
                 name: collection.name.clone(),
                 path: "/".to_owned(),
             };
-            return Ok(Place {
+            return Ok(CommandTarget {
                 address,
                 key: key.map_or_else(|| cluster.path(&cluster.key), Path::to_path_buf),
             });
@@ -327,7 +327,7 @@ impl Place {
     }
 
     /// The same place, asked for at these servers too.
-    pub fn or_at(mut self, servers: &[Address]) -> Place {
+    pub fn or_at(mut self, servers: &[Address]) -> CommandTarget {
         self.address.servers.extend_from_slice(servers);
         self
     }

@@ -8,7 +8,7 @@
 //! knows. If the servers of a file system have no admin key, the mount key manages it until `shoal key
 //! split`.
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::cluster_file::{self, ClusterFile, MacName, not_toml};
 use crate::secret::{check_private, write_whole};
 use crate::server_key::{self, ServerKeyFile};
@@ -77,7 +77,7 @@ impl ClusterFile {
     }
 }
 
-impl Place {
+impl CommandTarget {
     /// The administrators' key that lies beside the mount key, in `key.server` or in `key.admin`.
     ///
     /// # Errors
@@ -110,8 +110,10 @@ mod tests {
     #[test]
     fn the_administrators_key_is_found_beside_the_mount_key_and_the_servers_file_decides() {
         let dir = tempfile::tempdir().unwrap();
-        let place =
-            Place { address: "shoal://127.0.0.1:1/demo".parse().unwrap(), key: dir.path().join("key") };
+        let place = CommandTarget {
+            address: "shoal://127.0.0.1:1/demo".parse().unwrap(),
+            key: dir.path().join("key"),
+        };
         assert!(place.admin_key().unwrap().is_none());
         let own = dir.path().join(FILE_NAME);
         let key = SecretKey::new([3; 32]);

@@ -1,7 +1,7 @@
 //! Finds the problems in tables. A plain function, tested with tables made by hand.
 
 use super::Problem;
-use super::tables::{Entry, Object, Tables, ToReap};
+use super::tables::{InodeFields, NamedEntry, Tables, ToReap};
 use shoal_proto::{ClientId, Dist, Handle, Kind, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub fn check(tables: &Tables) -> BTreeSet<Problem> {
 /// The names and their objects.
 struct Names<'a> {
     /// The entries that lead to each object.
-    of: BTreeMap<Handle, Vec<&'a Entry>>,
+    of: BTreeMap<Handle, Vec<&'a NamedEntry>>,
     /// Subdirectories and entries of each directory on each server.
     counts: BTreeMap<(Handle, ServerId), (u32, u32)>,
 }
@@ -52,7 +52,7 @@ impl<'a> Names<'a> {
         names
     }
 
-    fn leading_to(&self, object: Handle) -> &[&'a Entry] {
+    fn leading_to(&self, object: Handle) -> &[&'a NamedEntry] {
         self.of.get(&object).map_or(&[], Vec::as_slice)
     }
 
@@ -178,7 +178,7 @@ fn check_counts(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Problem
 
 /// The name in the directory that a directory takes for its parent is the right one; of several there, the
 /// first.
-fn check_parent(entry: &Entry, dir: &Object, names: &Names<'_>, found: &mut BTreeSet<Problem>) {
+fn check_parent(entry: &NamedEntry, dir: &InodeFields, names: &Names<'_>, found: &mut BTreeSet<Problem>) {
     let all = names.leading_to(entry.handle);
     let right = all.iter().filter(|e| e.dir == dir.parent).min().or(all.iter().min());
     if entry.handle == Handle::ROOT || right.is_some_and(|right| *right != entry) {
@@ -194,7 +194,7 @@ fn check_objects(tables: &Tables, names: &Names<'_>, found: &mut BTreeSet<Proble
         let named = names.leading_to(handle).len() as u32 + taken;
         if named == 0 && handle != Handle::ROOT {
             if !tables.orphans.contains_key(&handle) && !tables.new.contains(&handle) {
-                let Object { kind, nlink, parent, .. } = *object;
+                let InodeFields { kind, nlink, parent, .. } = *object;
                 found.insert(Problem::Nameless { object: handle, kind, nlink, parent });
             }
             continue;
@@ -335,9 +335,9 @@ mod tests {
         Handle::new(ServerId(server), counter)
     }
 
-    fn object(kind: Kind, nlink: u32, parent: Handle) -> Object {
+    fn object(kind: Kind, nlink: u32, parent: Handle) -> InodeFields {
         let shard = (kind == Kind::Directory).then(|| shard(0, nlink, Shards::WHOLE));
-        Object { kind, nlink, parent, datafiles: None, shard }
+        InodeFields { kind, nlink, parent, datafiles: None, shard }
     }
 
     /// A directory's row that says so.
@@ -354,9 +354,9 @@ mod tests {
         Stream { generation, size: 10 }
     }
 
-    fn entry(dir: Handle, name: &str, handle: Handle, kind: Kind) -> Entry {
+    fn entry(dir: Handle, name: &str, handle: Handle, kind: Kind) -> NamedEntry {
         let (name, at) = (Name::new(name.as_bytes()).unwrap(), dir.server());
-        Entry { dir, name, handle, kind, place: 1, at }
+        NamedEntry { dir, name, handle, kind, place: 1, at }
     }
 
     const FILE: Handle = Handle::new(ServerId(0), 10);
@@ -369,7 +369,7 @@ mod tests {
         tables.objects.insert(Handle::ROOT, object(Kind::Directory, 3, Handle::ROOT));
         tables.objects.insert(DIR, object(Kind::Directory, 2, Handle::ROOT));
         tables.objects.insert(FILE, object(Kind::File, 2, Handle(0)));
-        let wide = Object { datafiles: Some(vec![WIDE, at(0, 31)]), ..object(Kind::File, 1, Handle(0)) };
+        let wide = InodeFields { datafiles: Some(vec![WIDE, at(0, 31)]), ..object(Kind::File, 1, Handle(0)) };
         tables.objects.insert(WIDE, wide);
         tables.datafiles.insert(at(0, 31), WIDE);
         tables.streams.extend([(FILE, stream(0)), (WIDE, stream(4)), (at(0, 31), stream(4))]);

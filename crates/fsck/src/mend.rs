@@ -10,7 +10,7 @@
 //! Repairs go in rounds: a problem that one repair uncovers (a count of links, say) is repaired in the next
 //! round.
 
-use super::tables::{Entry, Shard, Tables, Wrong};
+use super::tables::{NamedEntry, Shard, Tables, Wrong};
 use super::{Problem, subfiles, undecided};
 use shoal_proto::{
     Action, Attr, ClientId, ClusterMap, Decision, Dist, Generation, Handle, Kind, Name, Owner, ServerId,
@@ -289,11 +289,11 @@ fn root(tables: &Tables, site: &Site) -> Offer {
     Offer::Mend(steps, Some(ROOT_MADE_ANEW.into()))
 }
 
-fn remove(e: &Entry, time: Time) -> Action {
+fn remove(e: &NamedEntry, time: Time) -> Action {
     Action::EntryRemove { shard: e.at, dir: e.dir, name: e.name.clone(), expect: e.handle, subdirs: 0, time }
 }
 
-fn dangling(e: &Entry, tables: &Tables, time: Time) -> Offer {
+fn dangling(e: &NamedEntry, tables: &Tables, time: Time) -> Offer {
     let will_be_made = tables.entries.iter().any(|other| other.dir == e.handle)
         || (e.kind == Kind::File
             && tables.streams.contains_key(&e.handle)
@@ -322,14 +322,14 @@ fn made_of_shard(dir: Handle, tables: &Tables, site: &Site) -> Offer {
 
 /// An entry goes to where its place is. If the same name is there, that one is the directory's, and this is
 /// moved aside.
-fn misplaced(e: &Entry, to: ServerId, tables: &Tables, time: Time) -> Offer {
+fn misplaced(e: &NamedEntry, to: ServerId, tables: &Tables, time: Time) -> Offer {
     let is_there = to == e.dir.server() || tables.shards.contains_key(&(e.dir, to));
     if !is_there {
         return Offer::Later;
     }
     let key = keys::entry(e.dir, e.place, e.name.as_bytes()).to_vec();
     let gone = Step::Aside { server: e.at, key, all: false };
-    let is_taken = |other: &Entry| other.dir == e.dir && other.at == to && other.name == e.name;
+    let is_taken = |other: &NamedEntry| other.dir == e.dir && other.at == to && other.name == e.name;
     if tables.entries.iter().any(is_taken) {
         return Offer::Mend(vec![gone], None);
     }

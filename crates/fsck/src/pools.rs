@@ -131,7 +131,7 @@ pub fn unowned_runs(problems: &BTreeSet<Problem>) -> Vec<Unowned> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::{Object, Stream};
+    use crate::tables::{InodeFields, Stream};
     use shoal_proto::Kind;
     use shoal_server::rows::{Grant, Pool};
 
@@ -154,9 +154,10 @@ mod tests {
         pool.take();
         pool.take();
         let datafiles = Some(vec![FILE, at(1024), at(1025)]);
-        tables
-            .objects
-            .insert(FILE, Object { kind: Kind::File, nlink: 1, parent: Handle(0), datafiles, shard: None });
+        tables.objects.insert(
+            FILE,
+            InodeFields { kind: Kind::File, nlink: 1, parent: Handle(0), datafiles, shard: None },
+        );
         tables.laid_out.insert(FILE, 2);
         tables.datafiles.insert(at(1024), FILE);
         let stream = Stream { generation: 2, size: 10 };
@@ -231,7 +232,8 @@ mod tests {
         assert_eq!(after(|t| t.streams.get_mut(&FILE).unwrap().generation = 3), ["generation_behind"]);
         let other = |t: &mut Tables| {
             let datafiles = Some(vec![at(1025)]);
-            let object = Object { kind: Kind::File, nlink: 1, parent: Handle(0), datafiles, shard: None };
+            let object =
+                InodeFields { kind: Kind::File, nlink: 1, parent: Handle(0), datafiles, shard: None };
             t.objects.insert(Handle::new(ZERO, 11), object);
         };
         assert_eq!(after(other), ["datafile_of_another"]);

@@ -1,6 +1,6 @@
 //! The kinds of problems.
 
-use super::tables::{Entry, ToReap, Wrong};
+use super::tables::{NamedEntry, ToReap, Wrong};
 use shoal_proto::{Handle, Kind, ServerId, Time, TxId};
 use std::fmt;
 
@@ -15,17 +15,17 @@ pub enum Problem {
     /// An entry of a directory that is not there.
     DirectoryMissing(Handle),
     /// An entry leads to nothing.
-    EntryDangling(Entry),
+    EntryDangling(NamedEntry),
     /// An entry says another kind than its object is.
-    EntryKindWrong(Entry, Kind),
+    EntryKindWrong(NamedEntry, Kind),
     /// A directory has a second name.
-    DirectoryNamedTwice(Entry),
+    DirectoryNamedTwice(NamedEntry),
     /// A directory's parent is not the directory of its entry.
     ParentWrong { dir: Handle, says: Handle, entry_in: Handle },
     /// An object without any name, that no client holds open.
     Nameless { object: Handle, kind: Kind, nlink: u32, parent: Handle },
     /// Directories that hold each other and hang on nothing.
-    Loop(Entry),
+    Loop(NamedEntry),
     /// Links are counted wrongly.
     LinksWrong { object: Handle, says: u32, counted: u32 },
     /// An orphan's row without its object.
@@ -63,7 +63,7 @@ pub enum Problem {
     /// Extended attributes of an object that is not there.
     XattrsUnowned(Handle),
     /// An entry on a server that does not hold its place; `to` does.
-    EntryMisplaced { entry: Entry, to: ServerId },
+    EntryMisplaced { entry: NamedEntry, to: ServerId },
     /// A directory says that it has a shard on a server, which has none.
     ShardMissing { dir: Handle, server: ServerId },
     /// A shard of a directory that does not have it.
@@ -74,7 +74,7 @@ pub enum Problem {
     /// A forked file without one of its subfiles; a path that leads to the file.
     SubfileMissing { file: Handle, subfile: u16, path: Option<String> },
     /// An entry of a forked file that is none of its subfiles.
-    SubfileStrange(Entry),
+    SubfileStrange(NamedEntry),
 }
 
 impl Problem {

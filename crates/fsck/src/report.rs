@@ -2,7 +2,7 @@
 
 use super::aside::Aside;
 use super::mend::Site;
-use super::rounds::{Found, Mending};
+use super::rounds::{CheckResult, Mending};
 use super::{Problem, cause, undecided};
 use serde_json::{Value, json};
 use shoal_client::Client;
@@ -17,7 +17,7 @@ pub struct Report<'a> {
     /// Of it.
     pub client: &'a Client,
     /// The problems that were found first.
-    pub found: &'a Found,
+    pub found: &'a CheckResult,
     /// The results for these problems, and for those that repairs uncovered.
     pub mended: &'a BTreeMap<Problem, Mending>,
     /// The problems that remain.

@@ -25,7 +25,7 @@ const LOOKS_OF_ROUNDS: usize = 2;
 const BATCH: u32 = 1024;
 
 /// The result of a check.
-pub struct Found {
+pub struct CheckResult {
     /// The last look.
     pub tables: Tables,
     /// The problems that all looks found alike.
@@ -65,11 +65,11 @@ impl Checker<'_> {
     ///
     /// # Errors
     /// When a server does not answer.
-    pub async fn find(&self) -> Result<Found> {
+    pub async fn find(&self) -> Result<CheckResult> {
         self.look_often(self.pauses).await
     }
 
-    async fn look_often(&self, pauses: &[Duration]) -> Result<Found> {
+    async fn look_often(&self, pauses: &[Duration]) -> Result<CheckResult> {
         self.bar.set_message("reading");
         let progress = |rows| self.bar.inc(rows);
         let mut tables = collect::look(self.client, &progress).await?;
@@ -84,7 +84,7 @@ impl Checker<'_> {
             tables = collect::look(self.client, &progress).await?;
             problems = problems.intersection(&check::check(&tables)).cloned().collect();
         }
-        Ok(Found { tables, problems })
+        Ok(CheckResult { tables, problems })
     }
 
     /// Repair in rounds; returns the remaining problems. `mended` receives the result for each problem.
@@ -93,7 +93,7 @@ impl Checker<'_> {
     /// When a server does not answer, or `/lost+found` cannot be made.
     pub async fn repair(
         &self,
-        found: &Found,
+        found: &CheckResult,
         aside: &mut Aside,
         mended: &mut BTreeMap<Problem, Mending>,
     ) -> Result<BTreeSet<Problem>> {
@@ -163,7 +163,7 @@ impl Checker<'_> {
 
     async fn look_between(&self) -> Result<(Tables, BTreeSet<Problem>)> {
         let looks = self.pauses.len().min(LOOKS_OF_ROUNDS);
-        let Found { tables, problems } = self.look_often(&self.pauses[..looks]).await?;
+        let CheckResult { tables, problems } = self.look_often(&self.pauses[..looks]).await?;
         Ok((tables, problems))
     }
 

@@ -14,7 +14,7 @@
 //! entries is missing, and no nameless subfile of the file is left.
 
 use super::mend::{Offer, Site, Step};
-use super::tables::{Entry, Tables};
+use super::tables::{NamedEntry, Tables};
 use shoal_proto::{Action, Attr, Dist, Handle, Kind, Name, Owner, ServerId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,7 @@ fn put(file: Handle, name: Name, handle: Handle, time: Time) -> Action {
 
 /// A new subfile, where the missing one is sure to have been empty.
 fn made_anew(file: Handle, (number, name): (u16, Name), tables: &Tables, site: &Site) -> Option<NewSubfile> {
-    let is_there = |entry: &Entry| tables.objects.contains_key(&entry.dir);
+    let is_there = |entry: &NamedEntry| tables.objects.contains_key(&entry.dir);
     let is_undamaged = tables.wrong.is_empty() && tables.entries.iter().all(is_there);
     let is_named = tables.entries.iter().any(|entry| entry.dir == file && entry.name == name);
     if !site.renewed.is_empty() || !is_undamaged || is_named || nameless(file, tables).next().is_some() {
@@ -94,7 +94,7 @@ fn made_anew(file: Handle, (number, name): (u16, Name), tables: &Tables, site: &
 /// the same; the file's own, if none is left.
 fn server_of(file: Handle, number: u16, tables: &Tables) -> ServerId {
     let entries = tables.entries.iter().filter(|entry| entry.dir == file);
-    let number_of = |entry: &Entry| std::str::from_utf8(entry.name.as_bytes()).ok()?.parse::<u16>().ok();
+    let number_of = |entry: &NamedEntry| std::str::from_utf8(entry.name.as_bytes()).ok()?.parse::<u16>().ok();
     let there: BTreeMap<u16, ServerId> =
         entries.filter_map(|entry| Some((number_of(entry)?, entry.handle.server()))).collect();
     let of_turn = |turn: u16, index: u16| there.iter().filter(move |(at, _)| **at % turn == index % turn);

@@ -13,7 +13,7 @@ pub const STREAM_TABLE: u8 = b'S';
 
 /// The relevant fields of an inode.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Object {
+pub struct InodeFields {
     /// Its kind.
     pub kind: Kind,
     /// Links it says it has.
@@ -37,7 +37,7 @@ pub struct Shard {
 
 /// An entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct NamedEntry {
     /// Its directory.
     pub dir: Handle,
     /// Its name.
@@ -87,11 +87,11 @@ pub struct Stream {
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     /// Inodes.
-    pub objects: BTreeMap<Handle, Object>,
+    pub objects: BTreeMap<Handle, InodeFields>,
     /// Shards of directories on other servers than the directory's own.
     pub shards: BTreeMap<(Handle, ServerId), Shard>,
     /// Entries.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<NamedEntry>,
     /// Datafiles, with their owners.
     pub datafiles: BTreeMap<Handle, Handle>,
     /// Streams.
@@ -209,7 +209,14 @@ impl Tables {
             let (dir, place, name) = keys::parse_entry(key).ok_or("not an entry's key")?;
             let name = Name::new(name).map_err(|_| "not a name")?;
             let row = Dirent::from_row(value).map_err(|e| e.to_string())?;
-            self.entries.push(Entry { dir, name, handle: row.handle, kind: row.kind, place, at: server });
+            self.entries.push(NamedEntry {
+                dir,
+                name,
+                handle: row.handle,
+                kind: row.kind,
+                place,
+                at: server,
+            });
         } else if table == Table::Inode as u8 {
             let handle = handle()?;
             let row = Inode::from_row(value).map_err(|e| e.to_string())?;
@@ -226,7 +233,8 @@ impl Tables {
                 self.laid_out.insert(handle, layout.generation.0);
             }
             let datafiles = row.layout.map(|layout| layout.datafiles.0);
-            let object = Object { kind: row.kind, nlink: row.nlink, parent: row.parent, datafiles, shard };
+            let object =
+                InodeFields { kind: row.kind, nlink: row.nlink, parent: row.parent, datafiles, shard };
             self.objects.insert(handle, object);
         } else if table == Table::Datafile as u8 {
             let row = Datafile::from_row(value).map_err(|e| e.to_string())?;

@@ -5,7 +5,7 @@ use super::aside::Aside;
 use super::mend::{Offer, Site, mend};
 use super::report::Report;
 use super::rounds::{Checker, Mending};
-use super::tables::{Object, Stream, Wrong};
+use super::tables::{InodeFields, Stream, Wrong};
 use super::{Problem, Tables};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -634,7 +634,7 @@ fn where_two_things_may_be_right_nothing_is_done_and_it_is_said_what_to_do() {
     let (one, other, datafile) = (nobody(0), nobody(1), Handle::new(ServerId(1), 9));
     let file = |datafiles| {
         let (kind, parent) = (Kind::File, Handle(0));
-        Object { kind, nlink: 1, parent, datafiles, shard: None }
+        InodeFields { kind, nlink: 1, parent, datafiles, shard: None }
     };
     let mut tables = Tables::default();
     tables.objects.insert(one, file(Some(vec![datafile])));

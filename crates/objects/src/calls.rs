@@ -12,7 +12,7 @@
 //! repeat a refusal is compared with the object that is there. Two processes never put the same bytes for two
 //! purposes: a new object has an id that was drawn, and a claim has a token.
 
-use crate::store::{Found, Keys, Refusal, Reply, Store, Tag, When};
+use crate::store::{Keys, ObjectBytes, Refusal, Reply, Store, Tag, When};
 use bytes::Bytes;
 use shoal_env::local::{Permit, Semaphore};
 use shoal_env::{Env, Instant};
@@ -299,7 +299,7 @@ impl Calls {
     }
 
     /// An object; of a longer one the first `most` bytes: another program may have put it.
-    pub(crate) async fn get(&self, op: &'static str, key: &str, most: u64) -> Result<Option<Found>> {
+    pub(crate) async fn get(&self, op: &'static str, key: &str, most: u64) -> Result<Option<ObjectBytes>> {
         self.get_range(op, key, 0..most).await
     }
 
@@ -309,7 +309,7 @@ impl Calls {
         op: &'static str,
         key: &str,
         range: Range<u64>,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<ObjectBytes>> {
         let request = || {
             self.count(|counts| counts.gets += 1);
             self.store.get(key, range.clone())

@@ -48,9 +48,9 @@ mod vfs;
 pub use calls::Requests;
 pub use file::ObjectFile;
 pub use listing::ObjectListing;
-pub use memory::Memory;
+pub use memory::MemoryStore;
 pub use recover::{Checked, Repaired};
-pub use store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When};
+pub use store::{Keys, Meta, ObjectBytes, Reaches, Refusal, Reply, Store, Tag, When};
 pub use vfs::{Objects, ObjectsOptions};
 
 /// Bytes of a file that lie beside its name, at most.

@@ -5,7 +5,7 @@
 //! bytes: if an object gets earlier bytes again, it also gets the earlier tag again. Delays and times come
 //! from the environment ([`Env`]) of the file system that sends the request.
 
-use crate::store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When};
+use crate::store::{Keys, Meta, ObjectBytes, Reaches, Refusal, Reply, Store, Tag, When};
 use bytes::Bytes;
 use shoal_env::{Env, Instant};
 use shoal_proto::Time;
@@ -52,7 +52,7 @@ impl Conduct {
 
 /// See the module. Clones share it.
 #[derive(Clone, Default)]
-pub struct Memory(Arc<Mutex<State>>);
+pub struct MemoryStore(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
@@ -84,7 +84,7 @@ impl Object {
     }
 }
 
-impl Memory {
+impl MemoryStore {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,7 +123,7 @@ impl Memory {
     }
 }
 
-impl Reaches for Memory {
+impl Reaches for MemoryStore {
     fn reach(&self, env: &Env) -> Result<Rc<dyn Store>, String> {
         Ok(Rc::new(Reached { memory: self.clone(), env: env.clone() }))
     }
@@ -131,7 +131,7 @@ impl Reaches for Memory {
 
 /// The store, with the environment of one file system.
 struct Reached {
-    memory: Memory,
+    memory: MemoryStore,
     env: Env,
 }
 
@@ -252,7 +252,7 @@ impl Store for Reached {
         })
     }
 
-    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<ObjectBytes> {
         let key = key.to_owned();
         self.request(false, 0, move |state, _, _| {
             let object = state.objects.get(&key).ok_or(Refusal::Absent)?;
@@ -261,7 +261,7 @@ impl Store for Reached {
                 return Err(Refusal::Other("the range is not in the object".to_owned()));
             }
             let data = object.data.slice(range.start as usize..range.end.min(len) as usize);
-            Ok(Found { data, tag: object.tag() })
+            Ok(ObjectBytes { data, tag: object.tag() })
         })
     }
 

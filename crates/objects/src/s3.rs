@@ -26,7 +26,7 @@ mod xml;
 
 use crate::calls::{Calls, try_time};
 use crate::format::{KeySpace, NAMED_BYTES_MAX};
-use crate::store::{Found, Keys, Meta, Reaches, Refusal, Reply, Store, Tag, When};
+use crate::store::{Keys, Meta, ObjectBytes, Reaches, Refusal, Reply, Store, Tag, When};
 use answers::short;
 use bytes::{Bytes, BytesMut};
 use clients::Clients;
@@ -281,7 +281,7 @@ impl Store for Bucket {
         })
     }
 
-    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<ObjectBytes> {
         let key = key.to_owned();
         self.request(range.end - range.start, async move |store: Arc<AmazonS3>| {
             let most = range.end - range.start;
@@ -297,7 +297,7 @@ impl Store for Bucket {
                 }
                 data.extend_from_slice(&piece);
             }
-            Ok(Found { data: data.freeze(), tag })
+            Ok(ObjectBytes { data: data.freeze(), tag })
         })
     }
 

@@ -35,7 +35,7 @@ pub struct Meta {
 
 /// Bytes of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct ObjectBytes {
     /// The bytes.
     pub data: Bytes,
     /// The version that they are of.
@@ -87,7 +87,7 @@ pub trait Store {
     fn put(&self, key: &str, data: Bytes, when: When) -> Reply<Tag>;
 
     /// The bytes of an object in a range, which begins in the object, and is cut at its end.
-    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found>;
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<ObjectBytes>;
 
     /// Objects whose keys begin with `prefix` and come after the key `after`, at most `most` of them.
     fn list(&self, prefix: &str, after: Option<&str>, most: usize) -> Reply<Keys>;

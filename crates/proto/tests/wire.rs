@@ -120,7 +120,7 @@ fn the_frames_of_older_versions_are_still_read_and_their_messages_written_so() {
     }
 }
 
-/// Version 7 as it was first written: if this changes, old servers and clients no longer understand new
+/// Version 8 as it was first written: if this changes, old servers and clients no longer understand new
 /// ones, and the version must change too.
 #[test]
 fn version_8_is_written_as_it_always_was() {

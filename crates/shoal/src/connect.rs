@@ -1,6 +1,6 @@
 //! A client for one command.
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use anyhow::{Context as _, Result};
 use shoal_client::{Client, Options};
 use shoal_env::Env;
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub const IMPATIENT: Duration = Duration::from_secs(5);
 
 /// The options of a client of this place.
-pub fn options(place: &Place) -> Result<Options> {
+pub fn options(place: &CommandTarget) -> Result<Options> {
     let (key, file_system) = place.open_key()?;
     let servers = place.address.servers.clone();
     let options = Options::new(servers, key.secret()?, file_system.fs_id()?, file_system.collection());
@@ -20,14 +20,14 @@ pub fn options(place: &Place) -> Result<Options> {
 
 /// The options of a client that manages: it proves itself by the admin key, if one is beside the mount key.
 /// Over the network its connections are sealed, unless the cluster file beside the key says otherwise.
-pub fn admin_options(place: &Place) -> Result<Options> {
+pub fn admin_options(place: &CommandTarget) -> Result<Options> {
     let (admin, admin_unsealed) = (place.admin_key()?, place.has_no_seals());
     Ok(Options { admin, admin_unsealed, ..options(place)? })
 }
 
 /// Run a command's work with a client that manages.
 pub fn with_admin_within<T, F>(
-    place: &Place,
+    place: &CommandTarget,
     patience: Duration,
     work: impl FnOnce(Env, Client) -> F,
 ) -> Result<T>
@@ -45,7 +45,7 @@ where
 }
 
 /// The remedy where a mount key was refused what only administrators may do.
-pub fn needs_admin_key(place: &Place) -> String {
+pub fn needs_admin_key(place: &CommandTarget) -> String {
     format!(
         "this needs the administrators' key: copy `key.admin` beside {} (mode 0600), from the folder in which the file system was made",
         place.key.display()
@@ -53,7 +53,7 @@ pub fn needs_admin_key(place: &Place) -> String {
 }
 
 /// Run a command's work with a client of its place, on this thread.
-pub fn with_client<T, F>(place: &Place, work: impl FnOnce(Env, Client) -> F) -> Result<T>
+pub fn with_client<T, F>(place: &CommandTarget, work: impl FnOnce(Env, Client) -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
@@ -62,7 +62,7 @@ where
 
 /// The same, with another time limit of each operation than the client's own.
 pub fn with_client_within<T, F>(
-    place: &Place,
+    place: &CommandTarget,
     patience: Duration,
     work: impl FnOnce(Env, Client) -> F,
 ) -> Result<T>
@@ -72,7 +72,11 @@ where
     with_options(place, Options { timeout: patience, ..options(place)? }, work)
 }
 
-fn with_options<T, F>(place: &Place, options: Options, work: impl FnOnce(Env, Client) -> F) -> Result<T>
+fn with_options<T, F>(
+    place: &CommandTarget,
+    options: Options,
+    work: impl FnOnce(Env, Client) -> F,
+) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
@@ -85,7 +89,7 @@ where
 }
 
 /// A client of a place.
-pub async fn client(env: Env, place: &Place, options: Options) -> Result<Client> {
+pub async fn client(env: Env, place: &CommandTarget, options: Options) -> Result<Client> {
     let words = || format!("cannot reach {}; is it served (`shoal up`, `shoal serve`)?", place.address);
     Client::connect(env, options).await.with_context(words)
 }

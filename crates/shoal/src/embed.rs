@@ -1,7 +1,7 @@
 //! A mount in this process: the fuse crate's mount, and the note that lets other commands find its file
 //! system.
 
-use crate::address::{MountNote, Place, ShoalAddress};
+use crate::address::{CommandTarget, MountNote, ShoalAddress};
 use crate::cli::{MountOptions, Transform};
 use crate::mount_options;
 use crate::stop::Event;
@@ -146,7 +146,7 @@ fn apart(dir: &Path, at: &Path) -> Result<()> {
 impl Embedded {
     /// Mount a place; its end by another hand is an event.
     pub fn start(
-        place: &Place,
+        place: &CommandTarget,
         shown: ShownAs,
         at: &Path,
         options: &MountOptions,
@@ -194,7 +194,7 @@ impl Embedded {
     /// Mount a place, and leave a note of where its servers are, by which other commands find it. `map`: the
     /// servers, as its file system knows them.
     fn placed<C: Connect>(
-        place: &Place,
+        place: &CommandTarget,
         from: C,
         at: &Path,
         how: &shoal_fuse::MountOptions,

@@ -18,7 +18,7 @@
 //! accepted only if it is known to be older, so the command does no harm if it names a wrong server, or is
 //! given again.
 
-use crate::address::{Place, ShoalAddress};
+use crate::address::{CommandTarget, ShoalAddress};
 use crate::cluster_file::{ClusterFile, CollectionEntry, ModuleName, random};
 use crate::connect;
 use crate::older_copy::OlderCopy;
@@ -328,10 +328,10 @@ fn is_away(cluster: &ClusterFile, entry: &CollectionEntry, id: u16) -> Result<()
 }
 
 /// How to reach some servers.
-fn place(cluster: &ClusterFile, entry: &CollectionEntry, has: impl Fn(u16) -> bool) -> Result<Place> {
+fn place(cluster: &ClusterFile, entry: &CollectionEntry, has: impl Fn(u16) -> bool) -> Result<CommandTarget> {
     let kept = cluster.server.iter().enumerate().filter(|(id, _)| has(*id as u16));
     let servers = kept.map(|(_, server)| server.addresses()).collect::<Result<Vec<_>>>()?;
     let servers = servers.into_iter().flatten().filter(|at| !matches!(at, Address::Local(_))).collect();
     let address = ShoalAddress { servers, name: entry.name.clone(), path: "/".to_owned() };
-    Ok(Place { address, key: cluster.path(&cluster.key) })
+    Ok(CommandTarget { address, key: cluster.path(&cluster.key) })
 }

@@ -54,6 +54,9 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Crates that study the product.
 const LAB: &[&str] = &["model", "bench", "sim", "experiment"];
 
+/// Crates of which no other one names a type: a program, and two libraries of C.
+const NAMED_BY_NONE: &[&str] = &["shoal", "preload", "capi"];
+
 /// Crates whose code runs in the simulator: all that can differ between two runs enters through `env`.
 const SIMULATED: &[&str] = &["pattern", "proto", "store", "server", "vfs", "client", "objects", "galley"];
 
@@ -692,6 +695,31 @@ fn modules_have_one_style() {
     assert_none("write `NAME.rs` beside `NAME/`", &found);
 }
 
+/// The public types of a source.
+fn public_types(source: &Source) -> impl Iterator<Item = &str> {
+    source.code().filter_map(|(_, line)| {
+        let (kind, rest) = line.trim_start().strip_prefix("pub ")?.split_once(' ')?;
+        let is_type = ["struct", "enum", "union", "trait", "type"].contains(&kind);
+        is_type.then(|| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default())
+    })
+}
+
+/// In a third room a name does not say any more which type is meant. `Result` is each crate's
+/// own by custom.
+#[test]
+fn no_type_name_stands_in_three_crates() {
+    let mut crates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources().iter().filter(|s| s.name.contains("/src/") && !s.is_test && !s.is(NAMED_BY_NONE))
+    {
+        for name in public_types(source).filter(|name| *name != "Result") {
+            crates.entry(name.to_owned()).or_default().insert(source.krate().to_owned());
+        }
+    }
+    assert!(crates.len() > 500, "the sources are read");
+    let found = crates.iter().filter(|(_, all)| all.len() > 2).map(|(name, all)| format!("{name}: {all:?}"));
+    assert_none("give each type a name of its own", &found.collect::<Vec<_>>());
+}
+
 #[test]
 fn the_pages_name_files_that_exist() {
     let root = root();
@@ -1061,6 +1089,8 @@ fn the_rules_see_what_they_are_to_see() {
     assert!(is_held(&[], &essay, "held by the compiler: ", "g"));
     assert!(!is_held(&[], &source("async fn g() {}"), "held by the compiler: ", "g"));
     assert!(defines("pub type Handler = fn();", "Handler") && !defines("struct Handlers;", "Handler"));
+    let types = source("pub struct A<T>(T);\n    pub trait B {\nstruct C;\npub fn d() {}\npub type E = F;\n");
+    assert_eq!(public_types(&types).collect::<Vec<_>>(), ["A", "B", "E"]);
     assert_eq!(tests_in("#[test]\n#[cfg(a)]\n    fn a() {\nfn b() {\n"), ["a"]);
 }
 

@@ -7,7 +7,7 @@
 use crate::{Tree, plant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use shoal_client::Options;
-use shoal_config::address::{Place, ShoalAddress};
+use shoal_config::address::{CommandTarget, ShoalAddress};
 use shoal_env::real::Runtime;
 use shoal_transform::group::{Meeting, Named};
 use shoal_transform::{
@@ -242,7 +242,7 @@ fn shown_of(text: &str, key: Option<&Path>) -> Result<Shown> {
             Ok(if is_alone { one(words.to_owned()) } else { several(words.to_owned()) })
         }
         address if address.starts_with("shoal://") => {
-            let place = Place::find(address, key)?;
+            let place = CommandTarget::find(address, key)?;
             if place.address.path != "/" {
                 bail!("only a whole file system lies over a directory: leave out `{}`", place.address.path);
             }
@@ -328,7 +328,7 @@ fn wishes_of(words: &str) -> Result<Wishes> {
 /// # Errors
 /// The address is none, or the key cannot be read.
 pub fn client(address: &str, key: &Path) -> Result<Options> {
-    let place = Place { address: address.parse::<ShoalAddress>()?, key: key.to_owned() };
+    let place = CommandTarget { address: address.parse::<ShoalAddress>()?, key: key.to_owned() };
     let (key, file_system) = place.open_key()?;
     let servers = place.address.servers.clone();
     let options = Options::new(servers, key.secret()?, file_system.fs_id()?, file_system.collection());

@@ -13,9 +13,9 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{Cost, Held, Machine};
+use crate::bounds::{Cost, MachineRates, RateAndBound};
 use crate::counts::Counts;
-use crate::probe::group::{Disk, Groups};
+use crate::probe::group::{DiskSpeeds, Groups};
 use crate::probe::layout::{Echo, Layout, MESSAGE_MAX, RoundTrips};
 use crate::report::{PhaseResult, RunResult};
 use crate::spread::Spread;
@@ -33,7 +33,7 @@ const GROUP_BYTES_MIN: u64 = 4096;
 
 /// How a target is made, as far as bounds need to know.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Setting {
+pub struct TargetSetting {
     /// Servers, their place and the kind of connection; `clients` is set by the run.
     pub layout: Layout,
     /// How echo servers are started.
@@ -54,11 +54,11 @@ pub struct HeldPhase {
     /// Its name.
     pub phase: String,
     /// Measured (the median, by the watch on the wall) and bound.
-    pub held: Held,
+    pub held: RateAndBound,
     /// The cost of an operation.
     pub cost: Cost,
     /// The machine's rates: medians.
-    pub machine: Machine,
+    pub machine: MachineRates,
     /// Bytes of a group of the journal.
     pub group_bytes: u64,
     /// Processor time of an operation, clients and servers together, microseconds; 0: not known.
@@ -75,7 +75,7 @@ struct Shape {
     batch: usize,
 }
 
-fn shape(phase: &str, workload: &Workload, setting: &Setting) -> Shape {
+fn shape(phase: &str, workload: &Workload, setting: &TargetSetting) -> Shape {
     let is = |words: &[&str]| words.iter().any(|word| phase.starts_with(word));
     let (writes, reads) = (is(&["write", "create+write"]), is(&["read", "open+read"]) && !is(&["readdir"]));
     let changes = is(&["create", "remove", "mkdir", "rmdir"]);
@@ -93,7 +93,7 @@ fn shape(phase: &str, workload: &Workload, setting: &Setting) -> Shape {
 
 /// The machine's measurements for one target.
 pub struct Beside {
-    setting: Setting,
+    setting: TargetSetting,
     echo: Echo,
     groups: Option<Groups>,
     rounds: Vec<Round>,
@@ -104,12 +104,12 @@ pub struct Beside {
 struct Round {
     echo: Vec<(usize, usize, RoundTrips)>,
     /// By operations of a message: their groups differ in size.
-    disk: Vec<(usize, Disk)>,
+    disk: Vec<(usize, DiskSpeeds)>,
 }
 
 impl Beside {
     /// Start the probes.
-    pub fn new(setting: &Setting, clients: usize) -> Result<Beside> {
+    pub fn new(setting: &TargetSetting, clients: usize) -> Result<Beside> {
         let temp = std::env::temp_dir();
         let home = crate::probe::Home::new(&temp)?;
         let echo = Echo::start(Layout { clients, ..setting.layout }, &setting.echo, &home.0)?;
@@ -124,7 +124,7 @@ impl Beside {
     /// Measure after this repetition.
     pub fn round(&mut self, workload: &Workload, run: &RunResult) -> Result<()> {
         let mut echo: Vec<(usize, usize, RoundTrips)> = Vec::new();
-        let mut disk: Vec<(usize, Disk)> = Vec::new();
+        let mut disk: Vec<(usize, DiskSpeeds)> = Vec::new();
         for phase in &run.phases {
             let Shape { request, reply, batch, .. } = shape(&phase.phase, workload, &self.setting);
             if !echo.iter().any(|(a, b, _)| (*a, *b) == (request, reply)) {
@@ -157,7 +157,7 @@ impl Beside {
             let cost = cost(self.echo.layout().clients, shape, ops, counts, machine.way_per_s > 0.0);
             Some(HeldPhase {
                 phase: name,
-                held: Held::new(measured, &cost, &machine),
+                held: RateAndBound::new(measured, &cost, &machine),
                 cost,
                 machine,
                 group_bytes: self.rounds.last().map_or(0, |round| round.disk(shape.batch).group_bytes),
@@ -172,7 +172,7 @@ impl Beside {
         self.echo.layout()
     }
 
-    fn machine(&self, shape: Shape, way_per_s: f64) -> Machine {
+    fn machine(&self, shape: Shape, way_per_s: f64) -> MachineRates {
         let of = |pick: &dyn Fn(&Round) -> Option<f64>| {
             let values: Vec<f64> = self.rounds.iter().filter_map(pick).collect();
             Spread::of(&values).map_or(0.0, |spread| spread.median)
@@ -181,7 +181,7 @@ impl Beside {
             let found = round.echo.iter().find(|(a, b, _)| (*a, *b) == (shape.request, shape.reply));
             found.map(|(_, _, measured)| *measured)
         };
-        Machine {
+        MachineRates {
             trip_us: of(&|round| Some(echo(round)?.median_us)),
             echo_per_s: of(&|round| Some(echo(round)?.per_s)),
             sync_us: of(&|round| Some(round.disk(shape.batch).sync_us)),
@@ -193,8 +193,8 @@ impl Beside {
 
 impl Round {
     /// The disk's rate with groups of so many operations; none where nothing was kept.
-    fn disk(&self, batch: usize) -> Disk {
-        self.disk.iter().find(|(one, _)| *one == batch).map_or_else(Disk::default, |(_, disk)| *disk)
+    fn disk(&self, batch: usize) -> DiskSpeeds {
+        self.disk.iter().find(|(one, _)| *one == batch).map_or_else(DiskSpeeds::default, |(_, disk)| *disk)
     }
 }
 
@@ -238,8 +238,8 @@ mod tests {
     use crate::report::Unit;
     use crate::whole::{WholeOptions, names};
 
-    fn setting() -> Setting {
-        Setting {
+    fn setting() -> TargetSetting {
+        TargetSetting {
             layout: Layout { clients: 1, servers: 2, place: Servers::Threads, connection: Connection::Queue },
             echo: WorkerCommand { program: "/nonexistent".into(), args: Vec::new() },
             folder: Some(std::env::temp_dir()),

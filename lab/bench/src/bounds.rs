@@ -2,7 +2,7 @@
 //!
 //! An operation costs *round trips*, *syncs* one after the other, and *bytes* on the disk. Through a mount
 //! it also costs the *way* through the kernel. The machine gives each of these at a rate measured in the
-//! same run ([`Machine`]). With P clients that each wait for their answer, a rate is bounded by
+//! same run ([`MachineRates`]). With P clients that each wait for their answer, a rate is bounded by
 //!
 //! ```text
 //!   waiting   P ÷ (way + round trips × trip + syncs × sync)
@@ -23,7 +23,7 @@ use shoal_model::{Part, short, waiting};
 
 /// The machine's rates during the run: medians.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineRates {
     /// One round trip of plain echo, with as many clients and the same sizes, microseconds.
     pub trip_us: f64,
     /// Plain echo's rate, all clients together.
@@ -85,7 +85,7 @@ pub type Bound = shoal_model::Bound<Limit>;
 
 impl Cost {
     /// The rate that it allows on a machine; `None` where no bound is known.
-    pub fn bound(&self, machine: &Machine) -> Option<Bound> {
+    pub fn bound(&self, machine: &MachineRates) -> Option<Bound> {
         let terms = [wait(self, machine), echo(self, machine), disk(self, machine)];
         let bound = Bound::least_of(terms.into_iter().flatten());
         (!bound.terms.is_empty()).then_some(bound)
@@ -93,7 +93,7 @@ impl Cost {
 }
 
 /// Each client waits for its answer.
-fn wait(cost: &Cost, machine: &Machine) -> Option<Term> {
+fn wait(cost: &Cost, machine: &MachineRates) -> Option<Term> {
     let clients = cost.clients as f64;
     let way_us = if machine.way_per_s > 0.0 { clients / machine.way_per_s * 1e6 } else { 0.0 };
     let part = |limit, name: &str, times, each_us| Part { limit, name: name.to_owned(), times, each_us };
@@ -108,7 +108,7 @@ fn wait(cost: &Cost, machine: &Machine) -> Option<Term> {
     })
 }
 
-fn echo(cost: &Cost, machine: &Machine) -> Option<Term> {
+fn echo(cost: &Cost, machine: &MachineRates) -> Option<Term> {
     (machine.echo_per_s > 0.0 && cost.round_trips > 0.0).then(|| Term {
         limit: Limit::Echo,
         per_s: machine.echo_per_s / cost.round_trips,
@@ -124,7 +124,7 @@ fn fraction(times: f64) -> String {
     if times < 0.1 { format!("{times:.4}") } else { format!("{times:.2}") }
 }
 
-fn disk(cost: &Cost, machine: &Machine) -> Option<Term> {
+fn disk(cost: &Cost, machine: &MachineRates) -> Option<Term> {
     (machine.disk_mb_per_s > 0.0 && cost.bytes > 0.0).then(|| Term {
         limit: Limit::Disk,
         per_s: machine.disk_mb_per_s * 1e6 / cost.bytes,
@@ -134,17 +134,17 @@ fn disk(cost: &Cost, machine: &Machine) -> Option<Term> {
 
 /// A measured rate next to its bound: every benchmark prints these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Held {
+pub struct RateAndBound {
     /// Operations a second.
     pub measured: f64,
     /// The bound.
     pub bound: Option<Bound>,
 }
 
-impl Held {
+impl RateAndBound {
     /// Compare a rate with the bound from its cost.
-    pub fn new(measured: f64, cost: &Cost, machine: &Machine) -> Held {
-        Held { measured, bound: cost.bound(machine) }
+    pub fn new(measured: f64, cost: &Cost, machine: &MachineRates) -> RateAndBound {
+        RateAndBound { measured, bound: cost.bound(machine) }
     }
 
     /// Percentage of the bound.
@@ -177,7 +177,7 @@ impl Held {
 mod tests {
     use super::*;
 
-    const MACHINE: Machine = Machine {
+    const MACHINE: MachineRates = MachineRates {
         trip_us: 100.0,
         echo_per_s: 120_000.0,
         sync_us: 300.0,
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_mount_adds_its_way_to_what_is_waited_for() {
-        let machine = Machine { way_per_s: 10_000.0, echo_per_s: 0.0, disk_mb_per_s: 0.0, ..MACHINE };
+        let machine = MachineRates { way_per_s: 10_000.0, echo_per_s: 0.0, disk_mb_per_s: 0.0, ..MACHINE };
         let cost = Cost { clients: 4, round_trips: 3.0, syncs: 1.0, bytes: 0.0 };
         let bound = cost.bound(&machine).expect("bounded");
         // 400 µs of way, 300 of trips, 300 of a sync.
@@ -227,8 +227,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_bounds_nothing() {
-        assert_eq!(create(4).bound(&Machine::default()), None);
-        let held = Held::new(7.0, &create(4), &Machine::default());
+        assert_eq!(create(4).bound(&MachineRates::default()), None);
+        let held = RateAndBound::new(7.0, &create(4), &MachineRates::default());
         assert_eq!(held.percent(), None);
         assert_eq!(held.cells(), ["7.00/s", "–", "–", "–"].map(str::to_owned));
         assert!(held.explain().is_empty());
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn every_term_is_explained_with_its_numbers() {
-        let explained = Held::new(5_000.0, &create(4), &MACHINE).explain().join("\n");
+        let explained = RateAndBound::new(5_000.0, &create(4), &MACHINE).explain().join("\n");
         for words in ["4 ÷ (trip 100.0 µs + sync 300.0 µs)", "disk 480 MB/s ÷ 12000 bytes", "echo 120 k/s"]
         {
             assert!(explained.contains(words), "{words} is missing in\n{explained}");

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use anyhow::{Context, Result, bail};
 
-use crate::beside::{Beside, Setting};
+use crate::beside::{Beside, TargetSetting};
 use crate::probe::{Probe, ProbeOptions};
 use crate::progress::Progress;
 use crate::report::{Report, RunResult};
@@ -31,7 +31,7 @@ pub struct CompareOptions {
     /// Measure the machine's own limits in the same run.
     pub probe: Option<ProbeOptions>,
     /// Targets whose every phase is compared with a bound, by name.
-    pub settings: Vec<(String, Setting)>,
+    pub settings: Vec<(String, TargetSetting)>,
 }
 
 impl Default for CompareOptions {

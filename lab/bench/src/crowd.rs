@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::demands::Verdict;
+use crate::demands::DemandVerdict;
 use crate::report::plain_table;
 use crate::seconds::Seconds;
 use shoal_model::short;
@@ -101,7 +101,7 @@ impl Seen {
 
 /// One listing by a process of its own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Listed {
+pub struct ListingTime {
     /// Entries it saw, with their attributes.
     pub entries: u64,
     /// How long it took.
@@ -113,7 +113,7 @@ pub struct Listed {
     pub by_server: Vec<u64>,
 }
 
-impl Listed {
+impl ListingTime {
     fn per_s(&self) -> f64 {
         self.entries as f64 / self.took_s.max(1e-9)
     }
@@ -121,7 +121,7 @@ impl Listed {
 
 /// One look of fsck.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Checked {
+pub struct FsckLook {
     /// When, in words.
     pub when: String,
     /// Nothing was wrong.
@@ -142,9 +142,9 @@ pub struct CrowdReport {
     /// Creates.
     pub created: Seconds,
     /// Listed by the native client.
-    pub natively: Listed,
+    pub natively: ListingTime,
     /// Listed through a mount; `None`: there was none.
-    pub by_mount: Option<Listed>,
+    pub by_mount: Option<ListingTime>,
     /// The most memory of the mount's process, bytes.
     pub mount_peak_bytes: Option<u64>,
     /// Listed natively while others created and removed.
@@ -152,12 +152,12 @@ pub struct CrowdReport {
     /// Removes.
     pub removed: Seconds,
     /// Checks.
-    pub checked: Vec<Checked>,
+    pub checked: Vec<FsckLook>,
 }
 
 impl CrowdReport {
     /// The requirements, and whether they are met.
-    pub fn verdicts(&self) -> Vec<Verdict> {
+    pub fn verdicts(&self) -> Vec<DemandVerdict> {
         let mut all = vec![self.created.is_steady("creates"), self.shares()];
         all.push(self.listed("the native client", Some(&self.natively), LISTED_NATIVELY));
         all.push(below("memory of the native client that lists", Some(self.natively.peak_bytes)));
@@ -170,21 +170,21 @@ impl CrowdReport {
         all
     }
 
-    fn shares(&self) -> Verdict {
+    fn shares(&self) -> DemandVerdict {
         let shares = &self.natively.by_server;
         let (most, least) = (shares.iter().max().copied(), shares.iter().min().copied());
         let (most, least) = (most.unwrap_or(0), least.unwrap_or(0));
         let is_met = most > 0 && (most - least) as f64 <= SHARES / 100.0 * most as f64;
-        Verdict {
+        DemandVerdict {
             demand: format!("the servers' shares of the entries are within {SHARES:.0} % of each other"),
             measured: shares.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
             is_met,
         }
     }
 
-    fn listed(&self, who: &str, listed: Option<&Listed>, wanted: f64) -> Verdict {
+    fn listed(&self, who: &str, listed: Option<&ListingTime>, wanted: f64) -> DemandVerdict {
         let listed = listed.cloned().unwrap_or_default();
-        Verdict {
+        DemandVerdict {
             demand: format!("{who} lists with attributes ≥ {} entries/s", short(wanted)),
             measured: format!(
                 "{}/s: {} entries in {:.2} s",
@@ -196,9 +196,9 @@ impl CrowdReport {
         }
     }
 
-    fn among(&self) -> Verdict {
+    fn among(&self) -> DemandVerdict {
         let Rightness { missing, twice, passing, strangers, changes } = self.among_changes;
-        Verdict {
+        DemandVerdict {
             demand: "a listing while others create and remove shows every file once".into(),
             measured: format!(
                 "{missing} missing, {twice} twice, {strangers} strangers; {changes} files came and went, {passing} of them shown"
@@ -207,12 +207,12 @@ impl CrowdReport {
         }
     }
 
-    fn clean(&self) -> Verdict {
-        let word = |one: &Checked| {
+    fn clean(&self) -> DemandVerdict {
+        let word = |one: &FsckLook| {
             let word = if one.is_clean { "clean" } else { "NOT CLEAN" };
             format!("{} {word} ({:.1} s)", one.when, one.took_s)
         };
-        Verdict {
+        DemandVerdict {
             demand: "fsck finds nothing wrong".into(),
             measured: self.checked.iter().map(word).collect::<Vec<_>>().join(", "),
             is_met: !self.checked.is_empty() && self.checked.iter().all(|one| one.is_clean),
@@ -239,8 +239,8 @@ impl CrowdReport {
     }
 }
 
-fn below(what: &str, peak: Option<u64>) -> Verdict {
-    Verdict {
+fn below(what: &str, peak: Option<u64>) -> DemandVerdict {
+    DemandVerdict {
         demand: format!("{what} is below {}", mebibytes(PEAK)),
         measured: peak.map_or("not known".to_owned(), mebibytes),
         is_met: peak.is_some_and(|peak| peak < PEAK),
@@ -282,9 +282,13 @@ mod tests {
 
     #[test]
     fn every_demand_is_judged() {
-        let listed =
-            |by_server: Vec<u64>| Listed { entries: 1_000_000, took_s: 4.0, peak_bytes: 32 << 20, by_server };
-        let checked = Checked { when: "full".into(), is_clean: true, took_s: 1.0 };
+        let listed = |by_server: Vec<u64>| ListingTime {
+            entries: 1_000_000,
+            took_s: 4.0,
+            peak_bytes: 32 << 20,
+            by_server,
+        };
+        let checked = FsckLook { when: "full".into(), is_clean: true, took_s: 1.0 };
         let good = CrowdReport {
             files: 1_000_000,
             created: Seconds { seconds: vec![Default::default(); 3], ..Seconds::default() },
@@ -296,10 +300,10 @@ mod tests {
         };
         assert_eq!(met(&good), [true; 8]);
         let bad = CrowdReport {
-            natively: Listed { took_s: 6.0, peak_bytes: 65 << 20, ..listed(vec![1_000_000, 0, 0, 0]) },
+            natively: ListingTime { took_s: 6.0, peak_bytes: 65 << 20, ..listed(vec![1_000_000, 0, 0, 0]) },
             by_mount: None,
             among_changes: Rightness { missing: 1, ..Rightness::default() },
-            checked: vec![checked.clone(), Checked { is_clean: false, ..checked }],
+            checked: vec![checked.clone(), FsckLook { is_clean: false, ..checked }],
             ..good
         };
         assert_eq!(met(&bad), [true, false, false, false, false, false]);

@@ -35,7 +35,7 @@ const LONE_CREATE: f64 = 1.5;
 
 /// One demand, held against a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct DemandVerdict {
     /// The requirement.
     pub demand: String,
     /// The measured values, and their references.
@@ -44,7 +44,7 @@ pub struct Verdict {
     pub is_met: bool,
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for DemandVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let word = if self.is_met { "met    " } else { "NOT MET" };
         write!(f, "{word}  {}: {}", self.demand, self.measured)
@@ -52,9 +52,10 @@ impl std::fmt::Display for Verdict {
 }
 
 /// The demands on a run of whole files with so many clients.
-pub fn native(report: &Report, clients: usize, is_awake: bool) -> Vec<Verdict> {
+pub fn native(report: &Report, clients: usize, is_awake: bool) -> Vec<DemandVerdict> {
     let Some(target) = report.targets.first() else { return Vec::new() };
-    let of = |name: &str, judge: &dyn Fn(&HeldPhase) -> Option<Verdict>| target.held(name).and_then(judge);
+    let of =
+        |name: &str, judge: &dyn Fn(&HeldPhase) -> Option<DemandVerdict>| target.held(name).and_then(judge);
     let who = match (clients, is_awake) {
         (1, false) => "1 client, idle cores".to_owned(),
         (1, true) => "1 client, awake cores".to_owned(),
@@ -80,7 +81,7 @@ pub fn native(report: &Report, clients: usize, is_awake: bool) -> Vec<Verdict> {
 }
 
 /// The demands on batches of a lone client's files.
-pub fn many(report: &Report, batch: usize) -> Vec<Verdict> {
+pub fn many(report: &Report, batch: usize) -> Vec<DemandVerdict> {
     let Some(target) = report.targets.first() else { return Vec::new() };
     let verdict = |gain: Gain| {
         let batched = format!("{}{BATCHED}", gain.verb);
@@ -94,7 +95,7 @@ pub fn many(report: &Report, batch: usize) -> Vec<Verdict> {
         let who = format!("1 client, {batched} of {batch}");
         match binds.filter(|term| gain.verb != "create" && term.per_s < wanted * gain.singly_per_s) {
             Some(_) => share(held?, &who, "files", &[Limit::Echo, Limit::Disk], BATCHED_OF_MACHINE),
-            None => Some(Verdict {
+            None => Some(DemandVerdict {
                 demand: format!("{who} ≥ {wanted:.0} × one by one"),
                 measured: format!(
                     "{:.1} ×: {}/s against {}/s",
@@ -110,10 +111,10 @@ pub fn many(report: &Report, batch: usize) -> Vec<Verdict> {
 }
 
 /// At least a share of the least of some bounds.
-fn share(one: &HeldPhase, who: &str, what: &str, limits: &[Limit], wanted: f64) -> Option<Verdict> {
+fn share(one: &HeldPhase, who: &str, what: &str, limits: &[Limit], wanted: f64) -> Option<DemandVerdict> {
     let term = one.held.bound.as_ref()?.among(limits)?;
     let reached = percent(one.held.measured, term.per_s)?;
-    Some(Verdict {
+    Some(DemandVerdict {
         demand: format!("{who}, {what} ≥ {wanted:.0} % of its bound ({})", term.limit),
         measured: format!(
             "{reached:.0} %: {}/s of {}/s = {}",
@@ -125,19 +126,19 @@ fn share(one: &HeldPhase, who: &str, what: &str, limits: &[Limit], wanted: f64) 
     })
 }
 
-fn rate(one: &HeldPhase, who: &str, wanted: f64) -> Verdict {
-    Verdict {
+fn rate(one: &HeldPhase, who: &str, wanted: f64) -> DemandVerdict {
+    DemandVerdict {
         demand: format!("{who}, {} ≥ {}/s", one.phase, short(wanted)),
         measured: format!("{}/s", short(one.held.measured)),
         is_met: one.held.measured >= wanted,
     }
 }
 
-fn lone_create(one: &HeldPhase, who: &str) -> Option<Verdict> {
+fn lone_create(one: &HeldPhase, who: &str) -> Option<DemandVerdict> {
     let allowed_us = one.machine.trip_us + one.machine.sync_us;
     let took_us = 1e6 / one.held.measured;
     let times = took_us / allowed_us;
-    (allowed_us > 0.0).then(|| Verdict {
+    (allowed_us > 0.0).then(|| DemandVerdict {
         demand: format!("{who}, create+write+close within {LONE_CREATE} × (trip + sync)"),
         measured: format!(
             "{times:.2} ×: {took_us:.0} µs against {:.0} + {:.0}",
@@ -150,13 +151,13 @@ fn lone_create(one: &HeldPhase, who: &str) -> Option<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bounds::{Cost, Held, Machine};
+    use crate::bounds::{Cost, MachineRates, RateAndBound};
     use crate::many::ManyOptions;
     use crate::report::{PhaseResult, RunResult, Unit};
     use crate::whole::WholeOptions;
     use crate::workload::Workload;
 
-    const MACHINE: Machine = Machine {
+    const MACHINE: MachineRates = MachineRates {
         trip_us: 100.0,
         echo_per_s: 80_000.0,
         sync_us: 300.0,
@@ -168,7 +169,7 @@ mod tests {
         let machine = MACHINE;
         let phase = |phase: &str, measured: f64, syncs: f64, bytes: f64| {
             let cost = Cost { clients, round_trips: 1.0, syncs, bytes };
-            let held = Held::new(measured, &cost, &machine);
+            let held = RateAndBound::new(measured, &cost, &machine);
             HeldPhase { phase: phase.to_owned(), held, cost, machine, group_bytes: 4096, cpu_us: 0.0 }
         };
         let runs = vec![("native".to_owned(), vec![RunResult { phases: Vec::new() }])];
@@ -246,7 +247,7 @@ mod tests {
         let cost = Cost { clients: 1, round_trips: 1.0 / 64.0, syncs: 1.0 / 64.0, bytes: 100_000.0 };
         let verdict = |per_s: f64| {
             let mut report = batches(per_s);
-            let held = Held::new(per_s, &cost, &MACHINE);
+            let held = RateAndBound::new(per_s, &cost, &MACHINE);
             let phase = "write_many".to_owned();
             let held = HeldPhase { phase, held, cost, machine: MACHINE, group_bytes: 0, cpu_us: 0.0 };
             report.targets[0].held = vec![held];

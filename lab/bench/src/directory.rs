@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir};
 
-use crate::target::{FileId, Listing, OpenMode, Stat, Target, Worker};
+use crate::target::{FileId, ListingResult, OpenMode, Stat, Target, Worker};
 
 /// Bytes of directory entries requested by one call, as the C library does.
 const READDIR_BYTES: usize = 32 * 1024;
@@ -162,14 +162,14 @@ impl Worker for DirectoryWorker {
         })
     }
 
-    fn readdir_stat(&mut self, dir: &str) -> Result<Listing> {
+    fn readdir_stat(&mut self, dir: &str) -> Result<ListingResult> {
         self.go_to(dir);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(self.path.as_str(), flags, Mode::empty())
             .with_context(|| format!("open directory {}", self.path))?;
         self.path.push('/');
         let dir_len = self.path.len();
-        let mut listing = Listing::default();
+        let mut listing = ListingResult::default();
         let mut stream = RawDir::new(fd, &mut self.entries);
         while let Some(entry) = stream.next() {
             let entry = entry.with_context(|| format!("readdir {}", self.path))?;

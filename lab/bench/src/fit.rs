@@ -28,7 +28,7 @@ use crate::counts;
 use crate::probe::Home;
 use crate::probe::disk::{DiskProbe, DiskRates};
 use crate::probe::layout::{Connection, Echo, Layout, Servers};
-use crate::probe::stream::{self, Stream};
+use crate::probe::stream::{self, StreamRates};
 use crate::probe::sync::{SyncFiles, SyncMethod};
 use crate::spread::Spread;
 use crate::team::process::WorkerCommand;
@@ -160,7 +160,7 @@ pub struct Fit {
     echoes: Vec<EchoSamples>,
     syncs: Vec<SyncSamples>,
     disks: Vec<DiskRates>,
-    streams: Vec<Stream>,
+    streams: Vec<StreamRates>,
     copies: Vec<f64>,
     /// Processor time of a message: client's, server's.
     messages: Vec<(f64, f64)>,
@@ -272,7 +272,7 @@ impl Fit {
     pub fn machine(self, title: String, least: &Costs, usual: &Costs) -> Result<Machine> {
         let echo: Vec<EchoRow> = self.echoes.iter().filter_map(echo_row).collect();
         let alone = echo.first().context("no round trip was measured")?;
-        let stream = |of: fn(&Stream) -> f64| median(self.streams.iter().map(of)).unwrap_or(0.0);
+        let stream = |of: fn(&StreamRates) -> f64| median(self.streams.iter().map(of)).unwrap_or(0.0);
         let bandwidth = stream(|s| s.mb_per_s);
         let stream = (stream(|s| s.sender_us), stream(|s| s.receiver_us));
         let messages = |of: fn(&(f64, f64)) -> f64| self.messages.iter().map(of);

@@ -18,7 +18,7 @@ pub const LOOSE: f64 = 3.0;
 /// The verdict on a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum BoundVerdict {
     /// The figure is below it.
     Holds,
     /// The figure is above it, and its interval is not.
@@ -29,20 +29,20 @@ pub enum Verdict {
     Loose,
 }
 
-impl Verdict {
+impl BoundVerdict {
     /// Whether the model is right, as far as can be decided.
     pub fn is_well(self) -> bool {
-        matches!(self, Verdict::Holds | Verdict::Noise)
+        matches!(self, BoundVerdict::Holds | BoundVerdict::Noise)
     }
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for BoundVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Verdict::Holds => "holds",
-            Verdict::Noise => "holds (noise)",
-            Verdict::Exceeded => "EXCEEDED",
-            Verdict::Loose => "LOOSE",
+            BoundVerdict::Holds => "holds",
+            BoundVerdict::Noise => "holds (noise)",
+            BoundVerdict::Exceeded => "EXCEEDED",
+            BoundVerdict::Loose => "LOOSE",
         })
     }
 }
@@ -65,7 +65,7 @@ pub struct Figure {
     /// The arithmetic of every term, the one that binds first.
     pub arithmetic: Vec<String>,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: BoundVerdict,
 }
 
 impl Figure {
@@ -79,10 +79,10 @@ impl Figure {
     ) -> Option<Figure> {
         let (per_s, bound_per_s) = (Interval::of_median(rates)?, bound.per_s());
         let verdict = match per_s.value > bound_per_s {
-            true if per_s.is_above(bound_per_s) => Verdict::Exceeded,
-            true => Verdict::Noise,
-            false if is_hot && per_s.is_below(bound_per_s / LOOSE) => Verdict::Loose,
-            false => Verdict::Holds,
+            true if per_s.is_above(bound_per_s) => BoundVerdict::Exceeded,
+            true => BoundVerdict::Noise,
+            false if is_hot && per_s.is_below(bound_per_s / LOOSE) => BoundVerdict::Loose,
+            false => BoundVerdict::Holds,
         };
         Some(Figure {
             operation: operation.to_owned(),
@@ -122,7 +122,8 @@ impl Figure {
 pub fn verdict(all: &[Figure]) -> String {
     let of = |verdict| all.iter().filter(|figure| figure.verdict == verdict).count();
     let most = all.iter().map(Figure::percent).fold(0.0, f64::max);
-    let (noise, exceeded, loose) = (of(Verdict::Noise), of(Verdict::Exceeded), of(Verdict::Loose));
+    let (noise, exceeded, loose) =
+        (of(BoundVerdict::Noise), of(BoundVerdict::Exceeded), of(BoundVerdict::Loose));
     format!(
         "{} figures: {exceeded} above their bounds, {noise} more by no more than noise (the most {most:.0} %); {loose} bounds are more than {LOOSE:.0} times what servers reach that keep nothing",
         all.len()
@@ -145,16 +146,19 @@ mod tests {
     #[test]
     fn what_lies_above_its_bound_with_all_of_its_interval_exceeds_it() {
         let verdicts = [900.0, 1000.5, 1010.0, 1100.0].map(|rate| judged(rate, true).verdict);
-        assert_eq!(verdicts, [Verdict::Holds, Verdict::Noise, Verdict::Noise, Verdict::Exceeded]);
+        assert_eq!(
+            verdicts,
+            [BoundVerdict::Holds, BoundVerdict::Noise, BoundVerdict::Noise, BoundVerdict::Exceeded]
+        );
     }
 
     #[test]
     fn a_bound_is_loose_only_where_nothing_is_kept() {
         assert_eq!(
             [320.0, 330.0, 340.0].map(|rate| judged(rate, true).verdict),
-            [Verdict::Loose, Verdict::Holds, Verdict::Holds]
+            [BoundVerdict::Loose, BoundVerdict::Holds, BoundVerdict::Holds]
         );
-        assert_eq!(judged(100.0, false).verdict, Verdict::Holds);
+        assert_eq!(judged(100.0, false).verdict, BoundVerdict::Holds);
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub use small::SmallOptions;
 pub use spread::Spread;
 pub use sweep::{SweepOptions, SweepReport, sweep};
 pub use tail::{Quantiles, SyncProbe, TailReport};
-pub use target::{Batches, FileId, Listing, OpenMode, Stat, Target, Worker};
+pub use target::{Batches, FileId, ListingResult, OpenMode, Stat, Target, Worker};
 pub use team::process::{WorkerCommand, worker_process_main};
 pub use team::{Concurrency, Team};
 pub use whole::WholeOptions;

@@ -1,6 +1,6 @@
 //! Compares transfers by patterns with single calls and with contiguous transfers: the figures of Galley.
 //!
-//! C clients share one file, and each has a part of it in one of the [`Shape`]s: the shapes of Galley's
+//! C clients share one file, and each has a part of it in one of the [`PartShape`]s: the shapes of Galley's
 //! figure 2, and also nested patterns, lists, columns of a matrix and blocks of a cube. A part is moved in
 //! three ways in turn, round by round:
 //!
@@ -19,7 +19,7 @@
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::demands::Verdict;
+use crate::demands::DemandVerdict;
 use crate::interval::Interval;
 use crate::report::plain_table;
 use crate::spread::Spread;
@@ -43,7 +43,7 @@ const SERVER_NS: (f64, f64) = (300.0, 400.0);
 /// How the clients' parts lie in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Shape {
+pub enum PartShape {
     /// Every client has all of it.
     Broadcast,
     /// Each client has one region, in records.
@@ -61,34 +61,34 @@ pub enum Shape {
     Block,
 }
 
-impl Shape {
+impl PartShape {
     /// All of them.
-    pub const ALL: [Shape; 7] = [
-        Shape::Broadcast,
-        Shape::Partitioned,
-        Shape::Interleaved,
-        Shape::Nested,
-        Shape::List,
-        Shape::Column,
-        Shape::Block,
+    pub const ALL: [PartShape; 7] = [
+        PartShape::Broadcast,
+        PartShape::Partitioned,
+        PartShape::Interleaved,
+        PartShape::Nested,
+        PartShape::List,
+        PartShape::Column,
+        PartShape::Block,
     ];
 
     /// Its name in tables and words.
     pub fn name(self) -> &'static str {
         match self {
-            Shape::Broadcast => "broadcast",
-            Shape::Partitioned => "partitioned",
-            Shape::Interleaved => "interleaved",
-            Shape::Nested => "nested",
-            Shape::List => "list",
-            Shape::Column => "column",
-            Shape::Block => "block",
+            PartShape::Broadcast => "broadcast",
+            PartShape::Partitioned => "partitioned",
+            PartShape::Interleaved => "interleaved",
+            PartShape::Nested => "nested",
+            PartShape::List => "list",
+            PartShape::Column => "column",
+            PartShape::Block => "block",
         }
     }
 
     /// Whether clients may write in it at once: disjoint parts.
     pub fn is_written(self) -> bool {
-        self != Shape::Broadcast
+        self != PartShape::Broadcast
     }
 }
 
@@ -102,7 +102,7 @@ pub struct PatternsOptions {
     /// Bytes of a record, each size.
     pub records: Vec<u64>,
     /// Shapes.
-    pub shapes: Vec<Shape>,
+    pub shapes: Vec<PartShape>,
     /// Single calls of a client, at most.
     pub calls: u64,
     /// Rounds; medians are shown.
@@ -127,15 +127,15 @@ impl PatternsOptions {
         }
         // So that a list meets every place once.
         let is_odd = |record: &&u64| !record.is_power_of_two();
-        if let Some(record) = records.iter().find(is_odd).filter(|_| shapes.contains(&Shape::List)) {
+        if let Some(record) = records.iter().find(is_odd).filter(|_| shapes.contains(&PartShape::List)) {
             bail!("records of a list are powers of two, not {record} bytes: name other --shapes");
         }
         let least = records.iter().max().unwrap_or(&1) * *clients as u64 * 4;
         if *total > PATTERNED_BYTES_MAX || *total < least {
             bail!("the file has between {least} and {PATTERNED_BYTES_MAX} bytes here, not {total}");
         }
-        let is_flat = |record: &&u64| self.part_bytes(Shape::Block, **record) == 0;
-        if let Some(record) = records.iter().find(is_flat).filter(|_| shapes.contains(&Shape::Block)) {
+        let is_flat = |record: &&u64| self.part_bytes(PartShape::Block, **record) == 0;
+        if let Some(record) = records.iter().find(is_flat).filter(|_| shapes.contains(&PartShape::Block)) {
             bail!(
                 "a cube of {total} bytes in records of {record} has no block for each of {clients} clients"
             );
@@ -158,13 +158,13 @@ impl PatternsOptions {
     }
 
     /// Bytes of one client's part.
-    pub fn part_bytes(&self, shape: Shape, record: u64) -> u64 {
+    pub fn part_bytes(&self, shape: PartShape, record: u64) -> u64 {
         let all = self.file_bytes(record);
         match shape {
-            Shape::Broadcast => all,
-            Shape::List => (all / self.clients as u64).min(LISTED_MAX * record),
-            Shape::Column => (all / record).isqrt() * record,
-            Shape::Block => {
+            PartShape::Broadcast => all,
+            PartShape::List => (all / self.clients as u64).min(LISTED_MAX * record),
+            PartShape::Column => (all / record).isqrt() * record,
+            PartShape::Block => {
                 let cube = self.cube(record);
                 cube.rows * cube.planes * record
             }
@@ -226,7 +226,7 @@ impl Moved {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PatternRow {
     /// How the parts lie.
-    pub shape: Shape,
+    pub shape: PartShape,
     /// Bytes of a record.
     pub record: u64,
     /// Written, or read.
@@ -310,25 +310,25 @@ impl PatternsReport {
     }
 
     /// The demands on interleaved records, columns and blocks, each held against its row.
-    pub fn verdicts(&self) -> Vec<Verdict> {
+    pub fn verdicts(&self) -> Vec<DemandVerdict> {
         let mut all = Vec::new();
         for row in &self.rows {
             let (record, single) = COLUMN_OF_SINGLE;
-            if let (Shape::Column, false, Some(ratio)) = (row.shape, row.is_write, row.of_single())
+            if let (PartShape::Column, false, Some(ratio)) = (row.shape, row.is_write, row.of_single())
                 && row.record == record
             {
-                all.push(Verdict {
+                all.push(DemandVerdict {
                     demand: format!("a column's reads of {record} bytes: ≥ {single:.0} × single calls"),
                     measured: ratio.as_ratio(),
                     is_met: ratio.value >= single,
                 });
             }
             let (record, contiguous) = BLOCK_OF_CONTIGUOUS;
-            if let (Shape::Block, false, Some(ratio)) = (row.shape, row.is_write, row.of_contiguous())
+            if let (PartShape::Block, false, Some(ratio)) = (row.shape, row.is_write, row.of_contiguous())
                 && row.record == record
             {
                 let least = contiguous * 100.0;
-                all.push(Verdict {
+                all.push(DemandVerdict {
                     demand: format!(
                         "a block's reads in rows of {record} bytes: ≥ {least:.0} % of contiguous"
                     ),
@@ -337,13 +337,13 @@ impl PatternsReport {
                 });
             }
         }
-        for row in self.rows.iter().filter(|row| row.shape == Shape::Interleaved) {
+        for row in self.rows.iter().filter(|row| row.shape == PartShape::Interleaved) {
             let what = format!("interleaved {}s of {} bytes", row.direction(), row.record);
             if let Some((_, reads, writes)) = OF_CONTIGUOUS.iter().find(|demand| demand.0 == row.record)
                 && let Some(ratio) = row.of_contiguous()
             {
                 let least = if row.is_write { *writes } else { *reads };
-                all.push(Verdict {
+                all.push(DemandVerdict {
                     demand: format!("{what}: ≥ {:.0} % of contiguous", least * 100.0),
                     measured: ratio.as_ratio(),
                     is_met: ratio.value >= least,
@@ -353,7 +353,7 @@ impl PatternsReport {
                 continue;
             }
             if let Some(ratio) = row.of_single() {
-                all.push(Verdict {
+                all.push(DemandVerdict {
                     demand: format!("{what}: ≥ {OF_SINGLE:.0} × single calls"),
                     measured: ratio.as_ratio(),
                     is_met: ratio.value >= OF_SINGLE,
@@ -361,7 +361,7 @@ impl PatternsReport {
             }
             let most = if row.is_write { SERVER_NS.1 } else { SERVER_NS.0 };
             let took = middle(&row.structured, Moved::server_ns);
-            all.push(Verdict {
+            all.push(DemandVerdict {
                 demand: format!("{what}: ≤ {most:.0} ns of the servers' processors a record"),
                 measured: format!("{} ns", short(took)),
                 is_met: took <= most,
@@ -380,7 +380,7 @@ mod tests {
             clients: 4,
             total: 1 << 20,
             records: vec![64],
-            shapes: Shape::ALL.to_vec(),
+            shapes: PartShape::ALL.to_vec(),
             calls: 10,
             rounds: 1,
         }
@@ -395,32 +395,32 @@ mod tests {
         let options = PatternsOptions { clients: 3, ..options() };
         let all = options.file_bytes(64);
         assert!(all <= options.total && all.is_multiple_of(3 * 64 * 4));
-        assert_eq!(options.part_bytes(Shape::Interleaved, 64) * 3, all);
-        assert_eq!(options.part_bytes(Shape::Broadcast, 64), all);
-        assert_eq!(options.part_bytes(Shape::List, 64), LISTED_MAX * 64);
+        assert_eq!(options.part_bytes(PartShape::Interleaved, 64) * 3, all);
+        assert_eq!(options.part_bytes(PartShape::Broadcast, 64), all);
+        assert_eq!(options.part_bytes(PartShape::List, 64), LISTED_MAX * 64);
     }
 
     #[test]
     fn records_have_any_size_but_in_lists() {
         let of = |record, shape| PatternsOptions { records: vec![record], shapes: vec![shape], ..options() };
-        assert!(of(47_008, Shape::Interleaved).validate().is_ok());
+        assert!(of(47_008, PartShape::Interleaved).validate().is_ok());
         let refused = |options: PatternsOptions| options.validate().unwrap_err().to_string();
-        assert!(refused(of(47_008, Shape::List)).contains("powers of two, not 47008 bytes"));
+        assert!(refused(of(47_008, PartShape::List)).contains("powers of two, not 47008 bytes"));
         for record in [0, (1 << 20) + 1] {
-            assert!(refused(of(record, Shape::Interleaved)).contains("1 byte to 1 MiB"));
+            assert!(refused(of(record, PartShape::Interleaved)).contains("1 byte to 1 MiB"));
         }
     }
 
     #[test]
     fn columns_and_blocks_lie_within_the_file() {
         let options = PatternsOptions { total: 2 << 30, clients: 1, ..options() };
-        assert_eq!(options.part_bytes(Shape::Column, 8), 16_384 * 8, "a number of each row");
+        assert_eq!(options.part_bytes(PartShape::Column, 8), 16_384 * 8, "a number of each row");
         let options = PatternsOptions { total: 64 << 20, clients: 16, ..options };
         let cube = options.cube(512);
         assert!(cube.rows > 0 && cube.planes > 0, "{cube:?}");
         let last_row = (16 * cube.planes - 1) * cube.plane_rows + cube.rows - 1;
         assert!((last_row * 2 + 1) * 512 <= options.file_bytes(512), "{cube:?}");
-        let all = options.part_bytes(Shape::Block, 512) * 16;
+        let all = options.part_bytes(PartShape::Block, 512) * 16;
         assert!((0.25..0.29).contains(&(all as f64 / options.file_bytes(512) as f64)), "{all}");
     }
 
@@ -434,7 +434,7 @@ mod tests {
             single: vec![moved(40.0)],
             contiguous: vec![moved(0.7)],
         };
-        let rows = vec![row(Shape::Column, 8), row(Shape::Block, 512), row(Shape::Block, 64)];
+        let rows = vec![row(PartShape::Column, 8), row(PartShape::Block, 512), row(PartShape::Block, 64)];
         let verdicts = PatternsReport { options: options(), rows }.verdicts();
         assert_eq!(verdicts.iter().map(|verdict| verdict.is_met).collect::<Vec<_>>(), [false, true]);
     }
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn small_records_are_held_against_contiguous_and_single_transfers() {
         let row = PatternRow {
-            shape: Shape::Interleaved,
+            shape: PartShape::Interleaved,
             record: 64,
             is_write: false,
             structured: vec![moved(2.0)],

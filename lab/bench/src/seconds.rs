@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
-use crate::demands::Verdict;
+use crate::demands::DemandVerdict;
 use crate::spread::Spread;
 use crate::tail::SyncProbe;
 use shoal_model::short;
@@ -131,7 +131,7 @@ impl Seconds {
     }
 
     /// Whether no second is low, but in a split or where the probe is low likewise.
-    pub fn is_steady(&self, what: &str) -> Verdict {
+    pub fn is_steady(&self, what: &str) -> DemandVerdict {
         let of = |pick: fn(&Second) -> f64| Spread::of(&self.seconds.iter().map(pick).collect::<Vec<_>>());
         let medians = of(|second| second.per_s).zip(of(|second| second.probe_per_s));
         let demand = format!(
@@ -139,7 +139,11 @@ impl Seconds {
             LOW * 100.0
         );
         let Some((rate, probe)) = medians else {
-            return Verdict { demand, measured: "no whole second was seen: too short".into(), is_met: false };
+            return DemandVerdict {
+                demand,
+                measured: "no whole second was seen: too short".into(),
+                is_met: false,
+            };
         };
         let low: Vec<&Second> = self.seconds.iter().filter(|s| s.per_s < LOW * rate.median).collect();
         let in_split = low.iter().filter(|second| second.splits > 0).count();
@@ -153,7 +157,7 @@ impl Seconds {
             short(rate.min),
             excused - in_split
         );
-        Verdict { demand, measured, is_met: low.len() == excused }
+        DemandVerdict { demand, measured, is_met: low.len() == excused }
     }
 }
 

@@ -21,7 +21,7 @@ use shoal_model::short;
 /// The result of two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum Comparison {
     /// The second is faster.
     Faster,
     /// The second is slower.
@@ -32,13 +32,13 @@ pub enum Told {
     TooFewRounds,
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for Comparison {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Told::Faster => "B is faster",
-            Told::Slower => "B is slower",
-            Told::NoDifference => "no difference can be shown",
-            Told::TooFewRounds => "too few rounds",
+            Comparison::Faster => "B is faster",
+            Comparison::Slower => "B is slower",
+            Comparison::NoDifference => "no difference can be shown",
+            Comparison::TooFewRounds => "too few rounds",
         })
     }
 }
@@ -57,7 +57,7 @@ pub struct Both {
     /// How many times the first the second is, round by round.
     pub ratio: Interval,
     /// The verdict.
-    pub told: Told,
+    pub told: Comparison,
 }
 
 /// The rates of one run: phase, unit, rate.
@@ -91,10 +91,10 @@ pub fn compare(a: &[Rates], b: &[Rates], least: f64) -> Vec<Both> {
         let (ours, theirs) = (of(a, phase), of(b, phase));
         let ratio = Interval::of_ratio(&theirs, &ours)?;
         let told = match ratio.ends {
-            None => Told::TooFewRounds,
-            Some(_) if ratio.is_above(1.0 + least) => Told::Faster,
-            Some(_) if ratio.is_below(1.0 - least) => Told::Slower,
-            Some(_) => Told::NoDifference,
+            None => Comparison::TooFewRounds,
+            Some(_) if ratio.is_above(1.0 + least) => Comparison::Faster,
+            Some(_) if ratio.is_below(1.0 - least) => Comparison::Slower,
+            Some(_) => Comparison::NoDifference,
         };
         let (a, b) = (Interval::of_median(&ours)?, Interval::of_median(&theirs)?);
         Some(Both { phase: phase.clone(), unit: unit.clone(), a, b, ratio, told })
@@ -145,17 +145,17 @@ mod tests {
     fn a_difference_is_told_when_all_of_the_interval_lies_on_one_side() {
         let a = [100.0, 103.0, 99.0, 101.0, 98.0, 102.0, 100.0];
         let told = |factor: f64| compare(&rounds(&a), &rounds(&a.map(|rate| rate * factor)), 0.01)[0].told;
-        assert_eq!((told(1.1), told(0.9)), (Told::Faster, Told::Slower));
+        assert_eq!((told(1.1), told(0.9)), (Comparison::Faster, Comparison::Slower));
         assert_eq!(
             (told(1.009), told(0.991)),
-            (Told::NoDifference, Told::NoDifference),
+            (Comparison::NoDifference, Comparison::NoDifference),
             "less than was asked for"
         );
         let mut mixed = a;
         mixed.reverse();
         let both = &compare(&rounds(&a), &rounds(&mixed), 0.0)[0];
-        assert_eq!(both.told, Told::NoDifference, "{both:?}");
-        assert_eq!(compare(&rounds(&a[..5]), &rounds(&[200.0; 5]), 0.0)[0].told, Told::TooFewRounds);
+        assert_eq!(both.told, Comparison::NoDifference, "{both:?}");
+        assert_eq!(compare(&rounds(&a[..5]), &rounds(&[200.0; 5]), 0.0)[0].told, Comparison::TooFewRounds);
         let text = table(&compare(&rounds(&a), &rounds(&mixed), 0.0), 7, 0.0);
         assert!(text.contains("no difference can be shown") && text.contains("create"), "{text}");
     }

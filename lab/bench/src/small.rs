@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::buffer::Buffer;
 use crate::report::Unit;
-use crate::target::{FileId, Listing, Worker};
+use crate::target::{FileId, ListingResult, Worker};
 use crate::workload::{Actor, Place, Work};
 
 /// The most files one worker makes.
@@ -180,8 +180,9 @@ impl SmallActor {
         Ok(self.all(self.options.bytes))
     }
 
-    fn check(&self, listing: Listing, bytes_each: usize) -> Result<Work> {
-        let want = Listing { entries: self.options.files, bytes: self.options.files * bytes_each as u64 };
+    fn check(&self, listing: ListingResult, bytes_each: usize) -> Result<Work> {
+        let want =
+            ListingResult { entries: self.options.files, bytes: self.options.files * bytes_each as u64 };
         if listing != want {
             bail!(
                 "{} lists {} entries of {} bytes in all; {} of {} were made",

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::buffer::Buffer;
 use crate::compare::order;
-use crate::demands::Verdict;
+use crate::demands::DemandVerdict;
 use crate::interval::Interval;
 use crate::io::BLOCK_MAX;
 use crate::progress::Progress;
@@ -219,7 +219,7 @@ impl SweepReport {
     }
 
     /// Whether no size is slower than the one below it.
-    pub fn dips(&self) -> Vec<Verdict> {
+    pub fn dips(&self) -> Vec<DemandVerdict> {
         self.curves.iter().filter_map(Curve::dips).collect()
     }
 
@@ -289,11 +289,11 @@ pub fn against_table(rows: &[Against], target: &str, base: &str) -> String {
 }
 
 /// Whether one target is slower than another with blocks of at most `limit` bytes.
-pub fn never_slower(rows: &[Against], target: &str, base: &str, limit: usize) -> Vec<Verdict> {
+pub fn never_slower(rows: &[Against], target: &str, base: &str, limit: usize) -> Vec<DemandVerdict> {
     let of = |direction: &&str| {
         let within = rows.iter().filter(|row| row.direction == **direction && row.block <= limit);
         let worst = within.min_by(|a, b| a.times.value.total_cmp(&b.times.value))?;
-        Some(Verdict {
+        Some(DemandVerdict {
             demand: format!("{direction}, {target} is not slower than {base} up to {}", bytes(limit)),
             measured: format!("at worst {} with {}", worst.times.as_ratio(), bytes(worst.block)),
             is_met: !worst.times.is_below(1.0),
@@ -303,7 +303,7 @@ pub fn never_slower(rows: &[Against], target: &str, base: &str, limit: usize) ->
 }
 
 impl Curve {
-    fn dips(&self) -> Option<Verdict> {
+    fn dips(&self) -> Option<DemandVerdict> {
         let steps = || self.points.iter().filter_map(|point| Some((point.to_half?, point.block)));
         let least = |of: fn(&Interval) -> f64| steps().min_by(|(a, _), (b, _)| of(a).total_cmp(&of(b)));
         // The certain deepest dip, and the apparent one: a wide interval hides a dip rather than excludes it.
@@ -314,7 +314,7 @@ impl Curve {
             true => String::new(),
             false => format!("; the lowest estimate {}", words(seeming)),
         };
-        Some(Verdict {
+        Some(DemandVerdict {
             demand: format!(
                 "{}, no size is over {DIP_MAX:.0} % slower than half of it, beyond the interval of 95 %",
                 self.direction

@@ -37,7 +37,7 @@ pub struct Stat {
 
 /// The result of a listing with attributes; `.` and `..` are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
+pub struct ListingResult {
     /// Entries seen.
     pub entries: u64,
     /// The sum of the sizes of those that are not directories, in bytes.
@@ -89,11 +89,11 @@ pub trait Worker {
     fn stat(&mut self, path: &str) -> Result<Stat>;
 
     /// Reads the directory and *stats* each entry by a call of its own.
-    fn readdir_stat(&mut self, dir: &str) -> Result<Listing>;
+    fn readdir_stat(&mut self, dir: &str) -> Result<ListingResult>;
 
     /// Reads the directory with its entries' attributes in the same messages, where the target's interface
     /// offers that; `None` where it does not (POSIX does not).
-    fn readdir_plus(&mut self, dir: &str) -> Result<Option<Listing>> {
+    fn readdir_plus(&mut self, dir: &str) -> Result<Option<ListingResult>> {
         let _ = dir;
         Ok(None)
     }

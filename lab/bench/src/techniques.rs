@@ -66,7 +66,7 @@ impl Study {
     }
 
     /// Medians, and the checks over them.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> TechniqueFigures {
         let mut cells: Vec<Cell> = Vec::new();
         for (words, clients, _) in &self.runs {
             for phase in PHASES {
@@ -78,7 +78,7 @@ impl Study {
                 }
             }
         }
-        let mut outcome = Outcome { cells, checks: Vec::new() };
+        let mut outcome = TechniqueFigures { cells, checks: Vec::new() };
         outcome.checks = checks(&outcome);
         outcome
     }
@@ -121,14 +121,14 @@ pub struct Check {
 
 /// All figures and checks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct TechniqueFigures {
     /// The figures.
     pub cells: Vec<Cell>,
     /// The checks.
     pub checks: Vec<Check>,
 }
 
-impl Outcome {
+impl TechniqueFigures {
     /// Whether all checks hold.
     pub fn has_the_papers_shape(&self) -> bool {
         self.checks.iter().all(|check| check.holds)
@@ -174,7 +174,7 @@ impl Outcome {
 }
 
 /// The checks that the figures allow.
-fn checks(outcome: &Outcome) -> Vec<Check> {
+fn checks(outcome: &TechniqueFigures) -> Vec<Check> {
     let mut all = Vec::new();
     for clients in outcome.clients() {
         let mut check = |what: &str, of: (&str, &str), to: (&str, &str), wanted: f64| {
@@ -227,7 +227,7 @@ mod tests {
     use crate::report::{PhaseResult, Unit};
 
     /// A study in which a combination's phase has the rate that `rate` says, or 100.
-    fn study(rate: impl Fn(&str, &str) -> Option<f64>) -> Outcome {
+    fn study(rate: impl Fn(&str, &str) -> Option<f64>) -> TechniqueFigures {
         let mut study = Study::default();
         for words in COMBINATIONS {
             for clients in [1, 4] {

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use shoal_bench::{
-    Concurrency, Directory, FileId, Listing, OpenMode, SmallOptions, Stat, Target, Team, Worker,
+    Concurrency, Directory, FileId, ListingResult, OpenMode, SmallOptions, Stat, Target, Team, Worker,
     WorkerCommand, Workload, worker_process_main,
 };
 
@@ -112,7 +112,7 @@ impl Worker for NamedWorker {
     fn stat(&mut self, path: &str) -> Result<Stat> {
         self.inner.stat(path)
     }
-    fn readdir_stat(&mut self, dir: &str) -> Result<Listing> {
+    fn readdir_stat(&mut self, dir: &str) -> Result<ListingResult> {
         self.inner.readdir_stat(dir)
     }
     fn fsync(&mut self, file: FileId) -> Result<()> {

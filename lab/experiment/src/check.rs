@@ -11,8 +11,8 @@ mod kind;
 pub use kind::Kind;
 
 use crate::file::Experiment;
-use crate::outcome::{Curve, Outcome, Point};
-use crate::place::Place;
+use crate::outcome::{ExperimentOutcome, FigureSeries, Point};
+use crate::place::AxisPlace;
 use crate::run::{Amount, Mode};
 use serde::{Deserialize, Serialize};
 use shoal_model::short;
@@ -81,7 +81,7 @@ pub struct Ratio {
     /// To this one.
     pub to: String,
     /// Where.
-    pub x: Place,
+    pub x: AxisPlace,
     /// So many times.
     pub ratio: f64,
 }
@@ -95,9 +95,9 @@ pub struct Pair {
     /// To this one.
     pub to: String,
     /// From here.
-    pub from: Place,
+    pub from: AxisPlace,
     /// To here.
-    pub until: Place,
+    pub until: AxisPlace,
 }
 
 /// Two series everywhere.
@@ -119,9 +119,9 @@ pub struct Span {
     /// Which.
     pub series: String,
     /// From here.
-    pub from: Place,
+    pub from: AxisPlace,
     /// To here.
-    pub until: Place,
+    pub until: AxisPlace,
     /// So many times.
     pub ratio: f64,
 }
@@ -133,9 +133,9 @@ pub struct Wander {
     /// Which.
     pub series: String,
     /// From here.
-    pub from: Place,
+    pub from: AxisPlace,
     /// To here.
-    pub until: Place,
+    pub until: AxisPlace,
     /// So much, percent.
     pub percent: f64,
 }
@@ -147,7 +147,7 @@ pub struct Near {
     /// Which series.
     pub series: String,
     /// Where.
-    pub x: Place,
+    pub x: AxisPlace,
     /// So much, percent.
     pub percent: f64,
 }
@@ -159,7 +159,7 @@ pub struct Binding {
     /// Which series.
     pub series: String,
     /// Where.
-    pub x: Place,
+    pub x: AxisPlace,
     /// The limit that binds, as [`shoal_model::Limit::word`] says it.
     pub limit: String,
 }
@@ -211,7 +211,7 @@ type Missing = String;
 
 impl Check {
     /// Whether it is so.
-    pub fn verdict(&self, outcome: &Outcome) -> Verdict {
+    pub fn verdict(&self, outcome: &ExperimentOutcome) -> Verdict {
         if let (Some(only), Some(mode)) = (self.only, outcome.mode)
             && only != mode
         {
@@ -269,7 +269,7 @@ impl Shape {
     }
 
     /// The places that it speaks of.
-    pub fn places(&self) -> Vec<&Place> {
+    pub fn places(&self) -> Vec<&AxisPlace> {
         match self {
             Shape::AtLeast(r) | Shape::AtMost(r) => vec![&r.x],
             Shape::Widens(p) | Shape::Crosses(p) => vec![&p.from, &p.until],
@@ -281,7 +281,7 @@ impl Shape {
         }
     }
 
-    fn holds(&self, outcome: &Outcome) -> Result<Verdict, Missing> {
+    fn holds(&self, outcome: &ExperimentOutcome) -> Result<Verdict, Missing> {
         match self {
             Shape::AtLeast(r) => {
                 let (ratio, words) = ratio(outcome, &r.of, &r.to, &r.x)?;
@@ -331,41 +331,46 @@ fn factor(ratio: f64) -> String {
     format!("{ratio:.2} times")
 }
 
-fn curve<'a>(outcome: &'a Outcome, series: &str) -> Result<&'a Curve, Missing> {
+fn curve<'a>(outcome: &'a ExperimentOutcome, series: &str) -> Result<&'a FigureSeries, Missing> {
     outcome.curve(series).ok_or_else(|| format!("`{series}` was not run"))
 }
 
-fn point<'a>(outcome: &'a Outcome, series: &str, x: &Place) -> Result<&'a Point, Missing> {
+fn point<'a>(outcome: &'a ExperimentOutcome, series: &str, x: &AxisPlace) -> Result<&'a Point, Missing> {
     let found = curve(outcome, series)?.points.iter().find(|point| point.x == *x);
     found.ok_or_else(|| format!("`{series}` was not run at {x}"))
 }
 
-fn value(outcome: &Outcome, series: &str, x: &Place) -> Result<f64, Missing> {
+fn value(outcome: &ExperimentOutcome, series: &str, x: &AxisPlace) -> Result<f64, Missing> {
     let ours = point(outcome, series, x)?.ours;
     ours.map(|spread| spread.median).ok_or_else(|| format!("`{series}` was not run at {x}"))
 }
 
-fn ratio(outcome: &Outcome, of: &str, to: &str, x: &Place) -> Result<(f64, String), Missing> {
+fn ratio(outcome: &ExperimentOutcome, of: &str, to: &str, x: &AxisPlace) -> Result<(f64, String), Missing> {
     let (a, b) = (value(outcome, of, x)?, value(outcome, to, x)?);
     let ratio = a / b;
     Ok((ratio, format!("at {x} {of} {} to {to} {} is {}", short(a), short(b), factor(ratio))))
 }
 
-fn span(outcome: &Outcome, series: &str, from: &Place, until: &Place) -> Result<(f64, f64, String), Missing> {
+fn span(
+    outcome: &ExperimentOutcome,
+    series: &str,
+    from: &AxisPlace,
+    until: &AxisPlace,
+) -> Result<(f64, f64, String), Missing> {
     let (first, last) = (value(outcome, series, from)?, value(outcome, series, until)?);
     Ok((first, last, format!("{series} {} at {from}, {} at {until}", short(first), short(last))))
 }
 
 /// The values of a series from one place to another, with their places.
-fn between<'a>(outcome: &'a Outcome, w: &Wander) -> Result<Vec<(&'a Place, f64)>, Missing> {
+fn between<'a>(outcome: &'a ExperimentOutcome, w: &Wander) -> Result<Vec<(&'a AxisPlace, f64)>, Missing> {
     let _ = (value(outcome, &w.series, &w.from)?, value(outcome, &w.series, &w.until)?);
     let points = &curve(outcome, &w.series)?.points;
-    let at = |x: &Place| points.iter().position(|point| point.x == *x).unwrap_or(0);
+    let at = |x: &AxisPlace| points.iter().position(|point| point.x == *x).unwrap_or(0);
     let (first, last) = (at(&w.from).min(at(&w.until)), at(&w.from).max(at(&w.until)));
     Ok(points[first..=last].iter().filter_map(|p| Some((&p.x, p.ours?.median))).collect())
 }
 
-fn flat_within(outcome: &Outcome, w: &Wander) -> Result<Verdict, Missing> {
+fn flat_within(outcome: &ExperimentOutcome, w: &Wander) -> Result<Verdict, Missing> {
     let values = between(outcome, w)?;
     let mean = values.iter().map(|(_, y)| y).sum::<f64>() / values.len() as f64;
     let off = |y: f64| (y - mean).abs() / mean * 100.0;
@@ -384,7 +389,7 @@ fn flat_within(outcome: &Outcome, w: &Wander) -> Result<Verdict, Missing> {
     Ok(Verdict::of(worst <= w.percent, words))
 }
 
-fn linear(outcome: &Outcome, w: &Wander) -> Result<Verdict, Missing> {
+fn linear(outcome: &ExperimentOutcome, w: &Wander) -> Result<Verdict, Missing> {
     let (first, last, words) = span(outcome, &w.series, &w.from, &w.until)?;
     let (Some(from), Some(until)) = (w.from.number(), w.until.number()) else {
         return Err("names have no distance".to_owned());
@@ -394,7 +399,7 @@ fn linear(outcome: &Outcome, w: &Wander) -> Result<Verdict, Missing> {
     Ok(Verdict::of(off.abs() <= w.percent, words))
 }
 
-fn within(outcome: &Outcome, n: &Near) -> Result<Verdict, Missing> {
+fn within(outcome: &ExperimentOutcome, n: &Near) -> Result<Verdict, Missing> {
     let ours = value(outcome, &n.series, &n.x)?;
     let published = point(outcome, &n.series, &n.x)?.published;
     let published = published.ok_or_else(|| format!("nothing was published at {}", n.x))?;
@@ -410,8 +415,8 @@ fn within(outcome: &Outcome, n: &Near) -> Result<Verdict, Missing> {
     Ok(Verdict::of(off.abs() <= n.percent, words))
 }
 
-fn bounded_by(outcome: &Outcome, a: &Above) -> Result<Verdict, Missing> {
-    let mut worst: Option<(f64, &Place)> = None;
+fn bounded_by(outcome: &ExperimentOutcome, a: &Above) -> Result<Verdict, Missing> {
+    let mut worst: Option<(f64, &AxisPlace)> = None;
     for point in &curve(outcome, &a.of)?.points {
         if let (Some(ours), Ok(by)) = (point.ours, value(outcome, &a.by, &point.x)) {
             let over = (ours.median / by - 1.0) * 100.0;
@@ -423,14 +428,14 @@ fn bounded_by(outcome: &Outcome, a: &Above) -> Result<Verdict, Missing> {
     Ok(Verdict::of(over <= a.percent, words))
 }
 
-fn binds(outcome: &Outcome, b: &Binding) -> Result<Verdict, Missing> {
+fn binds(outcome: &ExperimentOutcome, b: &Binding) -> Result<Verdict, Missing> {
     let bound = point(outcome, &b.series, &b.x)?.bound.as_ref();
     let bound = bound.ok_or_else(|| format!("nothing bounds `{}` at {}", b.series, b.x))?;
     let words = format!("{} at {}: {} binds, claimed is {}", b.series, b.x, bound.binds, b.limit);
     Ok(Verdict::of(bound.binds == b.limit, words))
 }
 
-fn below_bound(outcome: &Outcome, s: &Slack) -> Result<Verdict, Missing> {
+fn below_bound(outcome: &ExperimentOutcome, s: &Slack) -> Result<Verdict, Missing> {
     let curve = curve(outcome, &s.series)?;
     let percents = curve.points.iter().filter_map(|point| Some((point.percent(curve.metric)?, &point.x)));
     let worst = percents.max_by(|a, b| a.0.total_cmp(&b.0));
@@ -439,7 +444,7 @@ fn below_bound(outcome: &Outcome, s: &Slack) -> Result<Verdict, Missing> {
     Ok(Verdict::of(percent <= 100.0 + s.percent, words))
 }
 
-fn reaches(outcome: &Outcome, n: &Near) -> Result<Verdict, Missing> {
+fn reaches(outcome: &ExperimentOutcome, n: &Near) -> Result<Verdict, Missing> {
     let metric = curve(outcome, &n.series)?.metric;
     let percent = point(outcome, &n.series, &n.x)?.percent(metric);
     let percent = percent.ok_or_else(|| format!("nothing bounds `{}` at {}", n.series, n.x))?;

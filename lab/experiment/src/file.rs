@@ -21,7 +21,7 @@ pub use error::FileError;
 
 use crate::check::Check;
 use crate::fit::Fit;
-use crate::place::Place;
+use crate::place::AxisPlace;
 use crate::run::{Amount, Mode};
 use crate::setting::{CLUSTER, SCALED, Setting};
 use crate::workload::Workload;
@@ -96,7 +96,7 @@ pub struct Axis {
     #[serde(default)]
     pub also: Vec<String>,
     /// Its values.
-    pub values: Vec<Place>,
+    pub values: Vec<AxisPlace>,
     /// For people.
     pub label: String,
     /// For people: the meaning of the series' values.
@@ -112,7 +112,7 @@ pub struct Axis {
 pub struct Amounts {
     /// Values along the axis, where they differ.
     #[serde(default)]
-    pub values: Vec<Place>,
+    pub values: Vec<AxisPlace>,
     /// Files, bytes and look-ups, as a share of the paper's.
     #[serde(default)]
     pub scale: Option<f64>,
@@ -186,7 +186,7 @@ pub struct Published {
     /// Of which series.
     pub series: String,
     /// At which place.
-    pub x: Place,
+    pub x: AxisPlace,
     /// The number.
     pub value: f64,
     /// Its unit, as the series' metric has it.
@@ -239,7 +239,7 @@ impl Experiment {
     }
 
     /// The places on the axis in a mode.
-    pub fn values(&self, mode: Mode, amount: &Amount) -> &[Place] {
+    pub fn values(&self, mode: Mode, amount: &Amount) -> &[AxisPlace] {
         let quick = if amount.quick { self.quick.values.as_slice() } else { &[] };
         let of_mode = &self.amounts(mode).values;
         [quick, of_mode, &self.axis.values].into_iter().find(|values| !values.is_empty()).unwrap_or(&[])
@@ -277,7 +277,7 @@ impl Experiment {
         mode: Mode,
         amount: &Amount,
         series: &Series,
-        x: &Place,
+        x: &AxisPlace,
     ) -> Result<Setting, String> {
         let mut table = self.parameters.clone();
         let mut over = |other: &toml::Table| table.extend(other.iter().map(|(k, v)| (k.clone(), v.clone())));
@@ -296,13 +296,13 @@ impl Experiment {
     ///
     /// # Errors
     /// The error of the parameters, in words.
-    pub fn setting_of_the_paper(&self, series: &Series, x: &Place) -> Result<Setting, String> {
+    pub fn setting_of_the_paper(&self, series: &Series, x: &AxisPlace) -> Result<Setting, String> {
         let mut table = self.parameters.clone();
         table.extend(series.parameters.iter().map(|(k, v)| (k.clone(), v.clone())));
         self.settled(table, 1.0, x)
     }
 
-    fn settled(&self, mut table: toml::Table, scale: f64, x: &Place) -> Result<Setting, String> {
+    fn settled(&self, mut table: toml::Table, scale: f64, x: &AxisPlace) -> Result<Setting, String> {
         let varies = self.axis.varies.as_str();
         for key in SCALED.iter().filter(|key| **key != varies) {
             if let Some(toml::Value::Integer(paper)) = table.get(*key) {
@@ -322,9 +322,9 @@ impl Experiment {
     }
 
     /// The phase of a series at a place.
-    pub fn phase<'a>(&self, series: &'a Series, x: &'a Place) -> &'a str {
+    pub fn phase<'a>(&self, series: &'a Series, x: &'a AxisPlace) -> &'a str {
         match x {
-            Place::Word(word) if self.axis.varies == PHASE => word,
+            AxisPlace::Word(word) if self.axis.varies == PHASE => word,
             _ => &series.phase,
         }
     }
@@ -335,7 +335,7 @@ impl Experiment {
     }
 
     /// The published value of a series at a place.
-    pub fn published(&self, series: &str, x: &Place) -> Option<&Published> {
+    pub fn published(&self, series: &str, x: &AxisPlace) -> Option<&Published> {
         self.published.iter().find(|point| point.series == series && point.x == *x)
     }
 

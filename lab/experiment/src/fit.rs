@@ -16,8 +16,8 @@
 
 use crate::cost;
 use crate::file::{Experiment, Metric};
-use crate::outcome::Outcome;
-use crate::place::Place;
+use crate::outcome::ExperimentOutcome;
+use crate::place::AxisPlace;
 use serde::{Deserialize, Serialize};
 use shoal_model::{Machine, short};
 use std::fmt::Write as _;
@@ -31,12 +31,12 @@ pub struct Fit {
     /// The row's series.
     pub series: String,
     /// The row's place.
-    pub x: Place,
+    pub x: AxisPlace,
 }
 
 /// A cost that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Found {
+pub struct FittedCost {
     /// Its key.
     pub cost: String,
     /// The value in the machine's file.
@@ -51,7 +51,7 @@ pub struct Residual {
     /// Its series.
     pub series: String,
     /// Its place.
-    pub x: Place,
+    pub x: AxisPlace,
     /// The published value.
     pub published: f64,
     /// The simulated value.
@@ -66,7 +66,7 @@ pub struct Residual {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fitted {
     /// The costs.
-    pub costs: Vec<Found>,
+    pub costs: Vec<FittedCost>,
     /// The rows.
     pub rows: Vec<Residual>,
     /// Simulated runs that it took.
@@ -82,7 +82,7 @@ pub struct Moved {
     /// Its series.
     pub series: String,
     /// Its place.
-    pub x: Place,
+    pub x: AxisPlace,
     /// Its value.
     pub value: f64,
     /// Percent by which it moves with each cost, half as large and half as large again.
@@ -99,7 +99,7 @@ pub struct Sensitivity {
 }
 
 /// Runs an experiment on a machine.
-pub type Simulate<'a> = &'a mut dyn FnMut(&Experiment, &Machine) -> Result<Outcome, String>;
+pub type Simulate<'a> = &'a mut dyn FnMut(&Experiment, &Machine) -> Result<ExperimentOutcome, String>;
 
 /// Steps, at most.
 const STEPS_MAX: u32 = 8;
@@ -157,7 +157,7 @@ pub fn fit(experiment: &Experiment, machine: &Machine, simulate: Simulate<'_>) -
     }
     let found = |fit: &Fit| {
         let (before, after) = (cost::of(machine, &fit.cost)?, cost::of(&here, &fit.cost)?);
-        Ok::<Found, String>(Found { cost: fit.cost.clone(), before, after })
+        Ok::<FittedCost, String>(FittedCost { cost: fit.cost.clone(), before, after })
     };
     let costs = fits.iter().map(found).collect::<Result<_, _>>()?;
     Ok(Fitted { costs, rows: rows(experiment, &outcome), runs, is_near: largest(&off) < NEAR })
@@ -178,13 +178,13 @@ pub fn sensitivity(
     if let Some(last) = experiment.axis.values.last().filter(|place| place.number().is_some()) {
         one.simulated.values = vec![last.clone()];
     }
-    let rates = |outcome: &Outcome| -> Vec<(String, Place, f64)> {
+    let rates = |outcome: &ExperimentOutcome| -> Vec<(String, AxisPlace, f64)> {
         let points =
             outcome.curves.iter().flat_map(|curve| curve.points.iter().map(move |point| (curve, point)));
         points.filter_map(|(curve, p)| Some((curve.name.clone(), p.x.clone(), p.ours?.median))).collect()
     };
     let usual = rates(&simulate(&one, machine)?);
-    let new = |(series, x, value): &(String, Place, f64)| Moved {
+    let new = |(series, x, value): &(String, AxisPlace, f64)| Moved {
         series: series.clone(),
         x: x.clone(),
         value: *value,
@@ -195,7 +195,7 @@ pub fn sensitivity(
         let mut at = |factor| Ok::<_, String>(rates(&simulate(&one, &cost::scaled(machine, key, factor)?)?));
         let (less, more) = (at(FACTORS[0])?, at(FACTORS[1])?);
         for row in &mut rows {
-            let percent = |rates: &[(String, Place, f64)]| {
+            let percent = |rates: &[(String, AxisPlace, f64)]| {
                 let rate = rates.iter().find(|(series, x, _)| *series == row.series && *x == row.x);
                 let rate = rate
                     .ok_or_else(|| format!("{} at {} has no rate with another {key}", row.series, row.x))?;
@@ -217,13 +217,13 @@ fn of_series(experiment: &Experiment, keeps: impl Fn(&str) -> bool) -> Experimen
     few
 }
 
-fn simulated(outcome: &Outcome, series: &str, x: &Place) -> Option<f64> {
+fn simulated(outcome: &ExperimentOutcome, series: &str, x: &AxisPlace) -> Option<f64> {
     let point = outcome.curve(series)?.points.iter().find(|point| point.x == *x)?;
     Some(point.ours?.median)
 }
 
 /// By how much each row is above its published value, in logarithms.
-fn residuals(experiment: &Experiment, outcome: &Outcome) -> Result<Vec<f64>, String> {
+fn residuals(experiment: &Experiment, outcome: &ExperimentOutcome) -> Result<Vec<f64>, String> {
     let of = |fit: &Fit| {
         let ours = simulated(outcome, &fit.series, &fit.x).filter(|ours| *ours > 0.0);
         let published = experiment.published(&fit.series, &fit.x).map(|point| point.value);
@@ -233,7 +233,7 @@ fn residuals(experiment: &Experiment, outcome: &Outcome) -> Result<Vec<f64>, Str
     experiment.fit.iter().map(of).collect()
 }
 
-fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<Residual> {
+fn rows(experiment: &Experiment, outcome: &ExperimentOutcome) -> Vec<Residual> {
     let of = |point: &crate::file::Published| {
         let simulated = simulated(outcome, &point.series, &point.x)?;
         let fit = experiment.fit.iter().find(|fit| fit.series == point.series && fit.x == point.x);

@@ -64,8 +64,8 @@ pub mod workload;
 
 pub use check::{Check, Kind, Verdict};
 pub use file::{Experiment, FileError};
-pub use outcome::{Outcome, Point};
-pub use place::Place;
+pub use outcome::{ExperimentOutcome, Point};
+pub use place::AxisPlace;
 pub use provenance::Provenance;
 pub use run::{Amount, Ground, Mode, Run, RunError};
 pub use setting::Setting;

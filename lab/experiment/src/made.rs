@@ -1,6 +1,6 @@
 //! For the tests: made-up outcomes without a run.
 
-use crate::outcome::{BoundHere, Curve, Outcome};
+use crate::outcome::{BoundHere, ExperimentOutcome, FigureSeries};
 use crate::run::Mode;
 
 /// A bound, in one word.
@@ -9,8 +9,8 @@ pub(crate) fn bound(value: f64, binds: &str) -> BoundHere {
 }
 
 /// Curves as of one whole run.
-pub(crate) fn outcome(name: &str, mode: Mode, curves: Vec<Curve>) -> Outcome {
-    Outcome {
+pub(crate) fn outcome(name: &str, mode: Mode, curves: Vec<FigureSeries>) -> ExperimentOutcome {
+    ExperimentOutcome {
         name: name.to_owned(),
         mode: Some(mode),
         machine: String::new(),

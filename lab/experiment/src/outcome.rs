@@ -3,7 +3,7 @@
 
 use crate::check::{Check, Kind, Verdict};
 use crate::file::Metric;
-use crate::place::Place;
+use crate::place::AxisPlace;
 use crate::provenance::{Provenance, Size};
 use crate::run::Mode;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct BoundHere {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Where.
-    pub x: Place,
+    pub x: AxisPlace,
     /// The measured value; `None`: not run, but published.
     pub ours: Option<Spread>,
     /// Its bound.
@@ -46,7 +46,7 @@ impl Point {
 
 /// One series.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Curve {
+pub struct FigureSeries {
     /// Its name.
     pub name: String,
     /// The metric.
@@ -71,7 +71,7 @@ pub struct Checked {
 
 /// The result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct ExperimentOutcome {
     /// Of which experiment.
     pub name: String,
     /// How it was run; `None`: nothing is run, all is computed.
@@ -95,16 +95,16 @@ pub struct Outcome {
     #[serde(default)]
     pub provenance: Option<Provenance>,
     /// The series.
-    pub curves: Vec<Curve>,
+    pub curves: Vec<FigureSeries>,
     /// The checks. Of an outcome that was kept they are made anew ([`Outcome::judge`]): the experiment may
     /// ask for others by now.
     #[serde(skip_deserializing)]
     pub checks: Vec<Checked>,
 }
 
-impl Outcome {
+impl ExperimentOutcome {
     /// A series by its name.
-    pub fn curve(&self, name: &str) -> Option<&Curve> {
+    pub fn curve(&self, name: &str) -> Option<&FigureSeries> {
         self.curves.iter().find(|curve| curve.name == name)
     }
 

@@ -2,21 +2,21 @@
 //! rings.
 
 use crate::file::Experiment;
-use crate::outcome::{Curve, Outcome, Point};
-use crate::place::Place;
+use crate::outcome::{ExperimentOutcome, FigureSeries, Point};
+use crate::place::AxisPlace;
 use shoal_bench::plot::chart::{Chart, Line, Style, svg};
 
 /// The picture as SVG; `None` where there is nothing to draw.
 ///
 /// # Errors
 /// When it cannot be drawn.
-pub fn draw(experiment: &Experiment, outcome: &Outcome) -> Result<Option<String>, String> {
+pub fn draw(experiment: &Experiment, outcome: &ExperimentOutcome) -> Result<Option<String>, String> {
     let categories = categories(outcome);
-    let at = |x: &Place| match x {
-        Place::Number(number) => Some(*number),
-        Place::Word(word) => categories.iter().position(|known| known == word).map(|at| at as f64),
+    let at = |x: &AxisPlace| match x {
+        AxisPlace::Number(number) => Some(*number),
+        AxisPlace::Word(word) => categories.iter().position(|known| known == word).map(|at| at as f64),
     };
-    let of = |curve: &Curve, value: fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
+    let of = |curve: &FigureSeries, value: fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
         curve.points.iter().filter_map(|point| Some((at(&point.x)?, value(point)?))).collect()
     };
     let mut lines = Vec::new();
@@ -47,17 +47,17 @@ pub fn draw(experiment: &Experiment, outcome: &Outcome) -> Result<Option<String>
     svg(&chart).map(Some).map_err(|error| format!("{error:#}"))
 }
 
-fn on(outcome: &Outcome) -> String {
+fn on(outcome: &ExperimentOutcome) -> String {
     match outcome.machine.as_str() {
         "" => "this machine".to_owned(),
         machine => machine.to_owned(),
     }
 }
 
-fn categories(outcome: &Outcome) -> Vec<String> {
+fn categories(outcome: &ExperimentOutcome) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for point in outcome.curves.iter().flat_map(|curve| &curve.points) {
-        if let Place::Word(word) = &point.x
+        if let AxisPlace::Word(word) = &point.x
             && !all.contains(word)
         {
             all.push(word.clone());

@@ -7,7 +7,7 @@
 
 use crate::file::Experiment;
 use crate::fit::{Sensitivity, sensitivity_table};
-use crate::outcome::Outcome;
+use crate::outcome::ExperimentOutcome;
 use crate::tell;
 use crate::totals::{self, SUMMARY, Totals};
 use std::collections::BTreeMap;
@@ -55,11 +55,11 @@ pub fn shown(paper: &str) -> Vec<String> {
 }
 
 /// An experiment and its outcomes: one per mode.
-pub struct Told {
+pub struct Reproduced {
     /// Which.
     pub experiment: Experiment,
     /// The result, with the picture's path from the document.
-    pub outcomes: Vec<(Outcome, Option<String>)>,
+    pub outcomes: Vec<(ExperimentOutcome, Option<String>)>,
     /// Why a mode has none.
     pub without: Vec<String>,
     /// How its rates move with the costs that its machine was fitted with, where that was requested.
@@ -67,7 +67,7 @@ pub struct Told {
 }
 
 /// The document.
-pub fn document(all: &[Told], command: &str) -> String {
+pub fn document(all: &[Reproduced], command: &str) -> String {
     let mut text = format!(
         "# Reproduction\n\n\
          Every figure and table of the two papers: what they claim, what comes out here, and whether the claim holds. Written by\n\
@@ -99,7 +99,7 @@ pub fn document(all: &[Told], command: &str) -> String {
 }
 
 /// A document with these experiments anew; `None` where it has not all of them.
-pub fn renewed(document: &str, all: &[Told]) -> Option<String> {
+pub fn renewed(document: &str, all: &[Reproduced]) -> Option<String> {
     let mut lines: Vec<String> = document.lines().map(str::to_owned).collect();
     for told in all {
         let name = &told.experiment.name;
@@ -125,8 +125,8 @@ pub fn renewed(document: &str, all: &[Told]) -> Option<String> {
 }
 
 /// Each figure and table, with the experiment that reproduces it.
-fn index(paper: &str, all: &[Told]) -> String {
-    let mut of: BTreeMap<&str, &Told> = BTreeMap::new();
+fn index(paper: &str, all: &[Reproduced]) -> String {
+    let mut of: BTreeMap<&str, &Reproduced> = BTreeMap::new();
     for told in all.iter().filter(|told| told.experiment.source.paper == paper) {
         of.extend(told.experiment.source.reproduces.iter().map(|what| (what.as_str(), told)));
     }
@@ -145,8 +145,8 @@ fn index(paper: &str, all: &[Told]) -> String {
     text
 }
 
-fn counted(told: &Told) -> String {
-    let of = |(outcome, _): &(Outcome, Option<String>)| {
+fn counted(told: &Reproduced) -> String {
+    let of = |(outcome, _): &(ExperimentOutcome, Option<String>)| {
         let mode = totals::word(outcome.mode);
         let seen = outcome.checks.iter().filter(|c| !matches!(c.verdict, crate::Verdict::NotSeen(_))).count();
         format!("{mode} {} of {seen}", seen - outcome.failures().count())
@@ -154,7 +154,7 @@ fn counted(told: &Told) -> String {
     told.outcomes.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
-fn section(told: &Told) -> String {
+fn section(told: &Reproduced) -> String {
     let experiment = &told.experiment;
     let source = &experiment.source;
     let mut text = format!("### {}\n\n**{}**\n\n", experiment.name, experiment.title);
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    fn told(name: &str, checks: &[crate::Verdict]) -> Told {
+    fn told(name: &str, checks: &[crate::Verdict]) -> Reproduced {
         let experiment = builtin::find(name).expect("it comes with the program");
         let mut outcome = crate::made::outcome(name, crate::Mode::Simulated, Vec::new());
         let all = experiment.check.iter().zip(checks);
@@ -228,7 +228,7 @@ mod tests {
                 verdict: verdict.clone(),
             })
             .collect();
-        Told { experiment, outcomes: vec![(outcome, None)], without: Vec::new(), sensitivity: None }
+        Reproduced { experiment, outcomes: vec![(outcome, None)], without: Vec::new(), sensitivity: None }
     }
 
     #[test]
@@ -236,13 +236,13 @@ mod tests {
         let (good, bad) = (crate::Verdict::Holds("so".into()), crate::Verdict::Fails("not so".into()));
         let others =
             || [told("pvfs-5", &[good.clone(), bad.clone()]), told("thesis-4-1", std::slice::from_ref(&bad))];
-        let all = |bgp: Told| {
+        let all = |bgp: Reproduced| {
             let [first, last] = others();
             [first, bgp, last]
         };
         let old = all(told("bgp-7", &[bad.clone(), bad.clone(), bad.clone()]));
         let new = || told("bgp-7", &[good.clone(), bad.clone()]);
-        let document_of = |all: &[Told]| document(all, "a command");
+        let document_of = |all: &[Reproduced]| document(all, "a command");
         let renewed_one = renewed(&document_of(&old), &[new()]).expect("it is in it");
         assert_eq!(renewed_one, document_of(&all(new())));
         assert!(renewed(&document_of(&others()), &[new()]).is_none(), "it is not in it");
@@ -253,7 +253,7 @@ mod tests {
         use crate::check::Kind;
         let (good, bad) = (crate::Verdict::Holds("so".into()), crate::Verdict::Fails("not so".into()));
         let names = ["pvfs-3a", "pvfs-table1", "thesis-4-1", "bgp-table2"];
-        let mut all: Vec<Told> = names.map(|name| told(name, &vec![good.clone(); 20])).into();
+        let mut all: Vec<Reproduced> = names.map(|name| told(name, &vec![good.clone(); 20])).into();
         let last = &mut all[3].outcomes[0].0.checks;
         last.iter_mut().skip(5).for_each(|checked| checked.verdict = bad.clone());
         let real = crate::made::outcome("pvfs-table1", crate::Mode::Real, Vec::new());
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(totals, Totals::of_lines(text.lines()));
         let counted: usize =
             Kind::ALL.map(|kind| totals.of_kind(kind)).iter().map(|c| c.hold + c.fail + c.unseen).sum();
-        let of_outcome = |outcome: &'_ Outcome| {
+        let of_outcome = |outcome: &'_ ExperimentOutcome| {
             let name =
                 |c: &crate::outcome::Checked| (outcome.name.clone(), c.counts_as, c.check.claim.clone());
             outcome.checks.iter().map(name).collect::<Vec<_>>()
@@ -280,10 +280,10 @@ mod tests {
 
     #[test]
     fn the_document_has_each_experiment_and_what_has_none() {
-        let all: Vec<Told> = builtin::all()
+        let all: Vec<Reproduced> = builtin::all()
             .expect("all are experiments")
             .into_iter()
-            .map(|experiment| Told {
+            .map(|experiment| Reproduced {
                 experiment,
                 outcomes: Vec::new(),
                 without: vec!["not run".into()],

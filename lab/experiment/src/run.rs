@@ -7,8 +7,8 @@
 
 use crate::bound;
 use crate::file::{Experiment, Metric, Series};
-use crate::outcome::{Curve, Outcome, Point};
-use crate::place::Place;
+use crate::outcome::{ExperimentOutcome, FigureSeries, Point};
+use crate::place::AxisPlace;
 use crate::provenance::{self, Size};
 use crate::seat::{Phase, Plan, Took, together};
 use crate::setting::Setting;
@@ -155,7 +155,7 @@ pub struct Run<'a> {
 /// One value to be measured.
 struct Cell<'a> {
     series: &'a Series,
-    x: &'a Place,
+    x: &'a AxisPlace,
     setting: Setting,
     key: String,
 }
@@ -170,7 +170,7 @@ impl Run<'_> {
         ground: &mut dyn Ground,
         memo: &mut Memo,
         draw: &mut dyn FnMut(Progress),
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<ExperimentOutcome, RunError> {
         let (experiment, mode, begin) = (self.experiment, ground.mode(), Instant::now());
         let skip = &experiment.amounts(mode).skip;
         if !skip.is_empty() {
@@ -185,14 +185,14 @@ impl Run<'_> {
             let own = || cells.iter().filter(|cell| cell.series.name == series.name);
             let points = own().map(|cell| self.point(cell, memo, mode, machine.as_ref())).collect();
             let per_second = own().filter_map(|cell| per_second(experiment, cell, memo)).max_by_key(Vec::len);
-            self.with_published(Curve {
+            self.with_published(FigureSeries {
                 name: series.name.clone(),
                 metric: series.metric,
                 points,
                 per_second: per_second.unwrap_or_default(),
             })
         };
-        let mut outcome = Outcome {
+        let mut outcome = ExperimentOutcome {
             name: experiment.name.clone(),
             mode: Some(mode),
             machine: machine.as_ref().map_or_else(String::new, |machine| machine.name.clone()),
@@ -221,7 +221,7 @@ impl Run<'_> {
         Ok(provenance::sizes(self.experiment, &settings))
     }
 
-    fn wrong(&self, series: &Series, x: &Place, why: String) -> RunError {
+    fn wrong(&self, series: &Series, x: &AxisPlace, why: String) -> RunError {
         let (name, series) = (self.experiment.name.clone(), series.name.clone());
         RunError::Setting { name, series, x: x.to_string(), why }
     }
@@ -303,7 +303,7 @@ impl Run<'_> {
     }
 
     /// Published values without a run are listed, too.
-    fn with_published(&self, mut curve: Curve) -> Curve {
+    fn with_published(&self, mut curve: FigureSeries) -> FigureSeries {
         for published in self.experiment.published.iter().filter(|point| point.series == curve.name) {
             if !curve.points.iter().any(|point| point.x == published.x) {
                 let (x, published) = (published.x.clone(), Some(published.value));
@@ -319,7 +319,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// When there is no such figure.
-    pub fn compute(&self, machine: &Machine) -> Result<Outcome, RunError> {
+    pub fn compute(&self, machine: &Machine) -> Result<ExperimentOutcome, RunError> {
         let experiment = self.experiment;
         let Workload::Chapter4 { figure: number } = &experiment.workload else {
             return Err(RunError::NoFigure {
@@ -335,7 +335,7 @@ impl Run<'_> {
         })?;
         let curve = |series: &Series| {
             let known = figure.curve(&series.phase);
-            let point = |x: &Place| {
+            let point = |x: &AxisPlace| {
                 let value = known.zip(x.number()).and_then(|(curve, x)| interpolated(&curve.points, x));
                 Point {
                     x: x.clone(),
@@ -345,14 +345,14 @@ impl Run<'_> {
                 }
             };
             let points = experiment.axis.values.iter().map(point).collect();
-            self.with_published(Curve {
+            self.with_published(FigureSeries {
                 name: series.name.clone(),
                 metric: series.metric,
                 points,
                 per_second: Vec::new(),
             })
         };
-        let mut outcome = Outcome {
+        let mut outcome = ExperimentOutcome {
             name: experiment.name.clone(),
             mode: None,
             machine: machine.name.clone(),

@@ -12,7 +12,7 @@
 //! phase failed, does nothing more but meet. So no process waits for ever, and the first failure is reported.
 
 use crate::setting::Setting;
-use crate::workload::{Process, Work, Workload};
+use crate::workload::{PhaseWork, Process, Workload};
 use futures_util::future::LocalBoxFuture;
 use shoal_env::Env;
 use shoal_sim::machine;
@@ -76,7 +76,7 @@ pub struct Timing {
     /// After the barrier that follows the loop.
     pub left_ns: u64,
     /// The result of the loop.
-    pub work: Work,
+    pub work: PhaseWork,
 }
 
 /// The result of one process.
@@ -100,13 +100,13 @@ pub async fn take<V: Vfs>(seat: Seat<V>, plan: &Plan) -> Took {
         let begun_ns = meet().await;
         let done = match &mut process {
             Some(process) if failed.is_none() => process.run(at).await,
-            _ => Ok(Work::default()),
+            _ => Ok(PhaseWork::default()),
         };
         let ended_ns = env.now().0;
         let left_ns = meet().await;
         let work = done.unwrap_or_else(|words| {
             failed = Some(format!("process {index}, phase {phase}: {words}"));
-            Work::default()
+            PhaseWork::default()
         });
         timings.push(Timing { begun_ns, ended_ns, left_ns, work });
         forget(&env, plan).await;
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_clocks_of_a_phase_differ_as_the_algorithms_do() {
-        let work = |per_second: &[u64]| Work { ops: 10, bytes: 80, per_second: per_second.to_vec() };
+        let work = |per_second: &[u64]| PhaseWork { ops: 10, bytes: 80, per_second: per_second.to_vec() };
         let first = Timing { begun_ns: 150, ended_ns: 250, left_ns: 420, work: work(&[7, 3]) };
         let second = Timing { begun_ns: 100, ended_ns: 400, left_ns: 430, work: work(&[10]) };
         let phase = Phase::of(&[&first, &second]);

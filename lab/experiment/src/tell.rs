@@ -1,7 +1,7 @@
 //! An outcome in words: rows for tables, CSV, Markdown.
 
 use crate::file::{Experiment, Metric};
-use crate::outcome::{Checked, Curve, Outcome, Point};
+use crate::outcome::{Checked, ExperimentOutcome, FigureSeries, Point};
 use crate::provenance::{NOT_RECORDED, Provenance, Size};
 use crate::run::Mode;
 use shoal_model::short;
@@ -13,11 +13,11 @@ pub const COLUMNS: [&str; 7] = ["series", "", "ours", "bound", "of bound", "what
 const NONE: &str = "–";
 
 /// The rows of the table.
-pub fn rows(outcome: &Outcome) -> Vec<[String; 7]> {
+pub fn rows(outcome: &ExperimentOutcome) -> Vec<[String; 7]> {
     outcome.curves.iter().flat_map(|curve| curve.points.iter().map(|point| row(curve, point))).collect()
 }
 
-fn row(curve: &Curve, point: &Point) -> [String; 7] {
+fn row(curve: &FigureSeries, point: &Point) -> [String; 7] {
     let unit = curve.metric.unit();
     let told = |value: f64| told(value, curve.metric);
     let ours = point.ours.map_or(NONE.to_owned(), |spread| {
@@ -47,7 +47,7 @@ fn told(value: f64, metric: Metric) -> String {
 }
 
 /// The run, in a line.
-pub fn how(outcome: &Outcome) -> String {
+pub fn how(outcome: &ExperimentOutcome) -> String {
     let Some(mode) = outcome.mode else { return format!("computed for the machine {}", outcome.machine) };
     let scale = if outcome.scale == 1.0 {
         String::new()
@@ -75,7 +75,7 @@ pub(crate) const OF: &str = "Of ";
 pub(crate) const SIZES: &str = "Run: ";
 
 /// Of which program, when and where, and how much was run.
-pub fn of(outcome: &Outcome) -> String {
+pub fn of(outcome: &ExperimentOutcome) -> String {
     let from = outcome.provenance.as_ref().map_or(NOT_RECORDED.to_owned(), Provenance::to_string);
     let sizes: Vec<String> = outcome.sizes.iter().map(Size::to_string).collect();
     match (sizes.as_slice(), outcome.mode) {
@@ -96,7 +96,7 @@ pub fn verdict(checked: &Checked) -> String {
 }
 
 /// A line a point.
-pub fn csv(outcome: &Outcome) -> String {
+pub fn csv(outcome: &ExperimentOutcome) -> String {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let number = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.4}"));
     let mut text = "series,x,unit,ours,min,max,bound,percent_of_bound,binds,published\n".to_owned();
@@ -122,14 +122,15 @@ pub fn csv(outcome: &Outcome) -> String {
 }
 
 /// Operations in each second, a line a second and a column a series; `None` where no workload reports them.
-pub fn seconds_csv(outcome: &Outcome) -> Option<String> {
-    let told: Vec<&Curve> = outcome.curves.iter().filter(|curve| !curve.per_second.is_empty()).collect();
+pub fn seconds_csv(outcome: &ExperimentOutcome) -> Option<String> {
+    let told: Vec<&FigureSeries> =
+        outcome.curves.iter().filter(|curve| !curve.per_second.is_empty()).collect();
     let seconds = told.iter().map(|curve| curve.per_second.len()).max()?;
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let names: Vec<String> = told.iter().map(|curve| quoted(&curve.name)).collect();
     let mut text = format!("second,{}\n", names.join(","));
     for second in 0..seconds {
-        let of = |curve: &&Curve| curve.per_second.get(second).map_or(String::new(), u64::to_string);
+        let of = |curve: &&FigureSeries| curve.per_second.get(second).map_or(String::new(), u64::to_string);
         let cells: Vec<String> = told.iter().map(of).collect();
         let _ = writeln!(text, "{second},{}", cells.join(","));
     }
@@ -137,7 +138,7 @@ pub fn seconds_csv(outcome: &Outcome) -> Option<String> {
 }
 
 /// One outcome for a document, with its picture.
-pub fn markdown(experiment: &Experiment, outcome: &Outcome, picture: Option<&str>) -> String {
+pub fn markdown(experiment: &Experiment, outcome: &ExperimentOutcome, picture: Option<&str>) -> String {
     let mut text = format!("*{}.*\n\n{}\n\n", capital(&how(outcome)), of(outcome));
     let _ = writeln!(
         text,
@@ -167,25 +168,25 @@ fn capital(words: &str) -> String {
 mod tests {
     use super::*;
     use crate::made;
-    use crate::place::Place;
+    use crate::place::AxisPlace;
     use shoal_bench::Spread;
 
-    fn outcome() -> Outcome {
+    fn outcome() -> ExperimentOutcome {
         let bound = made::bound(200.0, "syncs");
         let point = |x: f64, ours: Option<Spread>, published| Point {
-            x: Place::Number(x),
+            x: AxisPlace::Number(x),
             ours,
             bound: ours.map(|_| bound.clone()),
             published,
         };
-        let curve = Curve {
+        let curve = FigureSeries {
             name: "a \"b\"".into(),
             metric: Metric::PerS,
             points: vec![point(1.0, Spread::of(&[90.0, 100.0, 110.0]), None), point(14.0, None, Some(7.0))],
             per_second: vec![3, 4],
         };
         let whole = made::outcome("x", Mode::Real, vec![curve]);
-        Outcome { scale: 0.5, repeat: 3, seconds: 1.0, ..whole }
+        ExperimentOutcome { scale: 0.5, repeat: 3, seconds: 1.0, ..whole }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! its own lines, and a test compares that with the outcomes.
 
 use crate::check::{Kind, Verdict};
-use crate::outcome::Outcome;
+use crate::outcome::ExperimentOutcome;
 use crate::run::Mode;
 use crate::tell;
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ pub fn word(mode: Option<Mode>) -> &'static str {
 
 impl Totals {
     /// Of outcomes.
-    pub fn of<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Totals {
+    pub fn of<'a>(outcomes: impl Iterator<Item = &'a ExperimentOutcome>) -> Totals {
         let mut totals = Totals::default();
         for outcome in outcomes {
             for checked in &outcome.checks {

@@ -56,7 +56,7 @@ pub enum Workload {
 
 /// The result of a phase of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct PhaseWork {
     /// Operations.
     pub ops: u64,
     /// Bytes moved.
@@ -65,13 +65,13 @@ pub struct Work {
     pub per_second: Vec<u64>,
 }
 
-impl Work {
-    fn ops(ops: u64) -> Work {
-        Work { ops, ..Work::default() }
+impl PhaseWork {
+    fn ops(ops: u64) -> PhaseWork {
+        PhaseWork { ops, ..PhaseWork::default() }
     }
 
-    fn moved(ops: u64, bytes: u64) -> Work {
-        Work { ops, bytes, ..Work::default() }
+    fn moved(ops: u64, bytes: u64) -> PhaseWork {
+        PhaseWork { ops, bytes, ..PhaseWork::default() }
     }
 }
 
@@ -94,7 +94,7 @@ enum Way {
 }
 
 /// The result of a phase; the words of a failure.
-type Done = Result<Work, String>;
+type Done = Result<PhaseWork, String>;
 
 fn names(all: &[&str]) -> Vec<String> {
     all.iter().map(|&name| name.to_owned()).collect()
@@ -234,7 +234,7 @@ impl<V: Vfs> Process<V> {
             Acting::Ls(own) => ls::run(self, phase, own).await,
             Acting::Lookups(own) => lookups::run(self, phase, own).await,
             Acting::Unstuff(acting) => acting.run(self, phase).await,
-            Acting::Nothing => Ok(Work::default()),
+            Acting::Nothing => Ok(PhaseWork::default()),
         };
         self.acting = acting;
         done

@@ -7,7 +7,7 @@
 use shoal_model::Machine;
 use shoal_proto::Switches;
 use shoal_sim::SyncModes;
-use shoal_sim::machine::phases::{self, Extent};
+use shoal_sim::machine::phases::{self, WorkExtent};
 use shoal_sim::machine::{ModuleKind, Simulated};
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         seed: 1,
     };
     let begun = Instant::now();
-    let extent = Extent { files, small_bytes: 8192, large_bytes: 0, block_bytes: 1 << 20 };
+    let extent = WorkExtent { files, small_bytes: 8192, large_bytes: 0, block_bytes: 1 << 20 };
     let (rates, told) = phases::run(&of, extent)?;
     let took = begun.elapsed();
     for rate in rates {

@@ -153,7 +153,7 @@ impl<T: PartialEq + Clone + Debug> Fact<T> {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct RunFacts {
     /// Permission bits.
     pub mode: Fact<u32>,
     /// Owner and group.
@@ -168,10 +168,10 @@ pub struct Facts {
     ended: u64,
 }
 
-impl Facts {
+impl RunFacts {
     /// Of a new object.
-    pub fn new(mode: u32, uid: u32, gid: u32) -> Facts {
-        Facts {
+    pub fn new(mode: u32, uid: u32, gid: u32) -> RunFacts {
+        RunFacts {
             mode: Fact::new(mode),
             owner: Fact::new((uid, gid)),
             atime: Fact::new(None),
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_look_may_have_come_before_a_change_that_ended_after_it_began_or_that_is_not_seen_yet() {
-        let mut facts = Facts::new(1, 0, 0);
+        let mut facts = RunFacts::new(1, 0, 0);
         facts.mode.begin(2);
         facts.mode.done();
         facts.changed(&Stamp::new(1), Held::Disk, 7, 100);
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn names_of_attributes_are_told_once_each() {
-        let mut facts = Facts::new(0, 0, 0);
+        let mut facts = RunFacts::new(0, 0, 0);
         let found = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
         assert!(facts.judge_xattr_names(&[]).is_ok());
         assert!(facts.judge_xattr_names(&found(&["user.a"])).is_err());
@@ -328,9 +328,9 @@ mod tests {
 
     #[test]
     fn what_a_fault_may_have_taken_is_as_it_was_or_as_it_became() {
-        let mut facts = Facts::new(1, 0, 0);
+        let mut facts = RunFacts::new(1, 0, 0);
         let (before, mut now) = (Stamp::new(2), Stamp::new(2));
-        let change = |facts: &mut Facts, to, stamp: &Stamp, held| {
+        let change = |facts: &mut RunFacts, to, stamp: &Stamp, held| {
             facts.mode.begin(to);
             facts.mode.done();
             facts.changed(stamp, held, 0, 1);
@@ -349,7 +349,7 @@ mod tests {
         facts.settle(0, &now, false);
         assert!([2, 3].iter().all(|mode| facts.mode.judge("mode", mode, Look::LAST).is_ok()));
         assert!(facts.mode.judge("mode", &1, Look::LAST).is_err(), "this change was synced");
-        let mut facts = Facts::new(1, 0, 0);
+        let mut facts = RunFacts::new(1, 0, 0);
         change(&mut facts, 2, &before, Held::Disk);
         facts.settle(0, &now, false);
         assert!(facts.mode.judge("mode", &1, Look::LAST).is_err());
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_durable_change_is_not_excused_by_a_weaker_one_before_it() {
-        let mut facts = Facts::new(1, 0, 0);
+        let mut facts = RunFacts::new(1, 0, 0);
         let (before, mut now) = (Stamp::new(1), Stamp::new(1));
         for (to, held) in [(2, Held::Kernel), (3, Held::Disk)] {
             facts.mode.begin(to);
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_weaker_change_after_a_durable_one_is_lost_back_to_that_one() {
-        let mut facts = Facts::new(1, 0, 0);
+        let mut facts = RunFacts::new(1, 0, 0);
         let (before, mut now) = (Stamp::new(1), Stamp::new(1));
         for (to, held) in [(2, Held::Disk), (3, Held::Kernel), (4, Held::Kernel)] {
             facts.mode.begin(to);

@@ -15,7 +15,7 @@
 //! attributes and extended attributes ([`crate::facts`]), and the target of a symbolic link.
 
 use crate::contents::Contents;
-use crate::facts::Facts;
+use crate::facts::RunFacts;
 use crate::losses::{Held, Stamp};
 use shoal_proto::{Handle, Kind, PlaceKey, ServerId, Shards};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub const NOBODY: u16 = u16::MAX;
 
 /// An object, as far as it is known.
 #[derive(Clone, Debug)]
-pub struct Object {
+pub struct KnownObject {
     /// Its handle; 0: never received.
     pub handle: u64,
     /// Its kind.
@@ -43,7 +43,7 @@ pub struct Object {
     /// Bytes, of a file.
     pub contents: Contents,
     /// Attributes.
-    pub facts: Facts,
+    pub facts: RunFacts,
     /// Where a symbolic link leads.
     pub target: Vec<u8>,
     /// The faults that may have taken it since it was made.
@@ -74,16 +74,16 @@ impl Exposed {
     }
 }
 
-impl Object {
+impl KnownObject {
     /// A new object.
-    pub fn new(kind: Kind, mode: u32, uid: u32, gid: u32) -> Object {
-        Object {
+    pub fn new(kind: Kind, mode: u32, uid: u32, gid: u32) -> KnownObject {
+        KnownObject {
             handle: 0,
             kind,
             is_public: false,
             offered_at: None,
             contents: Contents::default(),
-            facts: Facts::new(mode, uid, gid),
+            facts: RunFacts::new(mode, uid, gid),
             target: Vec::new(),
             made: Exposed::default(),
         }
@@ -137,20 +137,20 @@ struct Operation {
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     /// The objects.
-    pub objects: Vec<Object>,
+    pub objects: Vec<KnownObject>,
     names: BTreeMap<Slot, Named>,
     operations: Vec<Operation>,
     /// The faults so far.
     pub now: Stamp,
     /// How directories are split, if they are.
-    pub splits: Option<Splits>,
+    pub splits: Option<DrawnSplits>,
     /// Directories that never are: subfiles.
     pub unsplit: BTreeSet<u64>,
 }
 
 /// How names are dealt to servers when their directory is split.
 #[derive(Clone, Debug)]
-pub struct Splits {
+pub struct DrawnSplits {
     /// Gives each name its place.
     pub key: PlaceKey,
     /// The servers of all shards: as they are, and as they may be with each server that is added.
@@ -159,7 +159,7 @@ pub struct Splits {
 
 impl Ledger {
     /// A new object; its handle is known when it is made.
-    pub fn object(&mut self, object: Object) -> ObjectId {
+    pub fn object(&mut self, object: KnownObject) -> ObjectId {
         self.objects.push(object);
         self.objects.len() - 1
     }
@@ -190,7 +190,8 @@ impl Ledger {
     /// split.
     pub fn servers_of(&self, slot: &Slot) -> Vec<u16> {
         let mut servers = vec![Handle(slot.0).server().0];
-        if let Some(Splits { key, shards }) = self.splits.as_ref().filter(|_| !self.unsplit.contains(&slot.0))
+        if let Some(DrawnSplits { key, shards }) =
+            self.splits.as_ref().filter(|_| !self.unsplit.contains(&slot.0))
         {
             let place = key.place_of(slot.1.as_bytes());
             servers.extend(shards.iter().filter_map(|all| all.server_of(place)).map(|server| server.0));
@@ -202,7 +203,7 @@ impl Ledger {
     pub fn may_grow(&mut self, servers: u16) {
         let present = self.now.servers();
         self.now = Stamp::new(servers.max(present));
-        if let Some(Splits { shards, .. }) = &mut self.splits {
+        if let Some(DrawnSplits { shards, .. }) = &mut self.splits {
             // All hold metadata.
             shards.extend((present + 1..=servers).map(|count| Shards::over((0..count).map(ServerId))));
         }
@@ -297,8 +298,8 @@ impl Ledger {
 
     /// An object's attributes, with what faults may have taken of them. `is_synced`: changes that they did
     /// not take are durable.
-    pub fn facts(&mut self, object: ObjectId, is_synced: bool) -> &mut Facts {
-        let Object { handle, facts, .. } = &mut self.objects[object];
+    pub fn facts(&mut self, object: ObjectId, is_synced: bool) -> &mut RunFacts {
+        let KnownObject { handle, facts, .. } = &mut self.objects[object];
         facts.settle(Handle(*handle).server().0, &self.now, is_synced);
         facts
     }
@@ -450,7 +451,7 @@ mod tests {
 
     fn ledger() -> (Ledger, ObjectId) {
         let mut ledger = Ledger::default();
-        let mut object = Object::new(Kind::File, 0, 0, 0);
+        let mut object = KnownObject::new(Kind::File, 0, 0, 0);
         object.handle = 7;
         let object = ledger.object(object);
         let made = ledger.begin(3, "create a", 1, Held::Disk, vec![(slot("a"), Some(object))]);
@@ -545,7 +546,7 @@ mod tests {
         for (held, links) in [(Held::Kernel, None), (Held::Disk, Some(0))] {
             let (mut ledger, first) = ledger();
             ledger.now = Stamp::new(3);
-            let second = ledger.object(Object::new(Kind::File, 0, 0, 0));
+            let second = ledger.object(KnownObject::new(Kind::File, 0, 0, 0));
             for (at, to) in [(3, Some(second)), (5, None)] {
                 let changed = ledger.begin(3, "change a", at, held, vec![(slot("a"), to)]);
                 ledger.done(changed, at + 1, held);
@@ -563,10 +564,12 @@ mod tests {
         for (text, server) in
             ('a'..='z').flat_map(|text| (0..4).map(move |server| (text.to_string(), server)))
         {
-            let mut ledger =
-                Ledger { splits: Some(Splits { key, shards: vec![shards.clone()] }), ..Ledger::default() };
+            let mut ledger = Ledger {
+                splits: Some(DrawnSplits { key, shards: vec![shards.clone()] }),
+                ..Ledger::default()
+            };
             ledger.now = Stamp::new(4);
-            let object = ledger.object(Object::new(Kind::File, 0, 0, 0));
+            let object = ledger.object(KnownObject::new(Kind::File, 0, 0, 0));
             let made = ledger.begin(3, "create", 1, Held::Kernel, vec![(slot(&text), Some(object))]);
             ledger.done(made, 2, Held::Kernel);
             let shard = shards.server_of(key.place_of(text.as_bytes())).unwrap();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// An entry as a listing gave it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed {
+pub struct ListedEntry {
     /// Its name.
     pub name: Vec<u8>,
     /// Its object.
@@ -29,13 +29,13 @@ pub struct Listing {
     /// When its last answer came.
     pub returned: u64,
     /// The returned entries, in their order.
-    pub entries: Vec<Listed>,
+    pub entries: Vec<ListedEntry>,
 }
 
 /// Hold a listing against the names that the ledger knows; others are only held to be given once.
 pub fn judge(listing: &Listing, ledger: &Ledger) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut given: BTreeMap<&[u8], (u32, &Listed)> = BTreeMap::new();
+    let mut given: BTreeMap<&[u8], (u32, &ListedEntry)> = BTreeMap::new();
     for entry in &listing.entries {
         given.entry(&entry.name).or_insert((0, entry)).0 += 1;
     }
@@ -51,7 +51,12 @@ pub fn judge(listing: &Listing, ledger: &Ledger) -> Vec<String> {
     wrong
 }
 
-fn judge_name(listing: &Listing, ledger: &Ledger, slot: &Slot, entry: Option<&Listed>) -> Result<(), String> {
+fn judge_name(
+    listing: &Listing,
+    ledger: &Ledger,
+    slot: &Slot,
+    entry: Option<&ListedEntry>,
+) -> Result<(), String> {
     let possible = ledger.possible(slot, listing.called, listing.returned);
     let Some(entry) = entry else {
         return match possible.iter().all(Option::is_some) {
@@ -73,7 +78,7 @@ fn judge_name(listing: &Listing, ledger: &Ledger, slot: &Slot, entry: Option<&Li
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Object;
+    use crate::ledger::KnownObject;
     use crate::losses::Held;
     use shoal_proto::Kind;
 
@@ -81,7 +86,7 @@ mod tests {
     fn ledger() -> Ledger {
         let mut ledger = Ledger::default();
         for (name, handle) in [("a", 7), ("b", 8)] {
-            let mut object = Object::new(Kind::File, 0, 0, 0);
+            let mut object = KnownObject::new(Kind::File, 0, 0, 0);
             object.handle = handle;
             let object = ledger.object(object);
             let made = ledger.begin(0, "create", 1, Held::Disk, vec![((1, name.to_owned()), Some(object))]);
@@ -93,7 +98,7 @@ mod tests {
     }
 
     fn judged(called: u64, returned: u64, entries: &[(&str, u64)]) -> usize {
-        let listed = |(name, handle): &(&str, u64)| Listed {
+        let listed = |(name, handle): &(&str, u64)| ListedEntry {
             name: name.as_bytes().to_vec(),
             handle: *handle,
             attr: None,

@@ -38,7 +38,7 @@ pub(crate) use scene::Scene;
 
 use crate::contents::Contents;
 use crate::faults::Operators;
-use crate::ledger::{Ledger, Object, ObjectId, Slot};
+use crate::ledger::{KnownObject, Ledger, ObjectId, Slot};
 use crate::losses::{Held, Modes, Stamp};
 use crate::register::Event;
 use crate::rng::Rng;
@@ -534,7 +534,7 @@ impl Worker {
         self.shared.moments.next(self.env.now().0)
     }
 
-    fn with_object<T>(&self, object: ObjectId, f: impl FnOnce(&mut Object) -> T) -> T {
+    fn with_object<T>(&self, object: ObjectId, f: impl FnOnce(&mut KnownObject) -> T) -> T {
         f(&mut self.shared.ledger.borrow_mut().objects[object])
     }
 
@@ -565,7 +565,7 @@ impl Worker {
     }
 
     /// An own name, and its object.
-    fn own(&mut self, fits: impl Fn(&Object) -> bool) -> Option<(Slot, ObjectId)> {
+    fn own(&mut self, fits: impl Fn(&KnownObject) -> bool) -> Option<(Slot, ObjectId)> {
         let mut live = self.shared.ledger.borrow().live(self.id);
         let ledger = self.shared.ledger.borrow();
         live.retain(|(_, object)| ledger.objects[*object].handle != 0 && fits(&ledger.objects[*object]));

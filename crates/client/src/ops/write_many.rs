@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes to be written to one file.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct FileWrite {
     /// The file.
     pub which: Which,
     /// Where in it.
@@ -56,7 +56,7 @@ impl Client {
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn write_many(&self, pieces: Vec<Piece>, durable: bool) -> Vec<Result<Attr, Error>> {
+    pub async fn write_many(&self, pieces: Vec<FileWrite>, durable: bool) -> Vec<Result<Attr, Error>> {
         let began = self.core.world.now();
         let mut results: Vec<Option<Result<Written, Error>>> = pieces.iter().map(|_| None).collect();
         if self.is_compounding() {
@@ -92,14 +92,14 @@ impl Client {
     /// One round; returns the pieces to write at another server by handle.
     async fn write_groups(
         &self,
-        pieces: &[Piece],
+        pieces: &[FileWrite],
         items: Vec<(usize, Which)>,
         results: &mut [Option<Result<Written, Error>>],
     ) -> Vec<(usize, Which)> {
         let (mut fitting, mut wanted) = (Vec::new(), Vec::new());
         for (item, target) in items {
             let server = self.core.home_of(&target);
-            let Piece { offset, data, .. } = &pieces[item];
+            let FileWrite { offset, data, .. } = &pieces[item];
             let is_small = !data.is_empty() && data.len() <= self.core.eager_bytes(server);
             if !is_small || *offset > limits::FILE_BYTES_MAX - data.len() as u64 {
                 continue;
@@ -140,7 +140,7 @@ impl Client {
         elsewhere
     }
 
-    async fn write_one(&self, piece: &Piece, durable: bool) -> Result<Attr, Error> {
+    async fn write_one(&self, piece: &FileWrite, durable: bool) -> Result<Attr, Error> {
         let object = match &piece.which {
             Which::Entry(dir, name) => self.lookup(*dir, name).await?.handle,
             Which::Object(object) => *object,
@@ -156,7 +156,7 @@ impl Client {
 
     /// Make the writes durable: one sync per server. A write whose loss id is another than the sync's may be
     /// lost.
-    async fn sync_written(&self, pieces: &[Piece], results: &mut [Option<Result<Written, Error>>]) {
+    async fn sync_written(&self, pieces: &[FileWrite], results: &mut [Option<Result<Written, Error>>]) {
         let written = results.iter().filter_map(|result| result.as_ref()?.as_ref().ok());
         let servers: BTreeSet<ServerId> = written.map(|Written(_, (server, _))| *server).collect();
         let synced = join_all(servers.into_iter().map(|server| async move {

@@ -2,7 +2,7 @@
 //! changes of directories, attributes, data and layouts, and also the sync of the whole file system.
 
 use crate::fake::{FakeCluster, Hand, OWNER, name};
-use crate::{NewFile, Piece, Which};
+use crate::{FileWrite, NewFile, Which};
 use shoal_proto::{Durability, Handle, Rights, SetAttr, Status};
 
 const STRIP: u64 = 4096;
@@ -64,7 +64,7 @@ fn a_lost_change_of_a_file_through_no_open_file_is_told_by_the_next_fsync_of_it(
     forget(&hand);
     assert!(fsync(), "what was written as it was made");
     assert!(!fsync());
-    let piece = || Piece { which: Which::Entry(ROOT, name("file")), offset: 0, data: data("again") };
+    let piece = || FileWrite { which: Which::Entry(ROOT, name("file")), offset: 0, data: data("again") };
     let changes: [(&str, &dyn Fn() -> bool); 2] = [
         ("setattr", &|| hand.run(hand.client.setattr(object, SetAttr::default())).is_ok()),
         ("write_many", &|| hand.run(hand.client.write_many(vec![piece()], false)).iter().all(Result::is_ok)),

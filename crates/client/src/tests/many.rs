@@ -1,7 +1,7 @@
 //! Tests of operations on many files with one message to each server.
 
 use crate::fake::{FakeCluster, Hand, Lost, OWNER, name};
-use crate::{NewFile, Piece, Which};
+use crate::{FileWrite, NewFile, Which};
 use bytes::Bytes;
 use shoal_proto::{Handle, Kind, ServerId, Status};
 use shoal_vfs::Vfs;
@@ -40,8 +40,8 @@ fn messages(hand: &Hand, body: impl FnOnce()) -> u64 {
     hand.client.counters().messages_all() - before
 }
 
-fn piece(which: Which, offset: u64, data: &'static [u8]) -> Piece {
-    Piece { which, offset, data: Bytes::from_static(data) }
+fn piece(which: Which, offset: u64, data: &'static [u8]) -> FileWrite {
+    FileWrite { which, offset, data: Bytes::from_static(data) }
 }
 
 #[test]

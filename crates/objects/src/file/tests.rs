@@ -1,6 +1,6 @@
 //! The limit of parts.
 
-use crate::{Memory, Objects, ObjectsOptions, PART_BYTES_MIN, PARTS_MAX};
+use crate::{MemoryStore, Objects, ObjectsOptions, PART_BYTES_MIN, PARTS_MAX};
 use bytes::Bytes;
 use shoal_env::{Env, real};
 use shoal_proto::{Handle, Name, Owner, Rights, Status};
@@ -8,14 +8,14 @@ use shoal_vfs::{Connect, Vfs, VfsFile};
 
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 
-async fn mount(env: &Env, memory: &Memory) -> Objects {
+async fn mount(env: &Env, memory: &MemoryStore) -> Objects {
     ObjectsOptions::new(memory.clone(), "").connect(env.clone()).await.unwrap()
 }
 
 #[test]
 fn a_file_gets_no_more_parts_than_can_be_read() {
     real::run("test", async |env| {
-        let (memory, name) = (Memory::default(), Name::new(b"file").unwrap());
+        let (memory, name) = (MemoryStore::default(), Name::new(b"file").unwrap());
         let vfs = mount(&env, &memory).await;
         let file = vfs.create(Handle::ROOT, &name, OWNER, true, Rights::WRITE).await.unwrap().2;
         let part = Bytes::from(vec![7; PART_BYTES_MIN]);

@@ -7,7 +7,7 @@
 
 use shoal_env::real;
 use shoal_objects::memory::Conduct;
-use shoal_objects::{Memory, ObjectsOptions};
+use shoal_objects::{MemoryStore, ObjectsOptions};
 use shoal_transform::ContainerOptions;
 use shoal_vfs::Connect;
 use shoal_vfs::conformance::{Promises, check};
@@ -18,7 +18,7 @@ const PROMISES: Promises =
 #[test]
 fn a_file_system_over_an_object_store_conforms() {
     real::run("conformance", async |env| {
-        let objects = ObjectsOptions::new(Memory::default(), "a/prefix").connect(env).await.unwrap();
+        let objects = ObjectsOptions::new(MemoryStore::default(), "a/prefix").connect(env).await.unwrap();
         check(&objects, PROMISES).await;
     });
 }
@@ -26,7 +26,7 @@ fn a_file_system_over_an_object_store_conforms() {
 #[test]
 fn containers_over_an_object_store_conform() {
     real::run("conformance", async |env| {
-        let over = ObjectsOptions::new(Memory::default(), "");
+        let over = ObjectsOptions::new(MemoryStore::default(), "");
         let containers = ContainerOptions::new(over).connect(env).await.unwrap();
         check(&containers, Promises { many: 300, ..PROMISES }).await;
     });
@@ -38,7 +38,7 @@ fn containers_conform_while_the_store_fails_requests_and_loses_answers() {
     let machine = world.machine("machine");
     let process = world.process("process", machine);
     world.complete(process, async |env| {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         memory.conduct(Conduct { fails_each: 11, loses_each: 13, ..Conduct::default() });
         let over = ObjectsOptions::new(memory, "");
         let containers = ContainerOptions::new(over).connect(env).await.unwrap();

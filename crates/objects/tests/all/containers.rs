@@ -7,7 +7,7 @@ use proptest::test_runner::{TestError, TestRunner};
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
-use shoal_objects::{Memory, Objects, ObjectsOptions, Requests};
+use shoal_objects::{MemoryStore, Objects, ObjectsOptions, Requests};
 use shoal_proto::{Handle, Rights, Status};
 use shoal_transform::container::tools;
 use shoal_transform::{Container, ContainerFile, ContainerOptions};
@@ -21,7 +21,7 @@ const SIZE: u64 = 400;
 
 type Mounted = Container<AnyVfs>;
 
-async fn mount(env: &Env, memory: &Memory) -> Mounted {
+async fn mount(env: &Env, memory: &MemoryStore) -> Mounted {
     let over = ObjectsOptions::new(memory.clone(), "scratch");
     ContainerOptions::new(over).connect(env.clone()).await.unwrap()
 }
@@ -191,7 +191,7 @@ fn containers_over_an_object_store_are_byte_for_byte_what_plain_files_are() {
     let strategy = (any::<u64>(), any::<bool>(), proptest::collection::vec(step(), 1..40));
     let tried = TestRunner::new(config).run(&strategy, |(seed, is_shaky, steps)| {
         run(seed, async move |env| {
-            let memory = Memory::default();
+            let memory = MemoryStore::default();
             if is_shaky {
                 let delay = Duration::from_millis(3);
                 memory.conduct(Conduct { fails_each: 17, loses_each: 19, delay, ..Conduct::default() });
@@ -263,7 +263,7 @@ impl Draw {
 }
 
 /// One file, by one process, with one open at a time.
-async fn write_on(env: Env, memory: Memory, seed: u64, model: Rc<RefCell<Model>>) {
+async fn write_on(env: Env, memory: MemoryStore, seed: u64, model: Rc<RefCell<Model>>) {
     let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let vfs = mount(&env, &memory).await;
     let mut file = vfs.create(Handle::ROOT, &name("file"), OWNER, true, BOTH).await.unwrap().2;
@@ -302,7 +302,7 @@ async fn write_on(env: Env, memory: Memory, seed: u64, model: Rc<RefCell<Model>>
     model.borrow_mut().sync();
 }
 
-async fn contents(env: Env, memory: Memory) -> Option<Vec<u8>> {
+async fn contents(env: Env, memory: MemoryStore) -> Option<Vec<u8>> {
     let vfs = mount(&env, &memory).await;
     let attr = match vfs.lookup(Handle::ROOT, &name("file")).await {
         Err(error) if error.status == Status::NotFound => return None,
@@ -328,7 +328,7 @@ fn what_was_synced_or_closed_is_there_after_a_kill_between_any_two_changes() {
     let seeds = std::env::var("SHOAL_OBJECTS_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(150);
     let mut killed = 0;
     for seed in 1..=seeds {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         let ends_after = Some(Draw((seed * 77) | 1).below(10 + seed % 80));
         memory.conduct(Conduct { ends_after, ..Conduct::default() });
         let world = World::new(seed, Config::default());
@@ -372,7 +372,7 @@ fn what_was_synced_or_closed_is_there_after_a_kill_between_any_two_changes() {
 fn what_was_written_before_a_write_that_an_outage_failed_is_there_after_the_close() {
     run(7, async |env| {
         for is_synced in [false, true] {
-            let (memory, vfs_name) = (Memory::default(), name("file"));
+            let (memory, vfs_name) = (MemoryStore::default(), name("file"));
             let vfs = mount(&env, &memory).await;
             let (_, _, file) = vfs.create(Handle::ROOT, &vfs_name, OWNER, true, BOTH).await.unwrap();
             let bytes = |len: usize, seed: u8| Bytes::from(vec![seed; len]);
@@ -401,7 +401,7 @@ fn what_was_written_before_a_write_that_an_outage_failed_is_there_after_the_clos
 }
 
 /// The same, and the file system below, which counts its requests.
-async fn counted(env: &Env, memory: &Memory) -> (Mounted, Objects) {
+async fn counted(env: &Env, memory: &MemoryStore) -> (Mounted, Objects) {
     let over = ObjectsOptions::new(memory.clone(), "scratch").connect(env.clone()).await.unwrap();
     let vfs = Container::checked(env.clone(), AnyVfs::of(over.clone())).await.unwrap();
     (vfs, over)
@@ -422,7 +422,7 @@ fn since(over: &Objects, before: Requests) -> Requests {
 #[test]
 fn a_writer_and_a_reader_of_a_checkpoint_cost_these_requests() {
     run(1, async |env| {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         let (vfs, over) = counted(&env, &memory).await;
         let made = over.requests();
         let (attr, _, file) = vfs.create(Handle::ROOT, &name("f"), OWNER, true, BOTH).await.unwrap();
@@ -457,7 +457,7 @@ fn a_writer_and_a_reader_of_a_checkpoint_cost_these_requests() {
 #[test]
 fn names_of_a_container_cost_one_request_a_thousand_however_many_writers_it_has() {
     run(1, async |env| {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         for writer in 0..40u64 {
             let vfs = mount(&env, &memory).await;
             let opened = vfs.create(Handle::ROOT, &name("f"), OWNER, false, BOTH).await;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
-use shoal_objects::{Memory, ObjectFile, Objects, PART_BYTES_MIN};
+use shoal_objects::{MemoryStore, ObjectFile, Objects, PART_BYTES_MIN};
 use shoal_proto::{Handle, Kind, Name, SetAttr, Status};
 use shoal_vfs::{Listing, Vfs, VfsFile};
 use std::cell::RefCell;
@@ -130,7 +130,7 @@ async fn open(vfs: &Objects, path: &str) -> ObjectFile {
     vfs.open_name(dir, &name, BOTH).await.unwrap()
 }
 
-async fn work(env: Env, memory: Memory, model: Rc<RefCell<Model>>) {
+async fn work(env: Env, memory: MemoryStore, model: Rc<RefCell<Model>>) {
     let vfs = mount(&env, &memory).await;
     for step in STEPS {
         model.borrow_mut().plan(*step);
@@ -250,7 +250,7 @@ async fn is(
 }
 
 /// After the end of a process: the tree is one of the two, all names can be used, and nothing is left.
-async fn check(env: Env, memory: Memory, model: Model, under_way: Step) {
+async fn check(env: Env, memory: MemoryStore, model: Model, under_way: Step) {
     let vfs = mount(&env, &memory).await;
     let found = tree(&vfs).await;
     if let Err(before) = is(&vfs, &found, &model.before, under_way).await
@@ -294,7 +294,7 @@ async fn check(env: Env, memory: Memory, model: Model, under_way: Step) {
 fn a_process_that_ends_between_any_two_changes_leaves_each_name_as_before_or_after() {
     let mut ended = 0;
     for changes in 0.. {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         memory.conduct(Conduct { ends_after: Some(changes), ..Conduct::default() });
         let world = World::new(changes + 1, Config::default());
         let machine = world.machine("machine");

@@ -3,11 +3,11 @@
 use crate::scene::{BOTH, OWNER, name};
 use bytes::Bytes;
 use shoal_env::{Env, real};
-use shoal_objects::{Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MAX, PART_BYTES_MIN};
+use shoal_objects::{MemoryStore, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MAX, PART_BYTES_MIN};
 use shoal_proto::{Attr, Handle, SetAttr, Status, Time};
 use shoal_vfs::{Connect, RenameFlags, Vfs, VfsFile};
 
-async fn mount(env: &Env, memory: &Memory) -> Objects {
+async fn mount(env: &Env, memory: &MemoryStore) -> Objects {
     ObjectsOptions::new(memory.clone(), "p").connect(env.clone()).await.unwrap()
 }
 
@@ -20,8 +20,8 @@ async fn open(vfs: &Objects, text: &str) -> ObjectFile {
     vfs.open_name(Handle::ROOT, &name(text), BOTH).await.unwrap()
 }
 
-fn run(body: impl AsyncFnOnce(Env, Memory)) {
-    real::run("test", async move |env| body(env, Memory::default()).await);
+fn run(body: impl AsyncFnOnce(Env, MemoryStore)) {
+    real::run("test", async move |env| body(env, MemoryStore::default()).await);
 }
 
 fn bytes(len: usize) -> Bytes {
@@ -29,7 +29,7 @@ fn bytes(len: usize) -> Bytes {
 }
 
 /// Keys of parts, by the end of the key.
-fn parts(memory: &Memory) -> Vec<(u64, usize)> {
+fn parts(memory: &MemoryStore) -> Vec<(u64, usize)> {
     let objects = memory.objects();
     let parts = objects.iter().filter(|(key, _)| key.starts_with("p/d/"));
     parts.map(|(key, data)| (u64::from_str_radix(&key[key.len() - 16..], 16).unwrap(), data.len())).collect()

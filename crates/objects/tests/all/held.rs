@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use shoal_env::Env;
 use shoal_objects::{
-    Found, Keys, Memory, Objects, ObjectsOptions, Reaches, Refusal, Reply, Store, Tag, When,
+    Keys, MemoryStore, ObjectBytes, Objects, ObjectsOptions, Reaches, Refusal, Reply, Store, Tag, When,
 };
 use shoal_vfs::Connect;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// A store that does not begin one request of a kind, with a text in its key, until it is let go.
 #[derive(Clone)]
 pub struct Held {
-    memory: Memory,
+    memory: MemoryStore,
     pub gate: Arc<Mutex<Gate>>,
 }
 
@@ -44,7 +44,7 @@ struct HeldStore {
 
 impl Held {
     /// Over this one.
-    pub fn new(memory: &Memory) -> Held {
+    pub fn new(memory: &MemoryStore) -> Held {
         Held { memory: memory.clone(), gate: Arc::new(Mutex::new(Gate::default())) }
     }
 
@@ -132,7 +132,7 @@ impl Store for HeldStore {
         self.pass("put", key, self.store.put(key, data, when))
     }
 
-    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<ObjectBytes> {
         self.pass("get", key, self.store.get(key, range))
     }
 

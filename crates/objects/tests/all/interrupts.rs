@@ -7,14 +7,14 @@ use bytes::Bytes;
 use futures_util::future::{self, Either, join};
 use shoal_env::Env;
 use shoal_objects::memory::Conduct;
-use shoal_objects::{Memory, PART_BYTES_MAX};
+use shoal_objects::{MemoryStore, PART_BYTES_MAX};
 use shoal_proto::{Handle, Kind, Rights, Status};
 use shoal_vfs::{Vfs, VfsFile};
 use std::pin::pin;
 use std::time::Duration;
 
 /// Nothing is left, also of the steps that go on after a call.
-async fn is_clean(env: &Env, memory: &Memory) {
+async fn is_clean(env: &Env, memory: &MemoryStore) {
     env.sleep(Duration::from_secs(1)).await;
     let found = mount(env, memory).await.check().await.unwrap();
     assert_eq!((found.leftovers, found.damage), (Vec::new(), Vec::new()));
@@ -400,7 +400,7 @@ fn a_file_whose_sync_is_given_up_after_a_lost_put_of_its_name_can_be_opened_once
 fn a_name_whose_move_is_being_taken_back_is_changed_by_no_other_process() {
     run(13, async |env, _| {
         for way in ["move", "replace", "unlink"] {
-            let memory = Memory::default();
+            let memory = MemoryStore::default();
             let (held, plain, third) =
                 (Held::new(&memory), mount(&env, &memory).await, mount(&env, &memory).await);
             let bytes = Bytes::from(vec![7; PART_BYTES_MAX + 1]);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::future::{join, join4};
 use shoal_env::Env;
 use shoal_objects::memory::Conduct;
-use shoal_objects::{Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MIN};
+use shoal_objects::{MemoryStore, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MIN};
 use shoal_proto::{Allocation, Handle, Kind, Rights, SetAttr, Status, Time};
 use shoal_transform::ContainerOptions;
 use shoal_vfs::{Connect, Listing, Vfs, VfsFile};
@@ -21,7 +21,7 @@ async fn mv(vfs: &Objects, from: &str, to: &str) -> shoal_vfs::Result<()> {
     vfs.rename(Handle::ROOT, &name(from), Handle::ROOT, &name(to), PLAIN).await
 }
 
-async fn content(env: &Env, memory: &Memory, text: &str) -> Vec<u8> {
+async fn content(env: &Env, memory: &MemoryStore, text: &str) -> Vec<u8> {
     let file = mount(env, memory).await.open_name(Handle::ROOT, &name(text), Rights::READ).await.unwrap();
     file.read(0, 1 << 20).await.unwrap().to_vec()
 }
@@ -30,7 +30,7 @@ async fn content(env: &Env, memory: &Memory, text: &str) -> Vec<u8> {
 fn a_directory_is_not_moved_below_itself_where_another_process_moved_the_new_one_there() {
     run(1, async |env, memory| {
         for flags in [PLAIN, EXCHANGE] {
-            let memory = Memory::default();
+            let memory = MemoryStore::default();
             let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
             let a = one.mkdir(Handle::ROOT, &name("a"), OWNER).await.unwrap().handle;
             let b = one.mkdir(Handle::ROOT, &name("b"), OWNER).await.unwrap().handle;
@@ -106,7 +106,7 @@ fn an_entry_that_a_listing_got_before_its_move_or_removal_does_not_change_where_
         for (way, plus) in
             ["move", "unlink", "replace"].into_iter().flat_map(|way| [(way, false), (way, true)])
         {
-            let memory = Memory::default();
+            let memory = MemoryStore::default();
             let vfs = mount(&env, &memory).await;
             for text in ["a", "d"] {
                 make(&vfs, text).await.close().await.unwrap();
@@ -287,7 +287,7 @@ fn a_file_whose_cut_was_given_up_is_written_on_where_it_ends_then() {
     run(10, async |env, memory| {
         // The part at the end is in memory, or is not; the removal of a part is done, or is not.
         for turn in 0..10 {
-            let (memory, parts) = (Memory::default(), 3);
+            let (memory, parts) = (MemoryStore::default(), 3);
             let (more, size, passing) = match turn {
                 0..8 => ([0, 9][turn % 2], 100, [0, 1][turn / 4]),
                 _ => (9, parts * PART_BYTES_MIN, 0),
@@ -325,7 +325,7 @@ fn a_file_whose_cut_was_given_up_is_written_on_where_it_ends_then() {
 fn a_new_file_that_another_process_writes_before_its_creation_is_answered_keeps_those_bytes() {
     run(11, async |env, _| {
         for (is_late, len) in [(false, 6), (false, PART_BYTES_MIN), (true, 6), (true, PART_BYTES_MIN)] {
-            let memory = Memory::default();
+            let memory = MemoryStore::default();
             let (held, other) = (Held::new(&memory), mount(&env, &memory).await);
             let vfs = held.mount(&env).await;
             let write = async || {
@@ -418,7 +418,7 @@ fn a_new_file_that_another_task_opens_before_its_creation_returns_is_written_by_
 fn attributes_of_an_open_file_can_be_changed_after_another_process_wrote_it_and_hide_no_byte() {
     run(14, async |env, _| {
         for (is_written, len) in [(false, 6), (false, PART_BYTES_MIN), (true, 6), (true, PART_BYTES_MIN)] {
-            let memory = Memory::default();
+            let memory = MemoryStore::default();
             let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
             let first = make(if is_written { &one } else { &two }, "file").await;
             first.write(0, Bytes::from_static(b"bytes")).await.unwrap();

@@ -5,13 +5,13 @@ use crate::scene::{BOTH, OWNER, keys, mount, name, run};
 use bytes::Bytes;
 use shoal_env::Env;
 use shoal_objects::memory::Conduct;
-use shoal_objects::{Memory, ObjectsOptions, PART_BYTES_MAX, Refusal};
+use shoal_objects::{MemoryStore, ObjectsOptions, PART_BYTES_MAX, Refusal};
 use shoal_proto::{Handle, Kind, Name, Rights, Status};
 use shoal_transform::{Container, ContainerOptions};
 use shoal_vfs::{AnyVfs, Connect, Error, Listing, Vfs, VfsFile};
 use std::time::Duration;
 
-async fn containers(env: &Env, memory: &Memory) -> Container<AnyVfs> {
+async fn containers(env: &Env, memory: &MemoryStore) -> Container<AnyVfs> {
     let over = ObjectsOptions::new(memory.clone(), "");
     ContainerOptions::new(over).connect(env.clone()).await.unwrap()
 }

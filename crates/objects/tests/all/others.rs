@@ -8,8 +8,8 @@ use futures_util::future::join;
 use shoal_env::Env;
 use shoal_objects::memory::Conduct;
 use shoal_objects::{
-    Found, Keys, Memory, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MAX, PART_BYTES_MIN, Reaches,
-    Refusal, Reply, Store, Tag, When,
+    Keys, MemoryStore, ObjectBytes, ObjectFile, Objects, ObjectsOptions, PART_BYTES_MAX, PART_BYTES_MIN,
+    Reaches, Refusal, Reply, Store, Tag, When,
 };
 use shoal_proto::{Handle, Rights, Status};
 use shoal_vfs::{Connect, Vfs, VfsFile};
@@ -20,7 +20,7 @@ async fn make(vfs: &Objects, text: &str) -> ObjectFile {
     vfs.create(Handle::ROOT, &name(text), OWNER, true, BOTH).await.unwrap().2
 }
 
-async fn content(env: &Env, memory: &Memory, text: &str) -> Vec<u8> {
+async fn content(env: &Env, memory: &MemoryStore, text: &str) -> Vec<u8> {
     let file = mount(env, memory).await.open_name(Handle::ROOT, &name(text), Rights::READ).await.unwrap();
     file.read(0, 1 << 20).await.unwrap().to_vec()
 }
@@ -31,7 +31,7 @@ fn bytes(len: usize) -> Bytes {
 
 /// A store without removals: it answers that there is no such thing.
 #[derive(Clone)]
-struct Keeping(Memory);
+struct Keeping(MemoryStore);
 
 struct KeepingStore(Rc<dyn Store>);
 
@@ -50,7 +50,7 @@ impl Store for KeepingStore {
         self.0.put(key, data, when)
     }
 
-    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<ObjectBytes> {
         self.0.get(key, range)
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use shoal_env::Env;
 use shoal_objects::memory::Conduct;
 use shoal_objects::{
-    BESIDE_NAME_MAX, BUFFERED_BYTES_MAX, Found, Keys, Memory, ObjectFile, Objects, ObjectsOptions,
+    BESIDE_NAME_MAX, BUFFERED_BYTES_MAX, Keys, MemoryStore, ObjectBytes, ObjectFile, Objects, ObjectsOptions,
     PART_BYTES_MAX, PART_BYTES_MIN, Reaches, Reply, Store, Tag, When,
 };
 use shoal_proto::{Handle, Rights, Status};
@@ -29,7 +29,7 @@ fn outage() -> Conduct {
     Conduct { loses_each: 1, ..Conduct::default() }
 }
 
-async fn is_whole(env: &Env, memory: &Memory, text: &str, len: usize) {
+async fn is_whole(env: &Env, memory: &MemoryStore, text: &str, len: usize) {
     let other = mount(env, memory).await;
     let file = other.open_name(Handle::ROOT, &name(text), Rights::READ).await.unwrap();
     assert_eq!(file.read(0, len + 1).await.unwrap().len(), len, "{text}");
@@ -159,7 +159,7 @@ fn open_files_together_keep_a_bounded_number_of_bytes_in_memory() {
 /// A store whose listings are wrong.
 #[derive(Clone)]
 struct Odd {
-    memory: Memory,
+    memory: MemoryStore,
     way: u8,
 }
 
@@ -187,7 +187,7 @@ impl Store for OddStore {
         self.store.put(key, data, when)
     }
 
-    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<ObjectBytes> {
         self.store.get(key, range)
     }
 

@@ -5,7 +5,7 @@ use crate::scene::{EXCHANGE, OWNER};
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
-use shoal_objects::{Memory, Objects, ObjectsOptions};
+use shoal_objects::{MemoryStore, Objects, ObjectsOptions};
 use shoal_proto::{Handle, Name, Rights, Status};
 use shoal_vfs::{Connect, Error, Listing, RenameFlags, Vfs, VfsFile};
 use std::collections::BTreeSet;
@@ -61,7 +61,7 @@ fn names_that_several_processes_make_move_and_remove_are_each_one_s_and_no_file_
         let world = World::new(seed, Config::default());
         let process = world.process("process", world.machine("machine"));
         world.complete(process, async move |env: Env| {
-            let memory = Memory::default();
+            let memory = MemoryStore::default();
             let mount = async || ObjectsOptions::new(memory.clone(), "").connect(env.clone()).await.unwrap();
             let seen = mount().await;
             let (fails_each, loses_each) = if seed % 3 == 0 { (13, 17) } else { (0, 0) };

@@ -2,7 +2,7 @@
 
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
-use shoal_objects::{Memory, Objects, ObjectsOptions};
+use shoal_objects::{MemoryStore, Objects, ObjectsOptions};
 use shoal_proto::{Name, Owner, Rights};
 use shoal_vfs::{Connect, RenameFlags};
 
@@ -16,17 +16,17 @@ pub fn name(text: &str) -> Name {
 }
 
 /// Run it in a simulated world of this seed, with an empty store.
-pub fn run(seed: u64, body: impl AsyncFnOnce(Env, Memory) + 'static) {
+pub fn run(seed: u64, body: impl AsyncFnOnce(Env, MemoryStore) + 'static) {
     let world = World::new(seed, Config::default());
     let process = world.process("process", world.machine("machine"));
-    world.complete(process, async move |env| body(env, Memory::default()).await);
+    world.complete(process, async move |env| body(env, MemoryStore::default()).await);
 }
 
-pub async fn mount(env: &Env, memory: &Memory) -> Objects {
+pub async fn mount(env: &Env, memory: &MemoryStore) -> Objects {
     ObjectsOptions::new(memory.clone(), "").connect(env.clone()).await.unwrap()
 }
 
 /// The keys with this text in them.
-pub fn keys(memory: &Memory, part: &str) -> Vec<String> {
+pub fn keys(memory: &MemoryStore, part: &str) -> Vec<String> {
     memory.objects().into_keys().filter(|key| key.contains(part)).collect()
 }

@@ -9,7 +9,7 @@ use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_objects::memory::Conduct;
 use shoal_objects::{
-    Found, Keys, Memory, ObjectsOptions, PART_BYTES_MAX, Reaches, Refusal, Reply, Store, Tag, When,
+    Keys, MemoryStore, ObjectBytes, ObjectsOptions, PART_BYTES_MAX, Reaches, Refusal, Reply, Store, Tag, When,
 };
 use shoal_proto::{Handle, Kind, Rights, SetAttr, Status};
 use shoal_vfs::{Connect, RenameFlags, Vfs, VfsFile};
@@ -127,7 +127,7 @@ fn what_is_made_or_moved_in_a_directory_that_another_process_removes_is_there_or
         let world = World::new(turn, Config::default());
         let process = world.process("process", world.machine("machine"));
         world.complete(process, async move |env: Env| {
-            let memory = Memory::default();
+            let memory = MemoryStore::default();
             let (one, two) = (mount(&env, &memory).await, mount(&env, &memory).await);
             one.mkdir(Handle::ROOT, &name("dir"), OWNER).await.unwrap();
             one.create(Handle::ROOT, &name("old"), OWNER, true, BOTH).await.unwrap();
@@ -240,7 +240,7 @@ fn a_part_has_the_time_that_a_slow_line_needs() {
 /// A store that does the first put of a part a second late, and refuses another one meanwhile, as one that
 /// answers 409.
 #[derive(Clone)]
-struct Conflicting(Memory);
+struct Conflicting(MemoryStore);
 
 struct ConflictingStore {
     store: Rc<dyn Store>,
@@ -276,7 +276,7 @@ impl Store for ConflictingStore {
         }
     }
 
-    fn get(&self, key: &str, range: Range<u64>) -> Reply<Found> {
+    fn get(&self, key: &str, range: Range<u64>) -> Reply<ObjectBytes> {
         self.store.get(key, range)
     }
 
@@ -345,7 +345,7 @@ fn a_machine_that_was_suspended_decides_no_move_and_deletes_no_name_late_and_rep
             world.jump_wall(machine, 90_000_000_000);
         });
         world.complete(process, async move |env: Env| {
-            let (memory, own) = (Memory::default(), name("f"));
+            let (memory, own) = (MemoryStore::default(), name("f"));
             let held = Held::new(&memory);
             let vfs = held.mount(&env).await;
             vfs.mknod(Handle::ROOT, &own, OWNER, Kind::Fifo, 0).await.unwrap();

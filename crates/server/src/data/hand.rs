@@ -27,7 +27,7 @@ use super::burst::{Cutting, Group, cut};
 use super::change_counts::ChangeCounts;
 use super::extent::{Extent, Wish};
 use super::gathered::Gathered;
-use super::order::{Inside, Order, Taken};
+use super::order::{LockedExtent, Order, Taken};
 use super::pack::Sources;
 use super::part::{StreamPart, WalkPlace};
 use crate::counters::Counters;
@@ -236,7 +236,7 @@ impl Sweep {
     }
 
     /// Have a stream alone, for a change that is no write to a known place.
-    pub async fn alone(&self, stream: Handle) -> Inside {
+    pub async fn alone(&self, stream: Handle) -> LockedExtent {
         self.0.order.locks.lock_stream(stream).await
     }
 

@@ -23,7 +23,7 @@
 mod locks;
 mod young;
 
-pub use locks::Inside;
+pub use locks::LockedExtent;
 
 use super::extent::{Extent, Wanted, Wish};
 use locks::{Lock, Locks, NO_CLAIM};
@@ -66,7 +66,7 @@ pub struct Taken {
     /// In order of offsets, of one stream and generation.
     pub extents: Vec<(Extent, Wanted)>,
     /// The lock of all from the first to the last.
-    pub inside: Inside,
+    pub inside: LockedExtent,
 }
 
 impl Taken {

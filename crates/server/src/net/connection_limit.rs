@@ -32,7 +32,7 @@ struct Evicted {
 }
 
 /// The result for a new connection.
-pub enum Entry {
+pub enum ConnectionAdmission {
     /// A place, for its handshake and then for as long as it lives.
     Place(Place),
     /// No place, but the refusal may be sent.
@@ -69,7 +69,7 @@ impl Places {
     }
 
     /// A new connection.
-    pub fn enter(self: &Rc<Places>) -> Entry {
+    pub fn enter(self: &Rc<Places>) -> ConnectionAdmission {
         let is_full = self.taken.get() >= self.max;
         if is_full || self.greeting.borrow().len() >= (self.max / 2).max(1) {
             let made_way = self.evict_oldest();
@@ -81,7 +81,7 @@ impl Places {
         let number = self.next.replace(self.next.get() + 1);
         let evicted = Rc::<Evicted>::default();
         self.greeting.borrow_mut().insert(number, evicted.clone());
-        Entry::Place(Place { places: self.clone(), number, evicted })
+        ConnectionAdmission::Place(Place { places: self.clone(), number, evicted })
     }
 
     /// Its place is free when its task has ended: for that moment there is one more than the bound.
@@ -92,12 +92,12 @@ impl Places {
         true
     }
 
-    fn refuse(self: &Rc<Places>) -> Entry {
+    fn refuse(self: &Rc<Places>) -> ConnectionAdmission {
         if self.refused.get() >= REFUSALS_MAX {
-            return Entry::Nothing;
+            return ConnectionAdmission::Nothing;
         }
         self.refused.set(self.refused.get() + 1);
-        Entry::Refused(RefusedEntry(self.clone()))
+        ConnectionAdmission::Refused(RefusedEntry(self.clone()))
     }
 }
 
@@ -138,8 +138,8 @@ mod tests {
 
     fn place(places: &Rc<Places>) -> Place {
         match places.enter() {
-            Entry::Place(place) => place,
-            Entry::Refused(_) | Entry::Nothing => panic!("there is a place"),
+            ConnectionAdmission::Place(place) => place,
+            ConnectionAdmission::Refused(_) | ConnectionAdmission::Nothing => panic!("there is a place"),
         }
     }
 
@@ -147,7 +147,7 @@ mod tests {
     fn those_that_stay_fill_the_places_and_the_next_is_refused_until_one_goes() {
         let places = Places::new(3);
         let stay: Vec<Place> = (0..3).map(|_| place(&places)).inspect(Place::keep).collect();
-        assert!(matches!(places.enter(), Entry::Refused(_)));
+        assert!(matches!(places.enter(), ConnectionAdmission::Refused(_)));
         drop(stay);
         drop(place(&places));
         assert_eq!(places.taken.get(), 0);
@@ -168,10 +168,10 @@ mod tests {
         let places = Places::new(1);
         let stays = place(&places);
         stays.keep();
-        let told: Vec<Entry> = (0..REFUSALS_MAX).map(|_| places.enter()).collect();
-        assert!(told.iter().all(|entry| matches!(entry, Entry::Refused(_))));
-        assert!(matches!(places.enter(), Entry::Nothing));
+        let told: Vec<ConnectionAdmission> = (0..REFUSALS_MAX).map(|_| places.enter()).collect();
+        assert!(told.iter().all(|entry| matches!(entry, ConnectionAdmission::Refused(_))));
+        assert!(matches!(places.enter(), ConnectionAdmission::Nothing));
         drop(told);
-        assert!(matches!(places.enter(), Entry::Refused(_)));
+        assert!(matches!(places.enter(), ConnectionAdmission::Refused(_)));
     }
 }

@@ -15,7 +15,7 @@ use crate::log_limit::Seldom;
 use crate::membership::maps;
 use crate::membership::stores;
 use crate::net::connection::{self, Begun, Frames, Line, Refused, Scratch, greet, refuse};
-use crate::net::connection_limit::{Entry, Place, Places};
+use crate::net::connection_limit::{ConnectionAdmission, Place, Places};
 use crate::recovery;
 use crate::shard::{Identity, Settings, Shard};
 use crate::tasks::Tasks;
@@ -284,18 +284,18 @@ impl Inner {
     fn welcome(self: &Rc<Self>, stream: Stream, is_network: bool) {
         let own = self.clone();
         match self.places.enter() {
-            Entry::Place(place) => {
+            ConnectionAdmission::Place(place) => {
                 self.tasks.spawn(&self.env, "connection", async move {
                     connection(own, stream, is_network, place).await;
                 });
             }
-            Entry::Refused(told) => {
+            ConnectionAdmission::Refused(told) => {
                 self.tasks.spawn(&self.env, "refusal", async move {
                     turn_away(own, stream).await;
                     drop(told);
                 });
             }
-            Entry::Nothing => {
+            ConnectionAdmission::Nothing => {
                 self.audit.refused(&stream.peer, &self.no_place("all places are taken"));
             }
         }

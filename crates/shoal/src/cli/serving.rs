@@ -69,7 +69,7 @@ pub struct Up {
     /// `audit` in cluster.toml changes it.
     #[arg(long, value_name = "NAME")]
     pub audit: Option<PathBuf>,
-    /// What protects frames over TCP [default: all, and programs of older versions are served without]. It
+    /// Protection of frames over TCP [default: all, and programs of older versions are served without]. It
     /// stays so: `mac` in cluster.toml.
     #[arg(long, value_enum)]
     pub mac: Option<MacName>,
@@ -115,7 +115,7 @@ pub struct Init {
     /// only for one server).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "collection")]
     pub audit: Option<PathBuf>,
-    /// What protects frames over TCP [default: all, and programs of older versions are served without]; `mac`
+    /// Protection of frames over TCP [default: all, and programs of older versions are served without]; `mac`
     /// in cluster.toml.
     #[arg(long, value_enum, conflicts_with = "collection")]
     pub mac: Option<MacName>,

@@ -1,7 +1,7 @@
 //! `shoal add-server`: adds a server to a running file system. Server 0 assigns the id and makes the new
 //! map; then the command changes the cluster file.
 
-use crate::address::{Place, ShoalAddress};
+use crate::address::{CommandTarget, ShoalAddress};
 use crate::cli::AddServer;
 use crate::cluster_file::{ClusterFile, Role, ServerEntry};
 use crate::{connect, out};
@@ -80,9 +80,9 @@ pub fn run(args: AddServer) -> Result<ExitCode> {
 }
 
 /// How to reach the servers that are there.
-fn place(cluster: &ClusterFile, name: &str) -> Result<Place> {
+fn place(cluster: &ClusterFile, name: &str) -> Result<CommandTarget> {
     let servers = cluster.server.iter().map(|s| s.addresses()).collect::<Result<Vec<_>>>()?;
     let servers = servers.into_iter().flatten().filter(|a| !matches!(a, Address::Local(_))).collect();
     let address = ShoalAddress { servers, name: name.to_owned(), path: "/".to_owned() };
-    Ok(Place { address, key: cluster.path(&cluster.key) })
+    Ok(CommandTarget { address, key: cluster.path(&cluster.key) })
 }

@@ -1,7 +1,7 @@
 //! `shoal cat`: files to standard output. Several reads run ahead, except in directories with a layout that
 //! clients follow.
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::cli::Cat;
 use crate::{connect, out};
 use anyhow::{Context as _, Result, bail};
@@ -19,7 +19,7 @@ const READ: (u64, usize) = (1 << 20, 4);
 /// Write each.
 pub fn run(args: Cat) -> Result<ExitCode> {
     for text in &args.places {
-        let place = Place::find(text, args.key.key.as_deref())?;
+        let place = CommandTarget::find(text, args.key.key.as_deref())?;
         let path = place.address.path.clone();
         let done =
             connect::with_client_within(&place, args.limit.span(), |env, client| cat(env, client, path));

@@ -7,7 +7,7 @@
 //! the copy of the others continues. Attributes of directories are set at the end, the deepest first, because
 //! copies into a directory change its times.
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::cli::{Cp, TimeLimit};
 use crate::copy::{Copier, CopyTree, How, Made, Spot, Task};
 use crate::{connect, out, words};
@@ -34,7 +34,7 @@ const JOBS_MAX: usize = 1024;
 /// An argument: the file system that it is in, and where there.
 enum Given {
     Local(PathBuf),
-    Shoal(Box<Place>),
+    Shoal(Box<CommandTarget>),
     /// Below a directory of `--over`.
     Over(Below),
 }
@@ -116,7 +116,7 @@ impl Given {
         if let Some(over) = Given::find_over(text, overs)? {
             return Ok(over);
         }
-        Ok(match Place::find_mounted(text, args.key.key.as_deref())? {
+        Ok(match CommandTarget::find_mounted(text, args.key.key.as_deref())? {
             Some(place) => Given::Shoal(Box::new(place)),
             None => Given::Local(PathBuf::from(text)),
         })
@@ -143,7 +143,7 @@ impl Given {
         if let Some(over) = Given::find_over(text, overs)? {
             return Ok(over);
         }
-        Ok(match Place::find_mounted(&above.to_string_lossy(), args.key.key.as_deref())? {
+        Ok(match CommandTarget::find_mounted(&above.to_string_lossy(), args.key.key.as_deref())? {
             Some(mut place) => {
                 let dir = place.address.path.trim_end_matches('/');
                 place.address.path = format!("{dir}/{}", name.to_string_lossy());

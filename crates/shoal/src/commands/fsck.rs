@@ -1,7 +1,7 @@
 //! `shoal fsck`: checks that every object is where it belongs, and repairs damage if requested. The work is
 //! done by [`shoal_fsck`].
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::cli::Fsck;
 use crate::{connect, out};
 use anyhow::{Result, bail};
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Check, and repair if requested. 0: clean or all repaired; 1: damage.
 pub fn run(args: Fsck) -> Result<ExitCode> {
-    let place = Place::find(&args.place, args.key.key.as_deref())?;
+    let place = CommandTarget::find(&args.place, args.key.key.as_deref())?;
     if let Some(save) = &args.save {
         let folder = save.parent().filter(|folder| !folder.as_os_str().is_empty());
         if folder.is_some_and(|folder| !folder.is_dir()) || save.is_dir() {

@@ -3,7 +3,7 @@
 //! forked file. It can also get the layout `container` or `composed`, which all mounts and clients then
 //! follow.
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::bytes_size::ByteSize;
 use crate::cli::{Layout, LayoutKind};
 use crate::cluster_file::{DistributionName, template};
@@ -32,7 +32,7 @@ struct Wish {
 pub fn run(args: Layout) -> Result<ExitCode> {
     match args {
         Layout::Get { place: text, key, json } => {
-            let place = Place::find(&text, key.key.as_deref())?;
+            let place = CommandTarget::find(&text, key.key.as_deref())?;
             let path = place.address.path.clone();
             let get = |env, client: Client| async move {
                 let found = laid::find(&Followed::new(env, client.clone()), path.as_bytes(), true).await?;
@@ -63,7 +63,7 @@ pub fn run(args: Layout) -> Result<ExitCode> {
             let Some(subfiles) = subfiles else { bail!("a forked file needs --subfiles: 1 to 512") };
             let servers = on.into_iter().map(ServerId).collect();
             let wish = ForkedFile { subfiles, servers, replace: false };
-            let place = Place::find(&text, key.key.as_deref())?;
+            let place = CommandTarget::find(&text, key.key.as_deref())?;
             let path = place.address.path.clone();
             let make = |_, client| async move { make_forked(client, &path, wish).await };
             let attr = connect::with_client(&place, make)
@@ -82,7 +82,7 @@ pub fn run(args: Layout) -> Result<ExitCode> {
                 bail!("the files below such a directory are striped: leave out --distribution");
             }
             let wish = Wish { layout, distribution, strip, width };
-            let place = Place::find(&text, key.key.as_deref())?;
+            let place = CommandTarget::find(&text, key.key.as_deref())?;
             let path = place.address.path.clone();
             let set = |env, client| async move { set(env, client, &path, wish).await };
             let attr = connect::with_client(&place, set)

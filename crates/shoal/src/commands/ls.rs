@@ -5,7 +5,7 @@
 //! for an unknown value, the servers are named at the end, and the exit status is 1. Contents are not shown
 //! in directories with the layout `container` or `composed`.
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::cli::Ls;
 use crate::{connect, out, words};
 use anyhow::Result;
@@ -27,7 +27,7 @@ const LINE_CHARS_MAX: usize = 60;
 
 /// List; 1 if a server did not answer, so that something of an entry is unknown.
 pub fn run(args: Ls) -> Result<ExitCode> {
-    let place = Place::find(&args.place, args.key.key.as_deref())?;
+    let place = CommandTarget::find(&args.place, args.key.key.as_deref())?;
     let (within, path, args) = (args.limit.span(), &place.address.path, &args);
     let work = |env, client: Client| async move {
         let followed = Followed::new(env, client.clone());

@@ -5,7 +5,7 @@
 
 mod forked;
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::bytes_size::human;
 use crate::cli::Map;
 use crate::laid::{self, Found};
@@ -35,7 +35,7 @@ struct Part {
 
 /// Show it.
 pub fn run(args: Map) -> Result<ExitCode> {
-    let place = Place::find(&args.place, args.key.key.as_deref())?;
+    let place = CommandTarget::find(&args.place, args.key.key.as_deref())?;
     let path = place.address.path.clone();
     let look = |env, client: Client| async move {
         let found = laid::find(&Followed::new(env, client.clone()), path.as_bytes(), true).await?;

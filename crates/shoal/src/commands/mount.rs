@@ -1,6 +1,6 @@
 //! `shoal mount`: a mount served by this process, or by one in the background.
 
-use crate::address::{Place, log_path};
+use crate::address::{CommandTarget, log_path};
 use crate::cli::Mount;
 use crate::embed::{Embedded, ShownAs};
 use crate::log_file::{self, LogFile};
@@ -66,7 +66,7 @@ fn start(args: &Mount, events: &Sender<Event>) -> Result<(String, Embedded)> {
         );
     };
     let said = mount_options::apply(&args.options.mount_options, &mut shoal_fuse::MountOptions::default())?;
-    let place = Place::find(address, said.key.as_deref().or(args.key.key.as_deref()))?;
+    let place = CommandTarget::find(address, said.key.as_deref().or(args.key.key.as_deref()))?;
     let shown = match (&args.transform, args.raw) {
         (Some(transform), _) => ShownAs::Transformed(transform.clone()),
         (None, true) => ShownAs::Raw,
@@ -81,7 +81,7 @@ fn start(args: &Mount, events: &Sender<Event>) -> Result<(String, Embedded)> {
 
 /// Report once which servers do not serve, and why: calls for their objects fail. The mount does not wait for
 /// this.
-fn say_degraded(place: &Place) {
+fn say_degraded(place: &CommandTarget) {
     let asked = connect::with_client_within(place, connect::IMPATIENT, |_, client| async move {
         let map = client.map();
         let ask = |info: &ServerInfo| {

@@ -12,7 +12,7 @@
 //! Servers that do not answer get the address from the others (`shoal_server`'s maps). If two commands run at
 //! once, all servers end with the map of one of them, and the other command fails.
 
-use crate::address::{Place, ShoalAddress};
+use crate::address::{CommandTarget, ShoalAddress};
 use crate::cli::MoveServer;
 use crate::cluster_file::{ClusterFile, ServerEntry, check_address};
 use crate::{connect, out};
@@ -52,7 +52,7 @@ struct Known {
 
 /// A file system, and its servers' answers.
 struct FileSystem {
-    place: Place,
+    place: CommandTarget,
     /// `None`: no server answers.
     heard: Option<Heard>,
 }
@@ -150,13 +150,13 @@ fn entry(servers: &mut [ServerEntry], id: u16) -> Result<&mut ServerEntry> {
 }
 
 /// The file systems in which the server is.
-fn places(args: &MoveServer, cluster: Option<&ClusterFile>) -> Result<Vec<Place>> {
+fn places(args: &MoveServer, cluster: Option<&ClusterFile>) -> Result<Vec<CommandTarget>> {
     let Some(cluster) = cluster else {
-        let place = Place::find(&args.place, args.key.key.as_deref())?;
+        let place = CommandTarget::find(&args.place, args.key.key.as_deref())?;
         let (key, _) = place.open_key()?;
         let of = |name: &String| {
             let address = ShoalAddress { name: name.clone(), path: "/".to_owned(), ..place.address.clone() };
-            Place { address, key: place.key.clone() }
+            CommandTarget { address, key: place.key.clone() }
         };
         return Ok(key.file_system.iter().map(|one| of(&one.name)).collect());
     };
@@ -166,14 +166,14 @@ fn places(args: &MoveServer, cluster: Option<&ClusterFile>) -> Result<Vec<Place>
     let key = args.key.key.clone().unwrap_or_else(|| cluster.path(&cluster.key));
     let of = |name: &String| {
         let address = ShoalAddress { servers: servers.clone(), name: name.clone(), path: "/".to_owned() };
-        Place { address, key: key.clone() }
+        CommandTarget { address, key: key.clone() }
     };
     Ok(cluster.collection.iter().map(|one| of(&one.name)).collect())
 }
 
 /// The newest map of all servers that answer; `None` if none does. The server may be at its new address
 /// already.
-fn ask_all(place: &Place, new: &[Address]) -> Result<Option<Heard>> {
+fn ask_all(place: &CommandTarget, new: &[Address]) -> Result<Option<Heard>> {
     let mut place = place.clone();
     place.address.servers.extend(new.iter().cloned());
     let asked = connect::with_client_within(&place, connect::IMPATIENT, |_, client: Client| async move {
@@ -247,7 +247,7 @@ fn next(
 }
 
 /// The listener at a new address must be the server.
-fn refuse_others(place: &Place, heard: &Heard, id: u16, at: &Address) -> Result<()> {
+fn refuse_others(place: &CommandTarget, heard: &Heard, id: u16, at: &Address) -> Result<()> {
     let options = connect::options(place)?;
     let asked = real::run("shoal", |env| async move { Client::who_listens(&env, &options, at).await });
     let words = match asked {

@@ -2,7 +2,7 @@
 //! hold the intended file system, and exactly one server must own its root. The command also shows how long
 //! a message takes.
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::cli::Ping;
 use crate::words::Unserved;
 use crate::{connect, out, words};
@@ -56,7 +56,7 @@ pub fn run(args: Ping) -> Result<ExitCode> {
     if args.count == 0 {
         bail!("--count 0 measures nothing: use 1 or more");
     }
-    let place = Place::find(&args.place, args.key.key.as_deref())?;
+    let place = CommandTarget::find(&args.place, args.key.key.as_deref())?;
     let given = if args.place.starts_with("shoal://") { place.address.servers.clone() } else { Vec::new() };
     let known = place.servers_known_here();
     let (options, all) = (connect::options(&place)?, place.clone().or_at(&known));

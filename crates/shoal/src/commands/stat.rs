@@ -1,6 +1,6 @@
 //! `shoal stat`: shows the attributes, the layout and the names of the extended attributes of objects.
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::bytes_size::human;
 use crate::cli::Stat;
 use crate::laid::{self, Found, Laid};
@@ -18,7 +18,7 @@ pub fn run(args: Stat) -> Result<ExitCode> {
     let mut failed = Ok(());
     for text in &args.places {
         let one = || {
-            let place = Place::find(text, args.key.key.as_deref())?;
+            let place = CommandTarget::find(text, args.key.key.as_deref())?;
             connect::with_client_within(&place, args.limit.span(), |env, client| {
                 stat(Followed::new(env, client), &args, text, place.address.path.clone())
             })

@@ -3,7 +3,7 @@
 //! A rate is the difference of two samples of the servers' counts, divided by the time between them: half a
 //! second, or the interval of `--watch`.
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::bytes_size::human;
 use crate::cli::Status;
 use crate::words::Unserved;
@@ -27,7 +27,7 @@ type Sample = Result<Value, Unserved>;
 
 /// Show it, once or repeatedly.
 pub fn run(args: Status) -> Result<ExitCode> {
-    let place = Place::find(&args.place, args.key.key.as_deref())?;
+    let place = CommandTarget::find(&args.place, args.key.key.as_deref())?;
     let well =
         connect::with_client_within(&place, connect::IMPATIENT, |env, client| watch(env, client, &args))?;
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })

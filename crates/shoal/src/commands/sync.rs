@@ -2,7 +2,7 @@
 //! the command out by itself. If some servers do not answer, the command names them and the exit status is
 //! 1; the other servers have carried the command out.
 
-use crate::address::{self, Place};
+use crate::address::{self, CommandTarget};
 use crate::cli::Sync;
 use crate::cluster_file::{ClusterFile, FILE_NAME};
 use crate::{connect, out};
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 /// Do it on all servers.
 pub fn run(args: Sync) -> Result<ExitCode> {
-    let place = Place::find(&args.place, args.key.key.as_deref())?;
+    let place = CommandTarget::find(&args.place, args.key.key.as_deref())?;
     let word = |name: Option<String>| name.unwrap_or_default();
     let (metadata, data) = (word(args.metadata.as_ref().map(name_of)), word(args.data.as_ref().map(name_of)));
     let coalescing = args.coalescing.map(|policy| policy.to_string());
@@ -76,7 +76,7 @@ pub fn run(args: Sync) -> Result<ExitCode> {
 }
 
 /// By the mount. It answers with an error number, so the servers are asked which of them it means.
-fn sync_mounted(mountpoint: &Path, place: &Place, args: &Sync) -> Result<OfServers> {
+fn sync_mounted(mountpoint: &Path, place: &CommandTarget, args: &Sync) -> Result<OfServers> {
     let Err(error) = shoal_fuse::sync_all(mountpoint) else { return Ok(OfServers::default()) };
     let ask = |_, client: Client| async move { Ok(client.sync_each().await) };
     let of = connect::with_client_within(place, args.limit.span(), ask).unwrap_or_default();
@@ -138,7 +138,7 @@ fn failed(mountpoint: &Path, error: &std::io::Error) -> anyhow::Error {
 }
 
 /// The servers keep it; where a cluster file was named, it records that too.
-fn note(args: &Sync, place: &Place) -> Result<()> {
+fn note(args: &Sync, place: &CommandTarget) -> Result<()> {
     let folder = Path::new(&args.place);
     if args.place.starts_with("shoal://") || !folder.join(FILE_NAME).is_file() {
         return Ok(());

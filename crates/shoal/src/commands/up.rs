@@ -4,7 +4,7 @@
 //! and `server-N/`. A server's port is chosen when the server is made, and kept, because clients know it. Its
 //! Unix socket is in its folder; if the data folder was moved, the address of the socket changes.
 
-use crate::address::{Place, ShoalAddress};
+use crate::address::{CommandTarget, ShoalAddress};
 use crate::cli::Up;
 use crate::cluster_file::{ClusterFile, CollectionEntry, FILE_NAME, check_servers};
 use crate::commands::init::new_collection;
@@ -396,17 +396,23 @@ pub fn free_port() -> Result<TcpListener> {
 
 /// How this process's own mount finds the file system, and others too: the TCP address of the first server
 /// that serves.
-fn place(cluster: &ClusterFile, missing: &[Missing]) -> Result<Place> {
+fn place(cluster: &ClusterFile, missing: &[Missing]) -> Result<CommandTarget> {
     let serves = |id: &u16| missing.iter().all(|missing| missing.server != *id);
     let first = (0..cluster.server.len() as u16).find(serves).unwrap_or(0);
     let first = cluster.server[usize::from(first)].addresses()?;
     let tcp = first.iter().find(|at| at.is_tcp()).or(first.first());
     let servers = tcp.cloned().into_iter().collect();
     let address = ShoalAddress { servers, name: cluster.collection[0].name.clone(), path: "/".to_owned() };
-    Ok(Place { address, key: cluster.path(&cluster.key) })
+    Ok(CommandTarget { address, key: cluster.path(&cluster.key) })
 }
 
-fn say_ready(args: &Up, cluster: &ClusterFile, node: &Node, place: &Place, (is_new, begin): (bool, Instant)) {
+fn say_ready(
+    args: &Up,
+    cluster: &ClusterFile,
+    node: &Node,
+    place: &CommandTarget,
+    (is_new, begin): (bool, Instant),
+) {
     let (count, seconds) = (cluster.server.len(), begin.elapsed().as_secs_f64());
     let up = count - node.missing().len();
     if args.json {

@@ -5,12 +5,12 @@
 //! call of the worker runs this event loop until the client's answer is there. So the client adds no switch
 //! between threads to the measured time.
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::connect;
 use anyhow::{Context as _, Result, anyhow};
 use bytes::Bytes;
-use shoal_bench::{Batches, Counts, Edge, FileId, Listing, OpenMode, Stat, Target, Worker, counts};
-use shoal_client::{Client, NewFile, OpenFile, Options, Piece, Which};
+use shoal_bench::{Batches, Counts, Edge, FileId, ListingResult, OpenMode, Stat, Target, Worker, counts};
+use shoal_client::{Client, FileWrite, NewFile, OpenFile, Options, Which};
 use shoal_env::{Env, real};
 use shoal_proto::{Attr, Handle, Kind, Name, Rights};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// A file system by the native client.
 pub struct Native {
     name: String,
-    place: Place,
+    place: CommandTarget,
     is_cached: bool,
     /// The servers' processes, where they are known.
     pids: Vec<u32>,
@@ -32,7 +32,7 @@ pub struct Native {
 
 impl Native {
     /// The place, called `name` in tables.
-    pub fn new(name: &str, place: Place) -> Native {
+    pub fn new(name: &str, place: CommandTarget) -> Native {
         let name = name.to_owned();
         Native { name, place, is_cached: true, pids: Vec::new(), planted: 0.0, is_counted: true }
     }
@@ -64,7 +64,7 @@ impl Native {
             .strip_prefix("native:")
             .and_then(|rest| rest.split_once('\n'))
             .with_context(|| format!("`{spec}` is no target of a worker"))?;
-        Ok(Native::new("native", Place { address: address.parse()?, key: key.into() }))
+        Ok(Native::new("native", CommandTarget { address: address.parse()?, key: key.into() }))
     }
 }
 
@@ -117,7 +117,7 @@ pub async fn statuses(client: &Client) -> Result<Vec<serde_json::Value>> {
 }
 
 /// The counts of all servers.
-pub fn served(place: &Place) -> Result<Counts> {
+pub fn served(place: &CommandTarget) -> Result<Counts> {
     let all = connect::with_client(place, |_, client| async move { statuses(&client).await })?;
     let of = |group: &str, name: &str| all.iter().filter_map(|one| one[group][name].as_u64()).sum();
     Ok(Counts {
@@ -133,7 +133,7 @@ pub fn served(place: &Place) -> Result<Counts> {
 }
 
 /// The counts of the servers of a place and of the processes of a run, at the edge of a phase.
-pub fn counted(place: &Place, pids: &[u32], edge: Edge) -> Result<Counts> {
+pub fn counted(place: &CommandTarget, pids: &[u32], edge: Edge) -> Result<Counts> {
     let (served, processes) = match edge {
         Edge::Before => {
             let served = served(place)?;
@@ -211,11 +211,11 @@ impl Worker for NativeWorker {
         self.runtime.block_on(self.session.stat(path))
     }
 
-    fn readdir_stat(&mut self, dir: &str) -> Result<Listing> {
+    fn readdir_stat(&mut self, dir: &str) -> Result<ListingResult> {
         self.runtime.block_on(self.session.list(dir, false))
     }
 
-    fn readdir_plus(&mut self, dir: &str) -> Result<Option<Listing>> {
+    fn readdir_plus(&mut self, dir: &str) -> Result<Option<ListingResult>> {
         self.runtime.block_on(self.session.list(dir, true)).map(Some)
     }
 
@@ -274,7 +274,7 @@ impl Batches for NativeWorker {
         let session = &mut self.session;
         self.runtime.block_on(async {
             let which = session.entries(paths).await?.into_iter().enumerate();
-            let pieces = which.map(|(item, which)| Piece { which, offset: 0, data: data(item).into() });
+            let pieces = which.map(|(item, which)| FileWrite { which, offset: 0, data: data(item).into() });
             all(session.client.write_many(pieces.collect(), false).await).map(drop)
         })
     }
@@ -411,10 +411,10 @@ impl Session {
     }
 
     /// Each entry by a message of its own, or (`plus`) with the entries.
-    async fn list(&mut self, dir: &str, plus: bool) -> Result<Listing> {
+    async fn list(&mut self, dir: &str, plus: bool) -> Result<ListingResult> {
         let dir = self.dir(dir).await?;
         let mut stream = self.client.opendir(dir);
-        let mut listing = Listing::default();
+        let mut listing = ListingResult::default();
         while let Some(entry) = stream.next(plus).await? {
             let attr = match entry.attr {
                 Some(attr) if plus => attr,

@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use crate::cost::{Cost, Meter};
 use bytes::Bytes;
-use shoal_client::{Client, NewFile, Piece, Which};
+use shoal_client::{Client, FileWrite, NewFile, Which};
 use shoal_env::real;
 use shoal_proto::op::Owner;
 use shoal_proto::{Handle, Name};
@@ -88,8 +88,8 @@ fn sixty_four_files_cost_one_message_and_their_changes_one_or_two_syncs() {
         let cost = meter.cost("list 128 with 64 × 8 KiB", 1, list).await;
         assert(&cost, 2.0, 0.0, 64.0, bytes + 90_000.0);
         let pieces = || {
-            let piece = |which| Piece { which, offset: 0, data: data.clone() };
-            entries(root, "f").into_iter().map(piece).collect::<Vec<Piece>>()
+            let piece = |which| FileWrite { which, offset: 0, data: data.clone() };
+            entries(root, "f").into_iter().map(piece).collect::<Vec<FileWrite>>()
         };
         let write = async {
             for attr in client.write_many(pieces(), false).await {

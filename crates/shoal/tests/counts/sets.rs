@@ -7,7 +7,7 @@
 
 use crate::cluster::Cluster;
 use bytes::Bytes;
-use shoal_client::{Client, Piece, RenameFlags, Which};
+use shoal_client::{Client, FileWrite, RenameFlags, Which};
 use shoal_env::real;
 use shoal_proto::op::Owner;
 use shoal_proto::{Attr, Handle, Name, Rights, ServerId, Status, Switches};
@@ -265,7 +265,8 @@ fn a_split_directory_costs_no_message_more_once_its_shards_are_known() {
         let stayed = old.clone().find(|old| second.server_of_entry(dir, old) == dir.server()).unwrap();
         // Many of them: one message a shard, and one to home for the objects of moved entries.
         let which: Vec<Which> = old.clone().map(|old| Which::Entry(dir, old)).collect();
-        let pieces = which.iter().map(|which| Piece { which: which.clone(), offset: 0, data: "old".into() });
+        let pieces =
+            which.iter().map(|which| FileWrite { which: which.clone(), offset: 0, data: "old".into() });
         let (write_many, written) = bench.messages(client.write_many(pieces.collect(), false)).await;
         written.into_iter().for_each(|written| assert_eq!(written.unwrap().size, 3));
         let (read_many, read) = bench.messages(client.read_many(&which, 100)).await;

@@ -6,7 +6,7 @@
 //! must always reach a share of the pass-through's rate. With files that are read twice, the second epoch
 //! must reach a share of the rate of a pass-through that leaves the kernel its pages.
 
-use super::{Verdict, share};
+use super::{DemandVerdict, share};
 use crate::bounds::{Bound, Limit};
 use crate::epochs::names::SECOND;
 use crate::report::Report;
@@ -42,7 +42,7 @@ impl std::fmt::Display for Mount {
 }
 
 /// The demands on a target of a run of empty whole files, whose reference is the pass-through.
-pub fn mount(report: &Report, target: &str, mount: Mount) -> Vec<Verdict> {
+pub fn mount(report: &Report, target: &str, mount: Mount) -> Vec<DemandVerdict> {
     let changes = [(names::CREATE_EMPTY, "create"), (names::REMOVE, "remove")].map(|(phase, verb)| {
         let wanted = if mount.is_embedded { CHANGES_OF_WAY_EMBEDDED } else { CHANGES_OF_WAY_REMOTE };
         match mount.is_durable {
@@ -56,11 +56,11 @@ pub fn mount(report: &Report, target: &str, mount: Mount) -> Vec<Verdict> {
 
 /// The demand on a target of a run of epochs, whose reference is a pass-through that leaves the kernel its
 /// pages.
-pub fn epochs(report: &Report, target: &str, mount: Mount) -> Option<Verdict> {
+pub fn epochs(report: &Report, target: &str, mount: Mount) -> Option<DemandVerdict> {
     of_way(report, target, mount, SECOND, SECOND, EPOCH_OF_WAY)
 }
 
-fn of_waiting(report: &Report, target: &str, mount: Mount, phase: &str, verb: &str) -> Option<Verdict> {
+fn of_waiting(report: &Report, target: &str, mount: Mount, phase: &str, verb: &str) -> Option<DemandVerdict> {
     let held = report.target(target)?.held(phase)?;
     share(held, &mount.to_string(), verb, &[Limit::Way, Limit::Trip, Limit::Sync], DURABLE_OF_WAITING)
 }
@@ -72,14 +72,14 @@ fn of_way(
     phase: &str,
     verb: &str,
     wanted: f64,
-) -> Option<Verdict> {
+) -> Option<DemandVerdict> {
     let median = |name: &str| Some(report.target(name)?.phase(phase)?.rate_wall?.median);
     let (ours, theirs) = (median(target)?, median(&report.reference)?);
     let reached = percent(ours, theirs)?;
     let held = report.target(target).and_then(|target| target.held(phase));
     let binds = held.and_then(|held| held.held.bound.as_ref().and_then(Bound::binds));
     let binds = binds.map_or(String::new(), |limit| format!("; what binds: {limit}"));
-    Some(Verdict {
+    Some(DemandVerdict {
         demand: format!("{mount}, {verb} ≥ {wanted:.0} % of the pass-through"),
         measured: format!("{reached:.0} %: {}/s of {}/s{binds}", short(ours), short(theirs)),
         is_met: reached >= wanted,
@@ -90,7 +90,7 @@ fn of_way(
 mod tests {
     use super::*;
     use crate::beside::HeldPhase;
-    use crate::bounds::{Cost, Held, Machine};
+    use crate::bounds::{Cost, MachineRates, RateAndBound};
     use crate::report::{PhaseResult, RunResult, Unit};
     use crate::whole::WholeOptions;
     use crate::workload::Workload;
@@ -111,11 +111,12 @@ mod tests {
         let runs = vec![("way".to_owned(), vec![run(10_000.0)]), ("mount".to_owned(), vec![run(per_s)])];
         let mut report = Report::new(workload.clone(), "4 processes".into(), "way".into(), runs);
         // 400 µs of way, 100 of a trip, 300 of a sync: 5,000/s.
-        let machine = Machine { way_per_s: 10_000.0, trip_us: 100.0, sync_us: 300.0, ..Machine::default() };
+        let machine =
+            MachineRates { way_per_s: 10_000.0, trip_us: 100.0, sync_us: 300.0, ..MachineRates::default() };
         let cost = Cost { clients: 4, round_trips: 1.0, syncs: 1.0, bytes: 0.0 };
         let held = |phase: &str| HeldPhase {
             phase: phase.to_owned(),
-            held: Held::new(per_s, &cost, &machine),
+            held: RateAndBound::new(per_s, &cost, &machine),
             cost,
             machine,
             group_bytes: 0,

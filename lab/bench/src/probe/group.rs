@@ -13,7 +13,7 @@ use crate::probe::sync::{SyncFiles, SyncMethod, WRITE_MAX};
 
 /// The disk's rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Disk {
+pub struct DiskSpeeds {
     /// Bytes of a group.
     pub group_bytes: u64,
     /// The median time of one, microseconds.
@@ -37,11 +37,11 @@ impl Groups {
     }
 
     /// A group of so many bytes, for so long; then large writes, as long.
-    pub fn measure(&self, group_bytes: u64, duration: Duration) -> Result<Disk> {
+    pub fn measure(&self, group_bytes: u64, duration: Duration) -> Result<DiskSpeeds> {
         let len = usize::try_from(group_bytes).unwrap_or(WRITE_MAX).min(WRITE_MAX);
         let (sync_us, _) = self.write(len, self.writers, duration)?;
         let (_, per_s) = self.write(WRITE_MAX, self.writers, duration)?;
-        Ok(Disk { group_bytes, sync_us, mb_per_s: per_s * WRITE_MAX as f64 / 1e6 })
+        Ok(DiskSpeeds { group_bytes, sync_us, mb_per_s: per_s * WRITE_MAX as f64 / 1e6 })
     }
 
     /// A sync of so many bytes by one writer alone: its median, microseconds.

@@ -13,7 +13,7 @@ const BLOCK: usize = 256 * 1024;
 
 /// The result.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stream {
+pub struct StreamRates {
     /// 10^6 bytes a second.
     pub mb_per_s: f64,
     /// Processor time of the sender for 10^6 bytes, microseconds.
@@ -23,7 +23,7 @@ pub struct Stream {
 }
 
 /// For so long, at least one block.
-pub fn measure(duration: Duration) -> Result<Stream> {
+pub fn measure(duration: Duration) -> Result<StreamRates> {
     let (mut sender, mut receiver) = UnixStream::pair().context("cannot make a pair of sockets")?;
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || -> Result<f64> {
@@ -50,7 +50,7 @@ pub fn measure(duration: Duration) -> Result<Stream> {
         let (elapsed, receiver_us) = (begun.elapsed().as_secs_f64(), thread_us() - before_us);
         let sender_us = sending.join().map_err(|_| anyhow!("the stream's sender panicked"))??;
         let megabytes = bytes as f64 / 1e6;
-        Ok(Stream {
+        Ok(StreamRates {
             mb_per_s: megabytes / elapsed,
             sender_us: sender_us / megabytes,
             receiver_us: receiver_us / megabytes,

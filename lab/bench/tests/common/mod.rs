@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
-use shoal_bench::{Directory, FileId, Listing, OpenMode, Stat, Target, Worker};
+use shoal_bench::{Directory, FileId, ListingResult, OpenMode, Stat, Target, Worker};
 
 /// The state just before the first call of each kind, by kind: (files, bytes in them) under the root.
 pub type Seen = Arc<Mutex<BTreeMap<&'static str, (usize, u64)>>>;
@@ -103,7 +103,7 @@ impl Worker for WatchedWorker {
         self.look("stat")?;
         self.inner.stat(path)
     }
-    fn readdir_stat(&mut self, dir: &str) -> Result<Listing> {
+    fn readdir_stat(&mut self, dir: &str) -> Result<ListingResult> {
         self.look("readdir_stat")?;
         self.inner.readdir_stat(dir)
     }

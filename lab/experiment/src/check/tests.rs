@@ -11,30 +11,30 @@ use std::collections::BTreeMap;
 /// Curves of one check.
 struct Made<'a> {
     experiment: &'a Experiment,
-    values: BTreeMap<(String, String), (Place, f64)>,
+    values: BTreeMap<(String, String), (AxisPlace, f64)>,
     bound: f64,
     binds: String,
 }
 
 impl Made<'_> {
-    fn put(&mut self, series: &str, x: &Place, value: f64) {
+    fn put(&mut self, series: &str, x: &AxisPlace, value: f64) {
         self.values.insert((series.to_owned(), x.to_string()), (x.clone(), value));
     }
 
     /// A value of one series, and 100 of another.
-    fn beside(&mut self, of: &str, to: &str, x: &Place, value: f64) {
+    fn beside(&mut self, of: &str, to: &str, x: &AxisPlace, value: f64) {
         self.put(to, x, 100.0);
         self.put(of, x, value);
     }
 
     /// A value that reaches such a share of its bound.
-    fn reaching(&mut self, series: &str, x: &Place, share: f64) {
+    fn reaching(&mut self, series: &str, x: &AxisPlace, share: f64) {
         let value = if self.metric(series).is_time() { 100.0 / share } else { 100.0 * share };
         self.put(series, x, value);
     }
 
     /// Values at the two ends of a curve.
-    fn ends(&mut self, series: &str, from: (&Place, f64), until: (&Place, f64)) {
+    fn ends(&mut self, series: &str, from: (&AxisPlace, f64), until: (&AxisPlace, f64)) {
         self.put(series, from.0, from.1);
         self.put(series, until.0, until.1);
     }
@@ -44,16 +44,16 @@ impl Made<'_> {
     }
 
     /// The places of the experiment, from one to another.
-    fn places(&self, from: &Place, until: &Place) -> Vec<Place> {
+    fn places(&self, from: &AxisPlace, until: &AxisPlace) -> Vec<AxisPlace> {
         let all = &self.experiment.axis.values;
-        let at = |x: &Place| all.iter().position(|known| known == x);
+        let at = |x: &AxisPlace| all.iter().position(|known| known == x);
         match (at(from), at(until)) {
             (Some(from), Some(until)) => all[from.min(until)..=from.max(until)].to_vec(),
             _ => vec![from.clone(), until.clone()],
         }
     }
 
-    fn outcome(self, mode: Mode) -> Outcome {
+    fn outcome(self, mode: Mode) -> ExperimentOutcome {
         let curve = |series: &crate::file::Series| {
             let own = self.values.iter().filter(|((name, _), _)| *name == series.name);
             let mut points: Vec<Point> = own
@@ -65,7 +65,7 @@ impl Made<'_> {
                 })
                 .collect();
             points.sort_by(|a, b| a.x.number().unwrap_or(0.0).total_cmp(&b.x.number().unwrap_or(0.0)));
-            Curve { name: series.name.clone(), metric: series.metric, points, per_second: Vec::new() }
+            FigureSeries { name: series.name.clone(), metric: series.metric, points, per_second: Vec::new() }
         };
         made::outcome(&self.experiment.name, mode, self.experiment.series.iter().map(curve).collect())
     }

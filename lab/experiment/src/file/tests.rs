@@ -37,7 +37,7 @@ fn a_setting_is_put_together_from_its_tables() {
     let experiment = Experiment::parse(TEXT, "a.toml").expect("it is right");
     let series = &experiment.series[0];
     let of = |mode, amount: Amount, x: f64| {
-        experiment.setting(mode, &amount, series, &Place::Number(x)).expect("right")
+        experiment.setting(mode, &amount, series, &AxisPlace::Number(x)).expect("right")
     };
     let real = of(Mode::Real, Amount::default(), 4.0);
     assert_eq!((real.servers, real.clients, real.files, real.switches.as_str()), (8, 4, 100, "paper"));
@@ -48,7 +48,7 @@ fn a_setting_is_put_together_from_its_tables() {
     assert_eq!(of(Mode::Real, many, 2.0).processes, 64);
     let scaled = Amount { scale: Some(0.5), ..Amount::default() };
     assert_eq!(of(Mode::Real, scaled, 2.0).files, 500);
-    assert_eq!(experiment.values(Mode::Simulated, &quick), [Place::Number(2.0)]);
+    assert_eq!(experiment.values(Mode::Simulated, &quick), [AxisPlace::Number(2.0)]);
     assert_eq!(experiment.values(Mode::Real, &Amount::default()).len(), 2);
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::made;
-use crate::outcome::{Curve, Point};
+use crate::outcome::{FigureSeries, Point};
 use crate::run::Mode;
 use shoal_bench::Spread;
 
@@ -33,18 +33,18 @@ fn experiment() -> Experiment {
 }
 
 /// 33 messages a file's stat, one a directory's, and a removal that is something else.
-fn formula(experiment: &Experiment, machine: &Machine) -> Result<Outcome, String> {
+fn formula(experiment: &Experiment, machine: &Machine) -> Result<ExperimentOutcome, String> {
     let client = &machine.cpu.client;
     let us = |place: &str| match place {
         "file_stat" => client.operation_us + 33.0 * client.message_us,
         "directory_stat" => client.operation_us + client.message_us,
         _ => 100_000.0,
     };
-    let point = |x: &Place| {
+    let point = |x: &AxisPlace| {
         let ours = Spread::of(&[64e6 / us(&x.to_string())]);
         Point { x: x.clone(), ours, bound: None, published: None }
     };
-    let curve = |name: &str| Curve {
+    let curve = |name: &str| FigureSeries {
         name: name.to_owned(),
         metric: Metric::PerS,
         points: experiment.axis.values.iter().map(point).collect(),
@@ -66,7 +66,7 @@ fn costs_are_found_and_every_row_that_was_run_is_told_with_its_residual() {
     };
     let fitted = fit(&experiment(), &machine, &mut simulate).expect("fitted");
     // 33 m + o = 32,000 µs and m + o = 1,600 µs.
-    let close = |found: &Found, wanted: f64| (found.after / wanted - 1.0).abs() < 0.02;
+    let close = |found: &FittedCost, wanted: f64| (found.after / wanted - 1.0).abs() < 0.02;
     assert!(close(&fitted.costs[0], 950.0) && close(&fitted.costs[1], 650.0), "{fitted:?}");
     assert_eq!((fitted.runs, fitted.is_near), (seen, true));
     let told: Vec<(&str, bool)> =
@@ -80,7 +80,7 @@ fn costs_are_found_and_every_row_that_was_run_is_told_with_its_residual() {
 fn costs_that_the_rows_do_not_tell_apart_are_not_fitted() {
     let machine = Machine::named("bgp").expect("it is there");
     let mut same = experiment();
-    same.fit[1] = Fit { x: Place::Word("file_removal".into()), ..same.fit[1].clone() };
+    same.fit[1] = Fit { x: AxisPlace::Word("file_removal".into()), ..same.fit[1].clone() };
     let words = fit(&same, &machine, &mut formula).expect_err("no cost moves that row");
     assert!(words.contains("fit fewer costs"), "{words}");
     same.fit.clear();

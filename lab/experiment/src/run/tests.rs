@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::seat::Timing;
-use crate::workload::Work;
+use crate::workload::PhaseWork;
 
 const TEXT: &str = r#"
 name = "a"
@@ -41,7 +41,7 @@ impl Ground for Counting {
 
     fn run(&mut self, plan: &Plan) -> Result<Vec<Took>, String> {
         self.runs.push(plan.setting.clients);
-        let work = Work { ops: 10, bytes: 80_000, per_second: Vec::new() };
+        let work = PhaseWork { ops: 10, bytes: 80_000, per_second: Vec::new() };
         let timing = Timing { begun_ns: 0, ended_ns: 10_000_000, left_ns: 20_000_000, work };
         let timings = vec![timing; plan.workload.phases().len()];
         let failed = self.fails.then(|| "on purpose".to_owned());
@@ -53,7 +53,7 @@ fn ground(mode: Mode) -> Counting {
     Counting { mode, machine: None, runs: Vec::new(), fails: false }
 }
 
-fn go(ground: &mut Counting, memo: &mut Memo) -> Result<Outcome, RunError> {
+fn go(ground: &mut Counting, memo: &mut Memo) -> Result<ExperimentOutcome, RunError> {
     let experiment = Experiment::parse(TEXT, "a.toml").expect("right");
     let run = Run { experiment: &experiment, amount: Amount::default(), patience: Duration::from_secs(1) };
     run.go(ground, memo, &mut |_| {})

@@ -6,7 +6,7 @@
 //! looks names up in it. The random order is fixed by the process's number.
 
 use super::files::{OwnDirectory, file_name};
-use super::{Done, FILE, Process, Work, name, told};
+use super::{Done, FILE, PhaseWork, Process, name, told};
 use shoal_proto::{Handle, Name, Status};
 use shoal_vfs::Vfs;
 
@@ -19,7 +19,7 @@ const BATCH: u64 = 128;
 pub(super) async fn run<V: Vfs>(process: &Process<V>, phase: usize, own: &mut OwnDirectory) -> Done {
     if phase == 0 {
         let dir = own.make(process).await?;
-        return prepare(process, dir).await.map(|()| Work::default());
+        return prepare(process, dir).await.map(|()| PhaseWork::default());
     }
     let (dir, _) = own.made()?;
     let phase = PHASES[phase];
@@ -36,7 +36,7 @@ pub(super) async fn run<V: Vfs>(process: &Process<V>, phase: usize, own: &mut Ow
             Err(error) => return Err(told(error)),
         }
     }
-    Ok(Work::ops(process.setting.lookups))
+    Ok(PhaseWork::ops(process.setting.lookups))
 }
 
 fn absent(at: u64) -> Result<Name, String> {

@@ -10,7 +10,7 @@
 //! utilities do not.
 
 use super::files::{OwnDirectory, PATIENCE, file_name, seen};
-use super::{Done, Process, Way, Work, told};
+use super::{Done, PhaseWork, Process, Way, told};
 use shoal_proto::{Handle, Kind};
 use shoal_vfs::{Listing as _, Vfs};
 
@@ -23,7 +23,7 @@ pub(super) async fn run<V: Vfs>(process: &Process<V>, phase: usize, own: &mut Ow
         for at in 0..process.files() {
             process.create_close(dir, &file_name(at)?).await?;
         }
-        return Ok(Work::default());
+        return Ok(PhaseWork::default());
     }
     let (dir, _) = own.made()?;
     let files = process.files();
@@ -32,7 +32,7 @@ pub(super) async fn run<V: Vfs>(process: &Process<V>, phase: usize, own: &mut Ow
         "pvfs2_ls" => process.readdir_stat(Way::Library, dir, files, 0).await?,
         _ => plus(process, dir).await?,
     }
-    Ok(Work::ops(files))
+    Ok(PhaseWork::ops(files))
 }
 
 async fn by_name<V: Vfs>(process: &Process<V>, dir: Handle) -> Result<(), String> {

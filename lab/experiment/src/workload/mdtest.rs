@@ -4,7 +4,7 @@
 //! the first barrier to the end of the second barrier. The paper's `-n` is 10.
 
 use super::files::{OwnDirectory, file_name};
-use super::{DIRECTORY, Done, Process, Work};
+use super::{DIRECTORY, Done, PhaseWork, Process};
 use shoal_vfs::Vfs;
 
 /// The phases.
@@ -21,7 +21,7 @@ pub const PHASES: &[&str] = &[
 pub(super) async fn run<V: Vfs>(process: &Process<V>, phase: usize, own: &mut OwnDirectory) -> Done {
     if phase == 0 {
         own.make(process).await?;
-        return Ok(Work::default());
+        return Ok(PhaseWork::default());
     }
     let (dir, _) = own.made()?;
     for at in 0..process.files() {
@@ -35,5 +35,5 @@ pub(super) async fn run<V: Vfs>(process: &Process<V>, phase: usize, own: &mut Ow
             _ => process.remove(dir, &name).await?,
         }
     }
-    Ok(Work::ops(process.files()))
+    Ok(PhaseWork::ops(process.files()))
 }

@@ -7,7 +7,7 @@
 //!
 //! Nothing is synced while it writes. The file has `total_bytes`, a whole number of such rounds.
 
-use super::{Done, FILE, Process, Work, name, told};
+use super::{Done, FILE, PhaseWork, Process, name, told};
 use shoal_proto::{Handle, Rights};
 use shoal_vfs::{Vfs, VfsFile};
 
@@ -34,13 +34,13 @@ impl<F: VfsFile> Acting<F> {
                     let made = process.vfs.create(Handle::ROOT, &name, FILE, true, Rights::WRITE).await;
                     made.map_err(told)?.2.close().await.map_err(told)?;
                 }
-                Ok(Work::default())
+                Ok(PhaseWork::default())
             }
             ("prepare_open", _) => {
                 let (name, rights) = (name("shared".to_owned())?, Rights::READ | Rights::WRITE);
                 let file = process.vfs.open_name(Handle::ROOT, &name, rights).await.map_err(told)?;
                 self.file = Some(file);
-                Ok(Work::default())
+                Ok(PhaseWork::default())
             }
             (phase, Some(file)) => process.blocks(file, phase == "write").await,
             (_, None) => Err("there is no file".to_owned()),
@@ -57,7 +57,7 @@ impl<V: Vfs> Process<V> {
         for round in 0..rounds {
             self.block(file, (round * of + index) * block, is_write).await?;
         }
-        Ok(Work::moved(rounds, rounds * block))
+        Ok(PhaseWork::moved(rounds, rounds * block))
     }
 
     /// One block at a place.

@@ -1,7 +1,7 @@
 //! `mpi-md-more` (thesis, section 6.2): all processes create files in one directory, and then resize each
 //! file. Each process has files of its own, named by its rank and a number.
 
-use super::{Done, Process, Work, name};
+use super::{Done, PhaseWork, Process, name};
 use shoal_proto::Handle;
 use shoal_vfs::{Vfs, VfsFile as _};
 
@@ -20,10 +20,10 @@ pub struct Acting {
 impl Acting {
     pub(super) async fn run<V: Vfs>(&mut self, process: &Process<V>, phase: usize) -> Done {
         match (PHASES[phase], self.dir) {
-            ("prepare", _) => process.make_shared().await.map(|()| Work::default()),
+            ("prepare", _) => process.make_shared().await.map(|()| PhaseWork::default()),
             ("prepare_find", _) => {
                 self.dir = Some(process.shared().await?);
-                Ok(Work::default())
+                Ok(PhaseWork::default())
             }
             ("create", Some(dir)) => {
                 for at in 0..process.files() {
@@ -31,14 +31,14 @@ impl Acting {
                     self.files.push(file.handle());
                     process.call(file.close()).await?;
                 }
-                Ok(Work::ops(process.files()))
+                Ok(PhaseWork::ops(process.files()))
             }
             _ => {
                 for file in &self.files {
                     process.go_on()?;
                     process.call(process.vfs.truncate(*file, RESIZED_BYTES, false)).await?;
                 }
-                Ok(Work::ops(process.files()))
+                Ok(PhaseWork::ops(process.files()))
             }
         }
     }

@@ -7,7 +7,7 @@
 //! paper's N is 12,000, its M 8 KiB.
 
 use super::files::{OwnDirectory, file_name};
-use super::{Done, Process, Way, Work};
+use super::{Done, PhaseWork, Process, Way};
 use shoal_proto::Handle;
 use shoal_vfs::{Vfs, VfsFile};
 
@@ -41,7 +41,7 @@ impl<F: VfsFile> Acting<F> {
         let (files, bytes) = (process.files(), process.setting.file_bytes);
         if phase == 0 {
             self.dir.make(process).await?;
-            return Ok(Work::ops(1));
+            return Ok(PhaseWork::ops(1));
         }
         let (dir, own) = self.dir.made()?;
         match PHASES[phase] {
@@ -56,13 +56,13 @@ impl<F: VfsFile> Acting<F> {
                 for file in &self.files {
                     process.write_all(file, bytes).await?;
                 }
-                return Ok(Work::moved(files, files * bytes));
+                return Ok(PhaseWork::moved(files, files * bytes));
             }
             "read" => {
                 for file in &self.files {
                     process.read_all(file, bytes).await?;
                 }
-                return Ok(Work::moved(files, files * bytes));
+                return Ok(PhaseWork::moved(files, files * bytes));
             }
             "close" => {
                 for file in self.files.drain(..) {
@@ -76,9 +76,9 @@ impl<F: VfsFile> Acting<F> {
             }
             _ => {
                 process.call(process.vfs.rmdir(Handle::ROOT, own)).await?;
-                return Ok(Work::ops(1));
+                return Ok(PhaseWork::ops(1));
             }
         }
-        Ok(Work::ops(files))
+        Ok(PhaseWork::ops(files))
     }
 }

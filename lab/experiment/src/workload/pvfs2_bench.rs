@@ -6,7 +6,7 @@
 //! * write, read: one file in successive blocks; write-read: each block is written and read again.
 
 use super::files::file_name;
-use super::{Done, FILE, Process, Work, name};
+use super::{Done, FILE, PhaseWork, Process, name};
 use shoal_proto::{Handle, Rights};
 use shoal_vfs::{Vfs, VfsFile};
 
@@ -25,12 +25,12 @@ pub struct Acting<F> {
 struct Seconds<'a, V: Vfs> {
     process: &'a Process<V>,
     begun_ns: u64,
-    work: Work,
+    work: PhaseWork,
 }
 
 impl<'a, V: Vfs> Seconds<'a, V> {
     fn new(process: &'a Process<V>) -> Seconds<'a, V> {
-        Seconds { process, begun_ns: process.env.now().0, work: Work::default() }
+        Seconds { process, begun_ns: process.env.now().0, work: PhaseWork::default() }
     }
 
     /// One more is done.
@@ -57,13 +57,13 @@ impl<F: VfsFile> Acting<F> {
         match (phase, self.dir, &self.file) {
             ("prepare", _, _) => {
                 self.dir = Some(process.own_directory().await?.0);
-                Ok(Work::default())
+                Ok(PhaseWork::default())
             }
             ("prepare_file", Some(dir), _) => {
                 let (name, rights) = (name("data".to_owned())?, Rights::READ | Rights::WRITE);
                 let made = process.call(process.vfs.create(dir, &name, FILE, true, rights)).await?;
                 self.file = Some(made.2);
-                Ok(Work::default())
+                Ok(PhaseWork::default())
             }
             ("create" | "delete" | "create_delete", Some(dir), _) => files(process, dir, phase).await,
             (_, _, Some(file)) => blocks(process, file, phase).await,

@@ -7,7 +7,7 @@
 //! the times of the second and the third block.
 
 use super::files::file_name;
-use super::{Done, Process, Work};
+use super::{Done, PhaseWork, Process};
 use shoal_vfs::{Vfs, VfsFile};
 
 /// The phases.
@@ -34,7 +34,7 @@ impl<F: VfsFile> Acting<F> {
                 for at in 0..files {
                     self.files.push(process.create(dir, &file_name(at)?).await?);
                 }
-                return Ok(Work::default());
+                return Ok(PhaseWork::default());
             }
             "write_within" => 0,
             "write_beyond" => strip,
@@ -43,6 +43,6 @@ impl<F: VfsFile> Acting<F> {
         for file in &self.files {
             process.block(file, offset, true).await?;
         }
-        Ok(Work::moved(files, files * block))
+        Ok(PhaseWork::moved(files, files * block))
     }
 }

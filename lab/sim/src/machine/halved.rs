@@ -4,7 +4,7 @@
 //! rate rises; if another cost is halved, it stays. The same scaling shows how sensitive a prediction is to a
 //! value that was fitted or guessed.
 
-use crate::machine::phases::{self, Extent, Phase};
+use crate::machine::phases::{self, Phase, WorkExtent};
 use crate::machine::{Simulated, SimulatedError};
 use shoal_model::Machine;
 use shoal_model::machine::{Cpu, Side};
@@ -136,7 +136,7 @@ pub fn halved(machine: &Machine, parameter: Parameter) -> Machine {
 /// When it cannot be simulated.
 pub fn gain(
     of: &Simulated<'_>,
-    extent: Extent,
+    extent: WorkExtent,
     phase: Phase,
     parameter: Parameter,
 ) -> Result<f64, SimulatedError> {

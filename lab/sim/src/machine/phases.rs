@@ -66,7 +66,7 @@ impl Phase {
 
 /// How much is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct WorkExtent {
     /// Files of each process.
     pub files: u32,
     /// Bytes of a small one.
@@ -100,7 +100,7 @@ pub struct Rate {
 ///
 /// # Errors
 /// See [`SimulatedError`]. An operation that fails fails the run.
-pub fn run(of: &Simulated<'_>, extent: Extent) -> Result<(Vec<Rate>, Told<()>), SimulatedError> {
+pub fn run(of: &Simulated<'_>, extent: WorkExtent) -> Result<(Vec<Rate>, Told<()>), SimulatedError> {
     let told = of.run_told(&Manner::uncached(), move |seat| one(seat, extent))?;
     let mut timings = Vec::new();
     for one in told.values {
@@ -120,7 +120,7 @@ pub fn run(of: &Simulated<'_>, extent: Extent) -> Result<(Vec<Rate>, Told<()>), 
 }
 
 /// One process.
-async fn one(seat: Seat, extent: Extent) -> Result<Vec<Timing>, String> {
+async fn one(seat: Seat, extent: WorkExtent) -> Result<Vec<Timing>, String> {
     let done = phases(&seat, extent).await;
     done.map_err(|error| format!("process {}: {error}", seat.index))
 }
@@ -144,7 +144,7 @@ impl Watch<'_> {
     }
 }
 
-async fn phases(seat: &Seat, extent: Extent) -> Result<Vec<Timing>, Error> {
+async fn phases(seat: &Seat, extent: WorkExtent) -> Result<Vec<Timing>, Error> {
     let client = &seat.client;
     let made = client.mkdir(Handle::ROOT, &name(&format!("p{}", seat.index)), OWNER).await?;
     let mut watch = Watch { seat, timings: Vec::new() };
@@ -165,7 +165,7 @@ fn file(number: u32) -> Name {
     name(&format!("f{number:07}"))
 }
 
-async fn empty(client: &Client, dir: Handle, extent: Extent, watch: &mut Watch<'_>) -> Result<(), Error> {
+async fn empty(client: &Client, dir: Handle, extent: WorkExtent, watch: &mut Watch<'_>) -> Result<(), Error> {
     let files = f64::from(extent.files);
     let begun = watch.begin().await;
     for number in 0..extent.files {
@@ -185,7 +185,7 @@ async fn empty(client: &Client, dir: Handle, extent: Extent, watch: &mut Watch<'
     Ok(())
 }
 
-async fn small(client: &Client, dir: Handle, extent: Extent, watch: &mut Watch<'_>) -> Result<(), Error> {
+async fn small(client: &Client, dir: Handle, extent: WorkExtent, watch: &mut Watch<'_>) -> Result<(), Error> {
     let data = Bytes::from(vec![7; extent.small_bytes]);
     let mut open = Vec::new();
     for number in 0..extent.files {
@@ -206,7 +206,7 @@ async fn small(client: &Client, dir: Handle, extent: Extent, watch: &mut Watch<'
     Ok(())
 }
 
-async fn large(client: &Client, dir: Handle, extent: Extent, watch: &mut Watch<'_>) -> Result<(), Error> {
+async fn large(client: &Client, dir: Handle, extent: WorkExtent, watch: &mut Watch<'_>) -> Result<(), Error> {
     let data = Bytes::from(vec![7; extent.block_bytes]);
     let blocks = extent.large_bytes / extent.block_bytes.max(1) as u64;
     let megabytes = (blocks * extent.block_bytes as u64) as f64 / 1e6;

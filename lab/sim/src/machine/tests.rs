@@ -122,8 +122,8 @@ fn a_process_that_waits_for_ever_is_told() {
 }
 
 /// Few files: the binding limit shows at once.
-const EXTENT: phases::Extent =
-    phases::Extent { files: 12, small_bytes: 4096, large_bytes: 8 << 20, block_bytes: 1 << 20 };
+const EXTENT: phases::WorkExtent =
+    phases::WorkExtent { files: 12, small_bytes: 4096, large_bytes: 8 << 20, block_bytes: 1 << 20 };
 
 /// One cost binds an operation, another does not: halved, the one moves its rate, the other leaves it.
 fn binds(of: &Simulated<'_>, phase: phases::Phase, one: halved::Parameter, other: halved::Parameter) {

@@ -3,7 +3,7 @@
 
 use super::{End, Worker};
 use crate::contents::{ATTRIBUTES, Act};
-use crate::facts::{Facts, Look};
+use crate::facts::{Look, RunFacts};
 use crate::ledger::{ObjectId, Slot};
 use crate::losses::{Held, Stamp};
 use crate::register::{Event, Seen};
@@ -27,7 +27,7 @@ impl Worker {
         }
     }
 
-    fn with_facts<T>(&self, object: ObjectId, f: impl FnOnce(&mut Facts) -> T) -> T {
+    fn with_facts<T>(&self, object: ObjectId, f: impl FnOnce(&mut RunFacts) -> T) -> T {
         f(self.shared.ledger.borrow_mut().facts(object, false))
     }
 
@@ -64,7 +64,7 @@ impl Worker {
     }
 
     /// Request it, and end its notes.
-    async fn set(&self, object: ObjectId, set: SetAttr, ended: impl Fn(&mut Facts, bool, u64)) {
+    async fn set(&self, object: ObjectId, set: SetAttr, ended: impl Fn(&mut RunFacts, bool, u64)) {
         let (handle, called) = (self.handle(object), self.now());
         let words = format!("setattr of {handle}: {set:?}");
         let gone = [Status::Stale, Status::NotFound];

@@ -4,7 +4,7 @@
 use super::descriptors::is_loss;
 use super::{End, LANE, LANES_MAX, OPEN_MAX, Opened, Worker};
 use crate::contents::{Act, Length, Syncer, filled};
-use crate::ledger::{Object, ObjectId};
+use crate::ledger::{KnownObject, ObjectId};
 use crate::losses::Held;
 use bytes::Bytes;
 use shoal_client::OpenFile;
@@ -376,7 +376,7 @@ impl Worker {
     }
 }
 
-fn is_own_file(object: &Object) -> bool {
+fn is_own_file(object: &KnownObject) -> bool {
     object.kind == Kind::File && !object.is_public
 }
 

@@ -16,7 +16,7 @@ mod remove;
 
 use super::names::{NO_REPLACE, REPLACE};
 use super::{End, LANE, OWNER, Worker, name};
-use crate::ledger::{Object, ObjectId, Slot};
+use crate::ledger::{KnownObject, ObjectId, Slot};
 use shoal_client::{Error, ForkedFile, RenameFlags};
 use shoal_proto::{Attr, Dist, Durability, Handle, Kind, Roles, ServerId, Status, Switches};
 
@@ -362,7 +362,7 @@ impl Worker {
     }
 }
 
-fn is_fork(object: &Object) -> bool {
+fn is_fork(object: &KnownObject) -> bool {
     object.kind == Kind::File && !object.is_public
 }
 

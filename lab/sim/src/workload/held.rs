@@ -2,7 +2,7 @@
 //! close; for other clients the file is gone.
 
 use super::{End, Worker, name};
-use crate::ledger::{Object, ObjectId, Slot};
+use crate::ledger::{KnownObject, ObjectId, Slot};
 use shoal_client::RenameFlags;
 use shoal_env::Instant;
 use shoal_proto::{Handle, Kind, Rights, Status};
@@ -18,7 +18,7 @@ const LOOKS_S: [u64; 6] = [0, 1, 10, 60, 60, 60];
 
 impl Worker {
     pub(super) async fn remove_held(&mut self) {
-        let is_file = |object: &Object| object.kind == Kind::File && !object.is_public;
+        let is_file = |object: &KnownObject| object.kind == Kind::File && !object.is_public;
         let Some((slot, object)) = self.own(is_file) else { return };
         let Some(at) = self.opened(object).await else { return };
         let file = self.held[at].file.clone();

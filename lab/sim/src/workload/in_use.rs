@@ -4,7 +4,7 @@
 
 use super::bytes::FILE_MAX;
 use super::{End, Worker, name};
-use crate::ledger::{Object, ObjectId, Slot};
+use crate::ledger::{KnownObject, ObjectId, Slot};
 use futures_util::future::join_all;
 use shoal_proto::{Handle, Kind, Status};
 use std::pin::Pin;
@@ -20,7 +20,7 @@ type Part<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 impl Worker {
     /// Of an own file, or a shared one that is never renamed.
     pub(super) async fn in_use(&mut self) {
-        let is_file = |object: &Object| object.kind == Kind::File && !object.is_public;
+        let is_file = |object: &KnownObject| object.kind == Kind::File && !object.is_public;
         let own = if self.rng.below(3) > 0 { self.own(is_file) } else { None };
         let records = self.shared.scene.records_of(self.is_of_forks());
         let object = own.as_ref().map(|(_, object)| *object).or_else(|| self.rng.pick(&records).copied());

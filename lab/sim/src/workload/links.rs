@@ -1,7 +1,7 @@
 //! Operations on further names of own files, and on objects that are no regular files.
 
 use super::{End, OWNER, Worker, name};
-use crate::ledger::{Object, ObjectId, Slot};
+use crate::ledger::{KnownObject, ObjectId, Slot};
 use crate::register::Seen;
 use shoal_client::Error;
 use shoal_proto::{Attr, Durability, Handle, Kind, Status};
@@ -13,7 +13,7 @@ impl Worker {
         if self.rng.below(5) == 0 {
             return self.link_to_hot().await;
         }
-        let is_file = |object: &Object| object.kind != Kind::Directory && !object.is_public;
+        let is_file = |object: &KnownObject| object.kind != Kind::Directory && !object.is_public;
         let Some((_, object)) = self.own(is_file) else { return };
         let slot = (self.directory().0, self.fresh_name());
         self.link_as(object, slot).await;

@@ -1,7 +1,7 @@
 //! Listings of directories in which all clients make and remove names, whole or in small pieces.
 
 use super::{End, Worker};
-use crate::listing::{Listed, Listing, judge};
+use crate::listing::{ListedEntry, Listing, judge};
 use bytes::Bytes;
 use shoal_client::Error;
 use shoal_proto::{Answer, Entry, Handle, Op, Place, Shards, Status};
@@ -31,7 +31,7 @@ impl Worker {
         wrong.into_iter().for_each(|wrong| self.violation(&words, wrong));
     }
 
-    async fn list_whole(&self, words: &str, dir: Handle, plus: bool) -> Result<Vec<Listed>, Error> {
+    async fn list_whole(&self, words: &str, dir: Handle, plus: bool) -> Result<Vec<ListedEntry>, Error> {
         let (mut stream, mut entries) = (self.client.opendir(dir), Vec::new());
         loop {
             let called = self.env.now();
@@ -44,7 +44,7 @@ impl Worker {
         }
     }
 
-    async fn list_pieces(&self, words: &str, dir: Handle) -> Result<Vec<Listed>, Error> {
+    async fn list_pieces(&self, words: &str, dir: Handle) -> Result<Vec<ListedEntry>, Error> {
         let (mut after, mut listed_all) = (None::<Place>, Vec::new());
         let (mut shards, mut at) = (Shards::WHOLE, 0);
         loop {
@@ -92,6 +92,6 @@ impl Worker {
     }
 }
 
-fn listed(entry: Entry) -> Listed {
-    Listed { name: entry.name.as_bytes().to_vec(), handle: entry.handle.0, attr: entry.attr }
+fn listed(entry: Entry) -> ListedEntry {
+    ListedEntry { name: entry.name.as_bytes().to_vec(), handle: entry.handle.0, attr: entry.attr }
 }

@@ -3,7 +3,7 @@
 
 use super::{End, LANE, OWNER, Worker, name};
 use crate::contents::{Act, Length, filled};
-use crate::ledger::{Object, ObjectId, Slot};
+use crate::ledger::{KnownObject, ObjectId, Slot};
 use crate::losses::{Held, Stamp};
 use crate::register::Seen;
 use shoal_client::RenameFlags;
@@ -90,7 +90,7 @@ impl Worker {
     }
 
     pub(super) fn new_object(&self, kind: Kind) -> ObjectId {
-        let object = Object::new(kind, OWNER.mode, OWNER.uid, OWNER.gid);
+        let object = KnownObject::new(kind, OWNER.mode, OWNER.uid, OWNER.gid);
         self.shared.ledger.borrow_mut().object(object)
     }
 
@@ -131,7 +131,7 @@ impl Worker {
     }
 
     pub(super) async fn rename(&mut self) {
-        let is_file = |object: &Object| object.kind != Kind::Directory;
+        let is_file = |object: &KnownObject| object.kind != Kind::Directory;
         match self.rng.below(10) {
             0..4 => self.rename_to_fresh().await,
             4..7 => {
@@ -201,7 +201,7 @@ impl Worker {
     /// Move an own file onto a contended name.
     async fn rename_onto_hot(&mut self) {
         // One that has a contended name already may be renamed to itself, which does nothing.
-        let is_file = |object: &Object| object.kind == Kind::File && !object.is_public;
+        let is_file = |object: &KnownObject| object.kind == Kind::File && !object.is_public;
         let Some((from, object)) = self.own(is_file) else { return };
         self.ask_for(Durability::Usual);
         let (dir, leaf) = (self.directory(), self.hot_name());

@@ -6,7 +6,7 @@
 //! requires.
 
 use super::{End, Worker};
-use crate::ledger::{NOBODY, Object, ObjectId, Slot};
+use crate::ledger::{KnownObject, NOBODY, ObjectId, Slot};
 use shoal_env::Instant;
 use shoal_proto::{Kind, Status};
 use std::ops::Range;
@@ -86,7 +86,7 @@ impl Worker {
     }
 
     async fn offer(&mut self) {
-        let is_file = |object: &Object| object.kind == Kind::File && !object.is_public;
+        let is_file = |object: &KnownObject| object.kind == Kind::File && !object.is_public;
         let Some((slot, object)) = self.own(is_file) else { return };
         let Some(at) = self.opened(object).await else { return };
         let file = self.held[at].file.clone();

@@ -8,7 +8,7 @@
 
 use super::{End, Worker};
 use crate::faults::{Fault, Faults};
-use crate::ledger::{Object, ObjectId};
+use crate::ledger::{KnownObject, ObjectId};
 use shoal_client::OpenFile;
 use shoal_proto::{Kind, Status};
 use std::time::Duration;
@@ -65,7 +65,8 @@ impl Worker {
 
     /// An own file that has lost its last name, open.
     async fn remove_and_hold(&mut self) -> Option<(ObjectId, OpenFile)> {
-        let (slot, object) = self.own(|object: &Object| object.kind == Kind::File && !object.is_public)?;
+        let (slot, object) =
+            self.own(|object: &KnownObject| object.kind == Kind::File && !object.is_public)?;
         let at = self.opened(object).await?;
         let file = self.held[at].file.clone();
         let is_removed = self.unlink_name(&slot, object).await;

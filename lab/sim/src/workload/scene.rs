@@ -2,7 +2,7 @@
 
 use super::forks::Forked;
 use super::{OWNER, name};
-use crate::ledger::{Ledger, NOBODY, Object, ObjectId, Slot, Splits};
+use crate::ledger::{DrawnSplits, KnownObject, Ledger, NOBODY, ObjectId, Slot};
 use crate::losses::{Held, Stamp};
 use shoal_client::{Client, Error, ForkedFile};
 use shoal_proto::{Attr, Handle, PlaceKey, Rights, Roles, Shards};
@@ -83,7 +83,7 @@ impl Scene {
         // Where there are few entries to a directory, it is split.
         let may_be_split = map.switches.split_entries < SPLIT_FAR && map.switches.compound;
         ledger.splits = may_be_split
-            .then(|| Splits { key: place, shards: vec![Shards::over(map.with_roles(Roles::METADATA))] });
+            .then(|| DrawnSplits { key: place, shards: vec![Shards::over(map.with_roles(Roles::METADATA))] });
         ledger.now = Stamp::new(map.servers.len() as u16);
         let scene =
             Scene { directories, wanderers, records, logs, forked, fork_records, fork_logs, all_hold_data };
@@ -163,7 +163,7 @@ async fn make_fork(
 }
 
 fn stays(ledger: &mut Ledger, slot: Slot, attr: &Attr) -> ObjectId {
-    let mut object = Object::new(attr.kind, attr.mode, attr.uid, attr.gid);
+    let mut object = KnownObject::new(attr.kind, attr.mode, attr.uid, attr.gid);
     object.handle = attr.handle.0;
     let object = ledger.object(object);
     let made = ledger.begin(NOBODY, "lay out", 0, Held::Disk, vec![(slot, Some(object))]);

@@ -59,12 +59,12 @@ pub struct Locks {
 }
 
 /// An extent that is locked, until this is dropped.
-pub struct Inside {
+pub struct LockedExtent {
     locks: Rc<Locks>,
     key: u64,
 }
 
-impl Drop for Inside {
+impl Drop for LockedExtent {
     fn drop(&mut self) {
         self.locks.inside.borrow_mut().retain(|locked| locked.key != self.key);
         self.locks.changed.wake_all();
@@ -114,7 +114,7 @@ impl Locks {
     }
 
     /// Lock an extent that is free.
-    pub fn enter(self: &Rc<Locks>, extent: Extent, lock: Lock, is_step: bool) -> Inside {
+    pub fn enter(self: &Rc<Locks>, extent: Extent, lock: Lock, is_step: bool) -> LockedExtent {
         let key = self.key();
         let mut inside = self.inside.borrow_mut();
         debug_assert!(
@@ -125,7 +125,7 @@ impl Locks {
         );
         inside.push(Locked { key, extent, lock, is_step });
         drop(inside);
-        Inside { locks: self.clone(), key }
+        LockedExtent { locks: self.clone(), key }
     }
 
     /// The key of the claim that an extent of the sweep has.
@@ -156,7 +156,7 @@ impl Locks {
     }
 
     /// Lock an extent, between two steps of the sweep.
-    pub async fn lock(self: &Rc<Locks>, extent: Extent, writes: bool) -> Inside {
+    pub async fn lock(self: &Rc<Locks>, extent: Extent, writes: bool) -> LockedExtent {
         let lock = if writes { Lock::Written } else { Lock::Read };
         if self.is_free(&extent, writes, NO_CLAIM) {
             return self.enter(extent, lock, false);
@@ -173,7 +173,7 @@ impl Locks {
     }
 
     /// Lock a whole stream; nothing new begins in it meanwhile.
-    pub async fn lock_stream(self: &Rc<Locks>, stream: Handle) -> Inside {
+    pub async fn lock_stream(self: &Rc<Locks>, stream: Handle) -> LockedExtent {
         let whole = Extent { len: u64::MAX, ..Extent::first_of(stream) };
         let claim = self.claim(whole);
         loop {

@@ -8,7 +8,7 @@
 //! answer accepts a revoked key until it has met a server that knows of the change. So `revoke` names the
 //! servers that did not answer, and fails. `add` only names them.
 
-use crate::address::{Place, ShoalAddress};
+use crate::address::{CommandTarget, ShoalAddress};
 use crate::cli::{AddKey, ExportKey, RevokeKey};
 use crate::cluster_file::{ClusterFile, CollectionEntry, random};
 use crate::secret::{FileSystem, KeyFile};
@@ -61,11 +61,11 @@ impl Owned<'_> {
 }
 
 /// The place of a file system of a cluster.
-pub(super) fn place(cluster: &ClusterFile, name: &str) -> Result<Place> {
+pub(super) fn place(cluster: &ClusterFile, name: &str) -> Result<CommandTarget> {
     let servers = cluster.server.iter().map(|server| server.addresses()).collect::<Result<Vec<_>>>()?;
     let servers = servers.into_iter().flatten().filter(|at| !matches!(at, Address::Local(_))).collect();
     let address = ShoalAddress { servers, name: name.to_owned(), path: "/".to_owned() };
-    Ok(Place { address, key: cluster.path(&cluster.key) })
+    Ok(CommandTarget { address, key: cluster.path(&cluster.key) })
 }
 
 /// A name that keys may have.
@@ -132,7 +132,7 @@ fn show(key: &MountKey, path: &Path, as_json: bool, silent: &[u16]) -> Result<Ex
 
 /// `shoal key revoke`.
 pub fn revoke(args: &RevokeKey) -> Result<ExitCode> {
-    let place = Place::find(&args.place, args.key.key.as_deref())?;
+    let place = CommandTarget::find(&args.place, args.key.key.as_deref())?;
     let map = map_of(&place)?;
     let first = MountKey {
         id: MountKeyId::FIRST,
@@ -187,7 +187,7 @@ fn no_such_key(name: &str, map: &ClusterMap) -> String {
 }
 
 /// The map with the keys that any server knows that answers.
-pub(super) fn map_of(place: &Place) -> Result<ClusterMap> {
+pub(super) fn map_of(place: &CommandTarget) -> Result<ClusterMap> {
     connect::with_admin_within(place, connect::IMPATIENT, |_, client: Client| async move {
         let known = client.map();
         let asked = join_all(known.servers.iter().map(|info| client.map_of(info.id))).await;
@@ -205,7 +205,7 @@ struct Informed {
 
 /// Send the keys to all servers. The first that answers decides whether they may be as they are; the others
 /// receive them at once.
-fn tell(place: &Place, keys: Vec<MountKey>) -> Result<Informed> {
+fn tell(place: &CommandTarget, keys: Vec<MountKey>) -> Result<Informed> {
     connect::with_admin_within(place, connect::IMPATIENT, |_, client: Client| async move {
         let servers: Vec<ServerId> = client.map().servers.iter().map(|info| info.id).collect();
         let (mut told, mut silent, mut map) = (Vec::new(), Vec::new(), None);

@@ -18,14 +18,14 @@ mod stored;
 mod sweep;
 mod techniques;
 
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::bytes_size::ByteSize;
 use crate::lab::cli::{Bench, BenchCommon, BenchIo, BenchSmall, BenchTell};
 use crate::lab::native::Native;
 use crate::{connect, out};
 use anyhow::{Context as _, Result, bail};
 use cluster::Scratch;
-use shoal_bench::demands::{self, Verdict};
+use shoal_bench::demands::{self, DemandVerdict};
 use shoal_bench::many::{self, ManyOptions};
 use shoal_bench::passthrough::{Mounted, PassthroughOptions};
 use shoal_bench::probe::{ProbeOptions, probe};
@@ -209,7 +209,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn say(verdicts: &[Verdict]) -> Result<()> {
+fn say(verdicts: &[DemandVerdict]) -> Result<()> {
     verdicts.iter().try_for_each(|verdict| out::line(verdict.to_string()))
 }
 
@@ -222,7 +222,7 @@ fn draw(tell: &BenchTell) -> Box<dyn FnMut(Progress)> {
 struct Opened {
     target: Box<dyn Target>,
     /// The place of a native target.
-    native: Option<Place>,
+    native: Option<CommandTarget>,
     /// Its mount.
     _held: Option<Box<dyn Any>>,
 }
@@ -277,13 +277,13 @@ fn open(text: &str, common: &BenchCommon) -> Result<Opened> {
     let plain = |target: Box<dyn Target>| Opened { target, native: None, _held: None };
     match kind {
         "dir" | "mount" => {
-            if kind == "mount" && Place::find_mounted(place, common.key.key.as_deref())?.is_none() {
+            if kind == "mount" && CommandTarget::find_mounted(place, common.key.key.as_deref())?.is_none() {
                 bail!("{place} is on no mounted ShoalFS: mount one there, or write dir:{place}");
             }
             Ok(plain(Box::new(Directory::new(text, place))))
         }
         "native" => {
-            let place = Place::find(place, common.key.key.as_deref())?;
+            let place = CommandTarget::find(place, common.key.key.as_deref())?;
             // Fails here rather than in each worker.
             connect::with_client_within(&place, connect::IMPATIENT, |_, _| async { Ok(()) })?;
             let pids = setting::pids(&place)?;

@@ -12,9 +12,9 @@ use comfy_table::CellAlignment;
 use ground::RealGround;
 use serde_json::{Value, json};
 use shoal_bench::{Progress, progress};
-use shoal_experiment::reproduction::{Told, document, renewed};
+use shoal_experiment::reproduction::{Reproduced, document, renewed};
 use shoal_experiment::run::{Memo, SimulatedGround};
-use shoal_experiment::{Amount, Experiment, Ground, Mode, Outcome, Run, builtin, picture, tell};
+use shoal_experiment::{Amount, Experiment, ExperimentOutcome, Ground, Mode, Run, builtin, picture, tell};
 use shoal_model::Machine;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -110,7 +110,7 @@ fn command(args: &Paper, path: &Path) -> String {
     words.join(" ")
 }
 
-fn told_json(told: &Told) -> Value {
+fn told_json(told: &Reproduced) -> Value {
     json!({
         "experiment": told.experiment.name,
         "outcomes": told.outcomes.iter().map(|(outcome, _)| outcome).collect::<Vec<_>>(),
@@ -130,7 +130,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 #[derive(serde::Deserialize)]
 struct Earlier {
     experiment: String,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<ExperimentOutcome>,
 }
 
 fn earlier(path: &Path) -> Result<Vec<Earlier>> {
@@ -175,7 +175,7 @@ impl Work<'_> {
         modes
     }
 
-    fn experiment(&mut self, experiment: Experiment) -> Result<Told> {
+    fn experiment(&mut self, experiment: Experiment) -> Result<Reproduced> {
         let run = run_of(self.args, &experiment);
         let (mut outcomes, mut without) = (Vec::new(), Vec::new());
         if experiment.workload.is_computed() {
@@ -207,16 +207,21 @@ impl Work<'_> {
             true => fits::sensitivity(self.args, &experiment, &mut self.memo)?,
             false => None,
         };
-        Ok(Told { experiment, outcomes: told, without, sensitivity })
+        Ok(Reproduced { experiment, outcomes: told, without, sensitivity })
     }
 
     /// The outcomes of an earlier run, of the modes that are not run now; simulated ones first.
-    fn beside(&mut self, experiment: &Experiment, outcomes: &mut Vec<Outcome>, without: &mut Vec<String>) {
+    fn beside(
+        &mut self,
+        experiment: &Experiment,
+        outcomes: &mut Vec<ExperimentOutcome>,
+        without: &mut Vec<String>,
+    ) {
         if self.args.beside.is_none() || experiment.workload.is_computed() {
             return;
         }
         let of_this = |one: &&mut Earlier| one.experiment == experiment.name;
-        let kept: Vec<Outcome> = self
+        let kept: Vec<ExperimentOutcome> = self
             .earlier
             .iter_mut()
             .filter(of_this)
@@ -255,7 +260,7 @@ impl Work<'_> {
     }
 
     /// Write CSV and SVG; the picture's path from the document, if there is one.
-    fn keep(&self, experiment: &Experiment, outcome: &Outcome) -> Result<Option<String>> {
+    fn keep(&self, experiment: &Experiment, outcome: &ExperimentOutcome) -> Result<Option<String>> {
         let mode = outcome.mode.map_or("computed", |mode| mode.word());
         let stem = format!("{}-{mode}", experiment.name);
         write(&self.args.out.join(format!("{stem}.csv")), &tell::csv(outcome))?;
@@ -271,7 +276,7 @@ impl Work<'_> {
         Ok(Some(name.display().to_string()))
     }
 
-    fn tell(&mut self, experiment: &Experiment, outcome: &Outcome) -> Result<()> {
+    fn tell(&mut self, experiment: &Experiment, outcome: &ExperimentOutcome) -> Result<()> {
         let mode = outcome.mode.map_or("computed", |mode| mode.word());
         for checked in outcome.failures() {
             self.left.push(format!("{}, {mode}: {}", experiment.name, tell::verdict(checked)));

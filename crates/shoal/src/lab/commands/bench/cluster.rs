@@ -8,7 +8,7 @@
 //! ```
 
 use super::running::{Running, this_program};
-use crate::address::Place;
+use crate::address::CommandTarget;
 use anyhow::{Context as _, Result, bail};
 use shoal_bench::counts::{cpu_us_of, disk_bytes_of};
 use std::os::unix::fs::FileExt as _;
@@ -130,8 +130,8 @@ impl Cluster {
     }
 
     /// How clients find it.
-    pub fn place(&self) -> Result<Place> {
-        Place::find(&self.data().to_string_lossy(), None)
+    pub fn place(&self) -> Result<CommandTarget> {
+        CommandTarget::find(&self.data().to_string_lossy(), None)
     }
 
     /// The folder of its data.

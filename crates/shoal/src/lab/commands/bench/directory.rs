@@ -10,7 +10,7 @@ use super::cluster::Cluster;
 use super::held::{self, Figure, Kept, Run};
 use super::listing::{self, Wanted};
 use super::running::this_program;
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::cluster_file::ModuleName;
 use crate::lab::cli::BenchDirectory;
 use crate::lab::native;
@@ -19,7 +19,7 @@ use crate::{connect, out};
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum as _;
 use serde_json::json;
-use shoal_bench::crowd::{self, Checked, CrowdReport, Rightness, Seen};
+use shoal_bench::crowd::{self, CrowdReport, FsckLook, Rightness, Seen};
 use shoal_bench::seconds::{Seconds, Splits, Watch};
 use shoal_bench::workload::WORKERS_MAX;
 use shoal_bench::{Progress, Target as _, Worker};
@@ -130,7 +130,7 @@ fn measure(args: &BenchDirectory, is_mounted: bool) -> Result<CrowdReport> {
 
 struct Crowd<'a> {
     args: &'a BenchDirectory,
-    place: &'a Place,
+    place: &'a CommandTarget,
     target: &'a Native,
 }
 
@@ -204,7 +204,7 @@ fn joined(thread: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
 }
 
 /// How many directories the servers have split, requested repeatedly by one client.
-fn splits(place: &Place) -> Result<Splits> {
+fn splits(place: &CommandTarget) -> Result<Splits> {
     let runtime = real::Runtime::new("bench-splits");
     let options = connect::options(place)?;
     let client = runtime.block_on(connect::client(runtime.env(), place, options))?;
@@ -214,7 +214,7 @@ fn splits(place: &Place) -> Result<Splits> {
     }))
 }
 
-fn check(data: &Path, when: &str) -> Result<Checked> {
+fn check(data: &Path, when: &str) -> Result<FsckLook> {
     let begun = Instant::now();
     let checked = Command::new(this_program()?)
         .args(["fsck", "--quiet", "--json"])
@@ -224,7 +224,7 @@ fn check(data: &Path, when: &str) -> Result<Checked> {
         .context("cannot start `shoal fsck`")?;
     let took_s = begun.elapsed().as_secs_f64();
     match checked.code() {
-        Some(code @ (0 | 1)) => Ok(Checked { when: when.to_owned(), is_clean: code == 0, took_s }),
+        Some(code @ (0 | 1)) => Ok(FsckLook { when: when.to_owned(), is_clean: code == 0, took_s }),
         _ => bail!("`shoal fsck` could not check; its output is above"),
     }
 }

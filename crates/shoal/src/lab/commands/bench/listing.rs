@@ -5,11 +5,11 @@
 //! of JSON.
 
 use super::running::this_program;
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::connect;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
-use shoal_bench::crowd::{Listed, peak_bytes};
+use shoal_bench::crowd::{ListingTime, peak_bytes};
 use shoal_bench::{Directory, Target as _};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub enum Wanted {
 }
 
 /// List in a process of its own.
-pub fn list(wanted: &Wanted) -> Result<Listed> {
+pub fn list(wanted: &Wanted) -> Result<ListingTime> {
     let mut child = Command::new(this_program()?)
         .arg("bench-list")
         .stdin(Stdio::piped())
@@ -47,7 +47,7 @@ pub fn main() -> Result<ExitCode> {
     let wanted = serde_json::from_reader(std::io::stdin().lock())
         .context("a process that lists is started by a measurement, not by hand")?;
     let (begun, entries, by_server) = match wanted {
-        Wanted::Natively(address, key) => natively(&Place { address: address.parse()?, key })?,
+        Wanted::Natively(address, key) => natively(&CommandTarget { address: address.parse()?, key })?,
         Wanted::Mounted(root, dir) => {
             let mut worker = Directory::new("mounted", root).worker(0)?;
             let begun = Instant::now();
@@ -56,12 +56,12 @@ pub fn main() -> Result<ExitCode> {
     };
     let took_s = begun.elapsed().as_secs_f64();
     let peak_bytes = peak_bytes(std::process::id()).unwrap_or(0);
-    let listed = Listed { entries, took_s, peak_bytes, by_server };
+    let listed = ListingTime { entries, took_s, peak_bytes, by_server };
     writeln!(std::io::stdout(), "{}", serde_json::to_string(&listed)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn natively(place: &Place) -> Result<(Instant, u64, Vec<u64>)> {
+fn natively(place: &CommandTarget) -> Result<(Instant, u64, Vec<u64>)> {
     connect::with_client(place, |_, client| async move {
         let attr = client.walk(place.address.path.as_bytes(), true).await?;
         let mut by_server = vec![0; client.map().servers.len()];

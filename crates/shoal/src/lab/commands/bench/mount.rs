@@ -10,15 +10,15 @@
 use super::cluster::Cluster;
 use super::running::this_program;
 use super::{Through, setting};
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::lab::cli::BenchMount;
 use crate::lab::native;
 use crate::out;
 use anyhow::{Result, bail};
 use clap::ValueEnum as _;
 use serde_json::json;
-use shoal_bench::beside::Setting;
-use shoal_bench::demands::{self, Mount, Verdict};
+use shoal_bench::beside::TargetSetting;
+use shoal_bench::demands::{self, DemandVerdict, Mount};
 use shoal_bench::probe::layout::{Connection, Servers};
 use shoal_bench::workload::WORKERS_MAX;
 use shoal_bench::{
@@ -44,7 +44,7 @@ pub fn run(args: BenchMount) -> Result<ExitCode> {
         let sync = sync.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
         measured.extend(measure(&args, &sync)?);
     }
-    let verdicts: Vec<Verdict> = measured.iter().flat_map(|one| judge(one, args.epochs)).collect();
+    let verdicts: Vec<DemandVerdict> = measured.iter().flat_map(|one| judge(one, args.epochs)).collect();
     if args.own.tell.json {
         let one = |(mount, sync, report): &Measured| json!({ "processes": mount.processes, "sync": sync, "report": report });
         let runs: Vec<_> = measured.iter().map(one).collect();
@@ -66,7 +66,7 @@ pub fn run(args: BenchMount) -> Result<ExitCode> {
 /// The measurements; of its two mounts the embedded one stands for both.
 type Measured = (Mount, String, Report);
 
-fn judge((mount, _, report): &Measured, epochs: bool) -> Vec<Verdict> {
+fn judge((mount, _, report): &Measured, epochs: bool) -> Vec<DemandVerdict> {
     let of = |name: &str| {
         let mount = Mount { is_embedded: name == NAMES[0], ..*mount };
         match epochs {
@@ -114,7 +114,7 @@ fn measure(args: &BenchMount, sync: &str) -> Result<Vec<Measured>> {
 fn one(
     args: &BenchMount,
     targets: &[Box<dyn Target>],
-    beside: &[(String, Setting)],
+    beside: &[(String, TargetSetting)],
     processes: usize,
 ) -> Result<Report> {
     let files = (args.files / processes).max(1) as u64;
@@ -137,7 +137,7 @@ fn one(
 /// A directory on a mount, whose servers count.
 struct OnMount {
     directory: Directory,
-    place: Place,
+    place: CommandTarget,
     pids: Vec<u32>,
 }
 

@@ -16,8 +16,8 @@ use anyhow::{Result, bail};
 use clap::ValueEnum as _;
 use serde_json::json;
 use shoal_bench::awake::Awake;
-use shoal_bench::beside::Setting;
-use shoal_bench::demands::{self, Verdict};
+use shoal_bench::beside::TargetSetting;
+use shoal_bench::demands::{self, DemandVerdict};
 use shoal_bench::many;
 use shoal_bench::workload::WORKERS_MAX;
 use shoal_bench::{
@@ -56,7 +56,7 @@ pub fn run(args: BenchNative) -> Result<ExitCode> {
         reports.push((1, false, measure(&args, &target, &setting, 1, &batches(&args)?)?));
     }
     cluster.stop()?;
-    let verdicts: Vec<Verdict> = reports.iter().flat_map(judge).collect();
+    let verdicts: Vec<DemandVerdict> = reports.iter().flat_map(judge).collect();
     match args.own.tell.json {
         true => out::json(&as_json(&reports, &verdicts))?,
         false => show(&args, &reports, &verdicts)?,
@@ -77,7 +77,7 @@ fn batches(args: &BenchNative) -> Result<Workload> {
 fn measure(
     args: &BenchNative,
     target: &Native,
-    setting: &Setting,
+    setting: &TargetSetting,
     clients: usize,
     workload: &Workload,
 ) -> Result<Report> {
@@ -90,7 +90,7 @@ fn measure(
     compare(&[target], workload, &options, super::draw(&args.own.tell))
 }
 
-fn judge((clients, is_awake, report): &Measured) -> Vec<Verdict> {
+fn judge((clients, is_awake, report): &Measured) -> Vec<DemandVerdict> {
     match &report.workload {
         Workload::Many(options) => demands::many(report, options.batch),
         _ => demands::native(report, *clients, *is_awake),
@@ -107,7 +107,7 @@ fn title(clients: usize, is_awake: bool) -> String {
     }
 }
 
-fn show(args: &BenchNative, reports: &[Measured], verdicts: &[Verdict]) -> Result<()> {
+fn show(args: &BenchNative, reports: &[Measured], verdicts: &[DemandVerdict]) -> Result<()> {
     for (clients, is_awake, report) in reports {
         out::line(format!("{}: {}", title(*clients, *is_awake), report.workload.describe()))?;
         out::bytes(report.held_table().as_bytes())?;
@@ -122,7 +122,7 @@ fn show(args: &BenchNative, reports: &[Measured], verdicts: &[Verdict]) -> Resul
     super::say(verdicts)
 }
 
-fn as_json(reports: &[Measured], verdicts: &[Verdict]) -> serde_json::Value {
+fn as_json(reports: &[Measured], verdicts: &[DemandVerdict]) -> serde_json::Value {
     let one = |(clients, is_awake, report): &Measured| {
         let gains = matches!(report.workload, Workload::Many(_)).then(|| many::gains(report));
         json!({ "clients": clients, "awake": is_awake, "report": report, "gains": gains })

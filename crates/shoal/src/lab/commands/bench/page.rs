@@ -15,7 +15,7 @@ use crate::out;
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use shoal_bench::demands::Verdict;
+use shoal_bench::demands::DemandVerdict;
 use shoal_bench::techniques::Check;
 use shoal_experiment::Provenance;
 use std::fmt::Write as _;
@@ -62,13 +62,13 @@ struct Figure {
 #[derive(Deserialize)]
 struct Output {
     #[serde(default)]
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<DemandVerdict>,
     #[serde(default)]
     checks: Vec<Check>,
 }
 
-impl From<Verdict> for Figure {
-    fn from(Verdict { demand, measured, is_met }: Verdict) -> Figure {
+impl From<DemandVerdict> for Figure {
+    fn from(DemandVerdict { demand, measured, is_met }: DemandVerdict) -> Figure {
         Figure { demand, measured, is_met: Some(is_met) }
     }
 }

@@ -8,7 +8,7 @@
 //! read can be checked.
 
 use super::cluster::Cluster;
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::lab::cli::{BenchPatterns, PatternShape};
 use crate::lab::native;
 use crate::{connect, out};
@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
-use shoal_bench::patterns::{Moved, PatternRow, Shape};
+use shoal_bench::patterns::{Moved, PartShape, PatternRow};
 use shoal_bench::{PatternsOptions, PatternsReport, Progress, counts};
 use shoal_client::{Client, OpenFile};
 use shoal_env::real;
@@ -49,7 +49,7 @@ pub fn run(args: BenchPatterns) -> Result<ExitCode> {
 
 fn options(args: &BenchPatterns) -> Result<PatternsOptions> {
     let shapes = match args.shapes.as_slice() {
-        [] => Shape::ALL.to_vec(),
+        [] => PartShape::ALL.to_vec(),
         some => some.iter().map(|shape| shape_of(*shape)).collect(),
     };
     if args.quick {
@@ -61,15 +61,15 @@ fn options(args: &BenchPatterns) -> Result<PatternsOptions> {
     Ok(PatternsOptions { clients: *clients, total: total.0, records, shapes, calls: *calls, rounds: *repeat })
 }
 
-fn shape_of(shape: PatternShape) -> Shape {
+fn shape_of(shape: PatternShape) -> PartShape {
     match shape {
-        PatternShape::Broadcast => Shape::Broadcast,
-        PatternShape::Partitioned => Shape::Partitioned,
-        PatternShape::Interleaved => Shape::Interleaved,
-        PatternShape::Column => Shape::Column,
-        PatternShape::Block => Shape::Block,
-        PatternShape::Nested => Shape::Nested,
-        PatternShape::List => Shape::List,
+        PatternShape::Broadcast => PartShape::Broadcast,
+        PatternShape::Partitioned => PartShape::Partitioned,
+        PatternShape::Interleaved => PartShape::Interleaved,
+        PatternShape::Column => PartShape::Column,
+        PatternShape::Block => PartShape::Block,
+        PatternShape::Nested => PartShape::Nested,
+        PatternShape::List => PartShape::List,
     }
 }
 
@@ -81,7 +81,7 @@ fn measure(args: &BenchPatterns, options: &PatternsOptions) -> Result<PatternsRe
     // The module `null` keeps nothing.
     let is_checked = module != "null";
     let mut draw = super::draw(&args.own.tell);
-    let directions = |shape: &Shape| if shape.is_written() { 2 } else { 1 };
+    let directions = |shape: &PartShape| if shape.is_written() { 2 } else { 1 };
     let steps = options.shapes.iter().map(directions).sum::<u64>() * options.records.len() as u64;
     draw(Progress::Begin { steps: steps * options.rounds as u64 });
     let (mut rows, mut step) = (Vec::new(), 0);
@@ -132,7 +132,7 @@ enum Way {
 /// All clients move their parts.
 struct Turn<'a> {
     options: &'a PatternsOptions,
-    shape: Shape,
+    shape: PartShape,
     record: u64,
     is_write: bool,
     is_checked: bool,
@@ -169,28 +169,28 @@ impl Turn<'_> {
 }
 
 /// The part of one client.
-fn part(options: &PatternsOptions, shape: Shape, record: u64, client: usize) -> Result<Pattern> {
+fn part(options: &PatternsOptions, shape: PartShape, record: u64, client: usize) -> Result<Pattern> {
     let (clients, client) = (options.clients as u64, client as u64);
     let bytes = options.part_bytes(shape, record);
     let count = bytes / record;
     let (row, stride) = (record * clients, (record * clients) as i64);
     let pattern = match shape {
-        Shape::Broadcast => Pattern::strided(0, record, record as i64, count)?,
-        Shape::Partitioned => Pattern::strided((client * bytes) as i64, record, record as i64, count)?,
-        Shape::Interleaved => Pattern::strided((client * record) as i64, record, stride, count)?,
+        PartShape::Broadcast => Pattern::strided(0, record, record as i64, count)?,
+        PartShape::Partitioned => Pattern::strided((client * bytes) as i64, record, record as i64, count)?,
+        PartShape::Interleaved => Pattern::strided((client * record) as i64, record, stride, count)?,
         // A matrix of four records of each client a row: column by column, against the file's order.
-        Shape::Nested => {
+        PartShape::Nested => {
             let levels =
                 vec![Level { stride: 4 * stride, quantity: count / 4 }, Level { stride, quantity: 4 }];
             Pattern::nested((client * record) as i64, record, levels)?
         }
-        Shape::Column => {
+        PartShape::Column => {
             // Columns apart from each other, as far as there are so many.
             let columns = bytes / record;
             let column = client * (columns / clients).max(1) % columns;
             Pattern::strided((column * record) as i64, record, bytes as i64, columns)?
         }
-        Shape::Block => {
+        PartShape::Block => {
             let cube = options.cube(record);
             let (row, plane) = (2 * record, 2 * record * cube.plane_rows);
             let levels = vec![
@@ -199,7 +199,7 @@ fn part(options: &PatternsOptions, shape: Shape, record: u64, client: usize) -> 
             ];
             Pattern::nested((client * cube.planes * plane) as i64, record, levels)?
         }
-        Shape::List => {
+        PartShape::List => {
             // A step that shares no factor with a power of two meets every place once.
             let places = options.file_bytes(record) / row;
             let regions = (0..count).map(|at| {
@@ -245,7 +245,7 @@ struct Hand {
 /// The clients.
 struct Crew {
     hands: Vec<Hand>,
-    place: Place,
+    place: CommandTarget,
     pids: Vec<u32>,
 }
 
@@ -261,7 +261,7 @@ impl Drop for Crew {
 }
 
 impl Crew {
-    fn start(place: &Place, clients: usize, pids: Vec<u32>) -> Result<Crew> {
+    fn start(place: &CommandTarget, clients: usize, pids: Vec<u32>) -> Result<Crew> {
         let made = Arc::new(Mutex::new(()));
         let mut hands = Vec::new();
         for client in 0..clients {
@@ -350,7 +350,7 @@ struct Counted {
 }
 
 impl Counted {
-    fn now(place: &Place, pids: &[u32]) -> Result<Counted> {
+    fn now(place: &CommandTarget, pids: &[u32]) -> Result<Counted> {
         let all = connect::with_client(place, |_, client| async move { native::statuses(&client).await })?;
         let of = |group: &str, name: &str| -> u64 {
             all.iter().filter_map(|one: &Value| one[group][name].as_u64()).sum()
@@ -382,7 +382,7 @@ impl Hand {
 /// The work of a client's thread.
 fn hand(
     client: usize,
-    place: &Place,
+    place: &CommandTarget,
     made: &Mutex<()>,
     orders: &Receiver<Order>,
     tell: &Sender<Result<Instant>>,
@@ -471,11 +471,11 @@ mod tests {
             clients: 4,
             total: 1 << 18,
             records: vec![64],
-            shapes: Shape::ALL.to_vec(),
+            shapes: PartShape::ALL.to_vec(),
             calls: 5,
             rounds: 1,
         };
-        for shape in Shape::ALL.into_iter().filter(|shape| shape.is_written()) {
+        for shape in PartShape::ALL.into_iter().filter(|shape| shape.is_written()) {
             let mut records = BTreeSet::new();
             for client in 0..4 {
                 let part = part(&options, shape, 64, client).unwrap();

@@ -16,7 +16,7 @@ use crate::node::collection_config;
 use crate::{bytes_size, out};
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
-use shoal_bench::demands::Verdict;
+use shoal_bench::demands::DemandVerdict;
 use shoal_bench::interval::Interval;
 use shoal_bench::whole::names;
 use shoal_bench::workload::WORKERS_MAX;
@@ -62,7 +62,7 @@ pub fn run(args: BenchStored) -> Result<ExitCode> {
     let report = compare(&targets, &workload, &options, super::draw(&args.own.tell))?;
     empty.stop()?;
     stored.stop()?;
-    let verdicts: Vec<Verdict> = CHANGES.iter().filter_map(|phase| judge(&report, phase)).collect();
+    let verdicts: Vec<DemandVerdict> = CHANGES.iter().filter_map(|phase| judge(&report, phase)).collect();
     if args.own.tell.json {
         out::json(&json!({ "stored_bytes": bytes, "report": report, "verdicts": verdicts }))?;
         return Ok(ExitCode::SUCCESS);
@@ -93,7 +93,7 @@ fn fill(data: &Path, segments: u64) -> Result<u64> {
 }
 
 /// The ratio of one phase, round by round.
-fn judge(report: &Report, phase: &str) -> Option<Verdict> {
+fn judge(report: &Report, phase: &str) -> Option<DemandVerdict> {
     let rates = |name: &str| -> Vec<f64> {
         let runs = report.target(name).into_iter().flat_map(|target| &target.runs);
         let rate = |run: &shoal_bench::RunResult| {
@@ -107,7 +107,7 @@ fn judge(report: &Report, phase: &str) -> Option<Verdict> {
     let (empty, stored) = (rates(EMPTY), rates(STORED));
     let ratio = Interval::of_ratio(&stored, &empty)?;
     let median = |rates: &[f64]| Interval::of_median(rates).map_or(0.0, |median| median.value);
-    Some(Verdict {
+    Some(DemandVerdict {
         demand: format!("{phase}, at least {SHARE} of what an empty server makes"),
         measured: format!("{}, {:.0}/s beside {:.0}/s", ratio.as_ratio(), median(&stored), median(&empty)),
         is_met: ratio.value >= SHARE,

@@ -17,7 +17,7 @@ use clap::ValueEnum as _;
 use serde_json::json;
 use shoal_bench::compare::order;
 use shoal_bench::progress::Progress;
-use shoal_bench::techniques::{COMBINATIONS, Outcome, Study};
+use shoal_bench::techniques::{COMBINATIONS, Study, TechniqueFigures};
 use shoal_bench::workload::WORKERS_MAX;
 use shoal_bench::{Concurrency, SmallOptions, Team, Workload};
 use shoal_model::{Operation, Set};
@@ -67,7 +67,7 @@ pub fn run(mut args: BenchTechniques) -> Result<ExitCode> {
 }
 
 /// Of the three whole sets; the cost of a single technique was not counted.
-fn figures(args: &BenchTechniques, outcome: &Outcome) -> Vec<Figure> {
+fn figures(args: &BenchTechniques, outcome: &TechniqueFigures) -> Vec<Figure> {
     let is_durable = matches!(args.module, ModuleName::Disk);
     let mut figures = Vec::new();
     for cell in &outcome.cells {
@@ -95,7 +95,7 @@ fn measure(args: &BenchTechniques, words: &str, clients: usize) -> Result<shoal_
     Ok(run)
 }
 
-fn tell(args: &BenchTechniques, outcome: &Outcome, kept: &Kept) -> Result<ExitCode> {
+fn tell(args: &BenchTechniques, outcome: &TechniqueFigures, kept: &Kept) -> Result<ExitCode> {
     if let Some(path) = &args.markdown {
         std::fs::write(path, outcome.to_markdown())
             .with_context(|| format!("cannot write {}", path.display()))?;

@@ -34,7 +34,7 @@ use shoal_model::Machine;
 use shoal_proto::Switches;
 use shoal_sim::SyncModes;
 use shoal_sim::machine::halved;
-use shoal_sim::machine::phases::{self, Extent, Phase};
+use shoal_sim::machine::phases::{self, Phase, WorkExtent};
 use shoal_sim::machine::{ModuleKind, Simulated};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -97,9 +97,9 @@ impl Grid {
         all
     }
 
-    fn extent(&self, clients: u16) -> Extent {
+    fn extent(&self, clients: u16) -> WorkExtent {
         let files = (self.files / u32::from(clients)).clamp(1, self.files_each_max);
-        Extent { files, small_bytes: 8192, large_bytes: self.large_bytes, block_bytes: 1 << 20 }
+        WorkExtent { files, small_bytes: 8192, large_bytes: self.large_bytes, block_bytes: 1 << 20 }
     }
 }
 
@@ -244,7 +244,7 @@ fn start(folder: &Path, shape: &Shape) -> Result<Cluster> {
 }
 
 /// All phases of a real cluster.
-fn measure(cluster: &Cluster, shape: &Shape, extent: &Extent) -> Result<Vec<(Phase, f64)>> {
+fn measure(cluster: &Cluster, shape: &Shape, extent: &WorkExtent) -> Result<Vec<(Phase, f64)>> {
     let target = Native::new("native", cluster.place()?).uncached();
     let run = |workload: Workload| {
         let team = Team { workers: shape.clients.into(), concurrency: Concurrency::Threads };

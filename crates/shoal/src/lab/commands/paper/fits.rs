@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use shoal_experiment::fit::{self, Sensitivity};
 use shoal_experiment::run::{Memo, SimulatedGround};
-use shoal_experiment::{Experiment, Outcome, builtin};
+use shoal_experiment::{Experiment, ExperimentOutcome, builtin};
 use shoal_model::Machine;
 use std::process::ExitCode;
 
@@ -86,7 +86,7 @@ fn simulated(
     experiment: &Experiment,
     machine: &Machine,
     memo: &mut Memo,
-) -> Result<Outcome, String> {
+) -> Result<ExperimentOutcome, String> {
     let mut ground = SimulatedGround { machine: machine.clone(), seed: SEED };
     let told = run_of(args, experiment).go(&mut ground, memo, &mut |_| {});
     told.map_err(|error| error.to_string())

@@ -2,7 +2,7 @@
 //! of its own, which runs during each act.
 
 use super::{Act, Client, Kept, Outcome, Refusal, Said, Seen, content};
-use crate::address::Place;
+use crate::address::CommandTarget;
 use crate::connect;
 use anyhow::Result;
 use shoal_client::{Error, OpenFile, RenameFlags};
@@ -35,7 +35,7 @@ impl Native {
     /// Connect. A client refuses at once where no server listens; a hand tries again for as long as an
     /// operation may take, because all servers may be down when it begins.
     pub fn begin(address: &str, key: PathBuf, timeout_s: u64) -> Result<Native> {
-        let place = Place { address: address.parse()?, key };
+        let place = CommandTarget { address: address.parse()?, key };
         let timeout = Duration::from_secs(timeout_s);
         let options = shoal_client::Options { timeout, ..connect::options(&place)? };
         let runtime = real::Runtime::new("hand");

@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use serde_json::json;
 use shoal_bench::Progress;
-use shoal_bench::sides::{Both, Rates, Told, compare, through};
+use shoal_bench::sides::{Both, Comparison, Rates, compare, through};
 use shoal_bench::whole::names;
 use std::process::ExitCode;
 
@@ -43,7 +43,7 @@ const SHARE: f64 = 0.9;
 struct Trial {
     planted_percent: f64,
     ratio: shoal_bench::Interval,
-    told: Told,
+    told: Comparison,
     is_right: bool,
 }
 
@@ -94,7 +94,7 @@ fn together(side: &[Rates]) -> Result<Vec<Rates>> {
 }
 
 fn judged(both: Both, planted_percent: f64) -> Trial {
-    let wanted = if planted_percent > 0.0 { Told::Slower } else { Told::NoDifference };
+    let wanted = if planted_percent > 0.0 { Comparison::Slower } else { Comparison::NoDifference };
     Trial { planted_percent, ratio: both.ratio, told: both.told, is_right: both.told == wanted }
 }
 
