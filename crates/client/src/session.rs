@@ -227,6 +227,9 @@ pub(crate) struct Session {
     pub(crate) batches: u64,
 }
 
+/// Memory of sent frames that is kept for the next ones, at most.
+const KEPT_BYTES: usize = 256 * 1024;
+
 /// Requests to be written: frames' heads and bodies in `bytes`, and data to be put in at positions of it.
 #[derive(Default)]
 pub(crate) struct Outgoing {
@@ -276,6 +279,10 @@ impl Outgoing {
 
     fn clear(&mut self) {
         self.bytes.clear();
+        // Encrypted data was in it: a connection without work holds no burst's memory.
+        if self.bytes.capacity() > KEPT_BYTES {
+            self.bytes = Vec::new();
+        }
         self.bulks.clear();
         self.ops.clear();
         (self.given, self.copied) = (0, 0);

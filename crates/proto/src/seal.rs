@@ -51,8 +51,8 @@ use zeroize::Zeroizing;
 /// Bytes of a frame's seal.
 pub const SEAL_BYTES: usize = 16;
 
-/// Frames that are encrypted by one key: some 64 GiB at most.
-pub const FRAMES_OF_A_KEY: u64 = 1 << 16;
+/// Frames that are encrypted by one key: 64 GiB, 2^32 blocks of the cipher, at most.
+pub const FRAMES_OF_A_KEY: u64 = 1 << 15;
 
 wire_choice! {
     /// How much of each frame that follows the handshake is sealed.
@@ -262,6 +262,11 @@ impl FrameEnd {
 pub struct Sealer(Chain);
 
 impl Sealer {
+    /// Whether frames are encrypted.
+    pub fn encrypts(&self) -> bool {
+        self.0.cipher.is_some()
+    }
+
     /// Seal the last frame in `out`, which begins at `start`, as [`Frame::put`](crate::Frame::put) wrote it.
     /// Bulk data is copied only where it is encrypted.
     pub fn seal<'a>(
@@ -472,6 +477,7 @@ mod tests {
         let first = *client.sealer.0.key;
         let sent = |client: &mut Ends| {
             let mut bytes = samples::frames()[0].1.clone();
+            bytes[6..8].copy_from_slice(&8_u16.to_le_bytes());
             client.sealer.seal_whole(&mut bytes, 0, &[]);
             bytes
         };
@@ -479,7 +485,10 @@ mod tests {
             assert_eq!(taken(&mut server.opener, &sent(&mut client)), 1);
         }
         assert_eq!(*client.sealer.0.key, first);
-        assert_eq!(taken(&mut server.opener, &sent(&mut client)), 1);
+        let next = sent(&mut client);
+        // Of a client of another version of this program, too.
+        assert_eq!(text(&next[next.len() - 20..]), "90efe0922fdd161e71ead9658052b2092e6b9ccf");
+        assert_eq!(taken(&mut server.opener, &next), 1);
         assert_ne!(*client.sealer.0.key, first);
         assert_eq!(*client.sealer.0.key, *server.opener.0.key);
     }
@@ -552,10 +561,12 @@ mod tests {
 
     #[test]
     fn a_connection_without_seals_takes_no_frame_with_one() {
-        let [mut client, _] = samples::ends(Seal::All, 0x20);
-        let frame = samples::sealed_frames(&mut client.sealer).swap_remove(0);
-        let (mut taken, sealed) = Frame::take_any(&mut BytesMut::from(&frame[..])).unwrap().unwrap();
-        assert!(admit(None, &mut taken, sealed).is_err());
-        assert!(Frame::take(&mut BytesMut::from(&frame[..])).is_err());
+        for seal in [Seal::All, Seal::Encrypted] {
+            let [mut client, _] = samples::ends(seal, 0x20);
+            let frame = samples::sealed_frames(&mut client.sealer).swap_remove(0);
+            let (mut taken, sealed) = Frame::take_any(&mut BytesMut::from(&frame[..])).unwrap().unwrap();
+            assert!(admit(None, &mut taken, sealed).is_err());
+            assert!(Frame::take(&mut BytesMut::from(&frame[..])).is_err());
+        }
     }
 }

@@ -422,7 +422,7 @@ fn long_records_are_sent_from_where_they_were_read() {
 #[test]
 fn a_frame_of_several_buffers_has_one_seal_over_all_of_them() {
     run(|env| async move {
-        for seal in [Seal::Head, Seal::All] {
+        for seal in [Seal::Head, Seal::All, Seal::Encrypted] {
             let settings = Settings { seal_within: seal, ..Settings::default() };
             let cluster = Cluster::with(&env, 1, settings).await;
             let mut client = cluster.client(0).await;

@@ -43,11 +43,16 @@ pub fn run(args: Up, given: Option<&clap::ArgMatches>) -> Result<ExitCode> {
     apart(&folder, args.mount.as_deref())?;
     let _lock = lock(&folder)?;
     let is_new = !folder.join(FILE_NAME).is_file();
-    let cluster = if is_new { new(&folder, &args)? } else { existing(&folder, &args, given)? };
+    let mut cluster = if is_new { new(&folder, &args)? } else { existing(&folder, &args, given)? };
+    let is_protected_anew = args.mac.is_some_and(|mac| cluster.mac.replace(mac) != Some(mac));
     let ids: Vec<u16> = (0..cluster.server.len() as u16).collect();
     let given_up = Given { anew: &args.new_store, older: &args.accept_older, here: &ids };
     let node = Node::start_given(&cluster, &ids, given_up, Spans::default(), &events)
         .with_context(|| format!("cannot start the file system in {}", args.folder.display()))?;
+    if is_protected_anew {
+        // Only now: servers of this file that run elsewhere would not start again with those that do not.
+        cluster.save()?;
+    }
     node.say_missing();
     let place = place(&cluster, node.missing())?;
     let has_root = node.missing().iter().all(|missing| missing.server != 0);
@@ -218,8 +223,7 @@ fn existing(folder: &Path, args: &Up, given: Option<&clap::ArgMatches>) -> Resul
     let moved = follow_sockets(&mut cluster);
     check_audit(args)?;
     let audited = settle_audit(&mut cluster, args)?;
-    let sealed = args.mac.is_some_and(|mac| cluster.mac.replace(mac) != Some(mac));
-    let changed = settle_settings(&mut cluster, args, given)? || moved || audited || sealed;
+    let changed = settle_settings(&mut cluster, args, given)? || moved || audited;
     let there = cluster.server.len();
     match args.servers.map(usize::from) {
         Some(wanted) if wanted < there => bail!(

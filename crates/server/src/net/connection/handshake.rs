@@ -239,7 +239,7 @@ pub async fn greet(
     let (role, key) = proof.key(&identity).map_err(unknown)?;
     if challenge.seal.is_on() {
         let ends = handshake.end_of_server(&key, &exchanged(&private, &hello.nonce)?);
-        line.seal_with(ends.sealer);
+        line.seal_with(ends.sealer, shard.env.counters());
         frames.open_with(ends.opener);
     }
     let admitted = proof.admits(&identity, role).map_err(unknown)?;
@@ -486,7 +486,7 @@ pub async fn introduce(
         let handshake = Handshake { hello: &hello, challenge: &challenge, attach: &attach };
         let shared = exchanged(&private, &challenge.nonce)?;
         let ends = handshake.end_of_client(&identity.keys.server, &shared);
-        line.seal_with(ends.sealer);
+        line.seal_with(ends.sealer, env.counters());
         frames.open_with(ends.opener);
     }
     flush(&line, writer).await.map_err(|_| Refused::lost())?;

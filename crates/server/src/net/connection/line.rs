@@ -5,9 +5,9 @@ use super::grants::Grants;
 use super::proof::Admitted;
 use crate::net::session::Session;
 use bytes::Bytes;
-use shoal_env::WriterImpl;
 use shoal_env::local::Notify;
 use shoal_env::mutant::{self, Mutant};
+use shoal_env::{Counters, WriterImpl};
 use shoal_proto::codec::Codec;
 use shoal_proto::message::Give;
 use shoal_proto::seal::{FrameEnd, Sealer};
@@ -16,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// Pieces handed to one vectored write.
@@ -29,8 +30,8 @@ struct Out {
     tail: Vec<u8>,
     bytes: usize,
     waker: Option<Waker>,
-    /// Seals the frames, once the connection is sealed.
-    sealer: Option<Sealer>,
+    /// Seals the frames, once the connection is sealed; and where copies for it are counted.
+    sealer: Option<(Sealer, Arc<Counters>)>,
 }
 
 /// A connection as its requests see it.
@@ -110,23 +111,34 @@ impl Line {
         })
     }
 
-    /// Send a frame; `bulk` follows it uncopied.
+    /// Send a frame; `bulk` follows it uncopied, unless it is encrypted.
     pub fn send<T: Codec>(&self, kind: FrameKind, tag: u64, message: &T, bulk: &[Bytes]) {
         if self.dead.get() {
             return;
         }
         let mut out = self.out.borrow_mut();
+        let bulk_len = bulk.iter().map(Bytes::len).sum();
+        if bulk_len > 0 && out.sealer.as_ref().is_some_and(|(sealer, _)| sealer.encrypts()) {
+            // A piece of its own: nothing moves as it grows, and its memory goes when it is sent.
+            out.collect();
+        }
         let Out { tail, bytes, pieces, sealer, .. } = &mut *out;
         let before = tail.len();
-        let bulk_len = bulk.iter().map(Bytes::len).sum();
         Frame::put(kind, self.version, tag, message, bulk_len, tail);
         let parts = bulk.iter().map(|part| &part[..]);
-        let end = sealer.as_mut().map_or(FrameEnd::Bulk, |sealer| sealer.seal(tail, before, parts));
+        let end = match sealer {
+            Some((sealer, _)) => sealer.seal(tail, before, parts),
+            None => FrameEnd::Bulk,
+        };
         *bytes += tail.len() - before;
-        if bulk_len > 0 && end.has_bulk() {
-            *bytes += bulk_len;
+        if bulk_len > 0 {
             pieces.push_back(std::mem::take(tail).into());
+        }
+        if end.has_bulk() {
+            *bytes += bulk_len;
             pieces.extend(bulk.iter().filter(|b| !b.is_empty()).cloned());
+        } else if let Some((_, counters)) = sealer {
+            Counters::add(&counters.copied_bytes, bulk_len as u64);
         }
         tail.extend_from_slice(end.seal());
         *bytes += end.seal().len();
@@ -135,9 +147,9 @@ impl Line {
         }
     }
 
-    /// From the next frame on each is sealed.
-    pub fn seal_with(&self, sealer: Sealer) {
-        self.out.borrow_mut().sealer = Some(sealer);
+    /// From the next frame on each is sealed. Data that is copied for it is counted.
+    pub fn seal_with(&self, sealer: Sealer, counters: &Arc<Counters>) {
+        self.out.borrow_mut().sealer = Some((sealer, counters.clone()));
     }
 
     /// Whether frames that are sent now are sealed.
