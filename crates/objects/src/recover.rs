@@ -1,14 +1,22 @@
-//! Check of all names, and repair: parts of files that were removed by processes that ended.
+//! Checks all names of a file system in an object store, and removes objects that ended processes left.
 //!
-//! `g/ID` is put when a file with parts lost its name, and deleted after its parts. One that is left belongs
-//! to a process that ended, or that has the file open: by its age, or by the operator's word, it is removed.
+//! If a file with parts loses its name, the process that removes the name writes the object `g/ID` (`ID` is
+//! the file's id). It deletes `g/ID` after the last part. A `g/ID` that stays belongs to a process that
+//! ended, or to a process that has the file open. The repair removes the parts and `g/ID` if `g/ID` is older
+//! than a day, or if the operator states that the process ended. It keeps a file that this process has open.
+//! By the same rule the repair removes trials of the store (`t/ID`), and hints (`m/ID`) that do not lead to
+//! their directory.
 //!
-//! A process that goes on with a file that another one removed puts parts that no `g/ID` names, and two moves
-//! at the same time may cut a directory off. So the check also looks at all keys of names and parts, and
-//! reports those to which nothing leads. **It does not remove them**: a file that is moved while the check
-//! goes on, from a directory that it has not seen into one that it has, looks the same. Nor are they left
-//! over while something is damaged: a directory whose name cannot be read leads to all that is below it. And
-//! names to which nothing leads are never to be removed: they lead to files that are whole.
+//! Some leftovers have no `g/ID`. A process may write parts of a file that another process removed meanwhile.
+//! Two moves at the same time may leave a directory that no path reaches from the root. So the check also
+//! lists the keys of all names, parts and hints. It reports an object as *unreached* if no name leads to it
+//! and it is older than the check. **The repair does not remove unreached parts and names.** A file may move
+//! during the check, from a directory that is not listed yet into a directory that is listed already. Such a
+//! file looks the same.
+//!
+//! If anything is damaged, the check reports unreached objects as damage too: a directory whose name cannot
+//! be read leads to everything below it. An unreached name leads to a file that is whole, so an operator must
+//! not remove it. A name that was removed already is the exception, and the report says so.
 
 use crate::PAGE_KEYS;
 use crate::file::parts::Parts;

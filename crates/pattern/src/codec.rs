@@ -1,8 +1,8 @@
-//! The codec: it encodes every message, journal record and pattern as bytes, and decodes them.
+//! The codec: it encodes every message, every pattern and the values of the server's rows as bytes, and
+//! decodes them.
 //!
 //! The format is plain and explicit. A [`Writer`] appends to a `Vec<u8>`, a [`Reader`] walks a borrowed
-//! slice. Integers are little endian and of fixed width, or varints where values are mostly small; byte
-//! strings carry a `u32` length; an option is a byte and its value; a list is a `u32` count and its items.
+//! slice. Integers are little endian and of fixed width. Numbers that are mostly small are varints.
 //!
 //! ```text
 //!   u64 / i64     8 bytes, little endian          bool      0 or 1, nothing else
@@ -14,12 +14,12 @@
 //! All input is hostile. Invariants of [`Reader`]:
 //! - it never panics and never reads past its slice; a short input is [`DecodeError::Truncated`] (test:
 //!   `decoding_arbitrary_bytes_gives_a_pattern_that_can_be_used_or_an_error`);
-//! - **a length or count is checked against its limit and against the bytes that remain before anything is
-//!   allocated for it**, so an allocation is at most proportional to the input ([`Reader::get_count`]; test:
-//!   `lengths_and_counts_are_checked_before_they_cost_anything`);
-//! - **lists of values that are large in memory and small on the wire share one budget** of
-//!   [`LIST_ROOM_BYTES`] and [`LIST_ROOM_PER_BYTE`] a byte of input: a message of a million one-byte items
-//!   is refused, not built (test: `lists_large_in_memory_and_small_on_the_wire_share_one_room`);
+//! - **it allocates only after two checks: a length or count must be within its limit, and the input must
+//!   have that many bytes or items left**; so an allocation is at most proportional to the input
+//!   ([`Reader::get_count`]; test: `lengths_and_counts_are_checked_before_they_cost_anything`);
+//! - **all lists of one input share one budget of memory**: [`LIST_ROOM_BYTES`], and [`LIST_ROOM_PER_BYTE`]
+//!   for each byte of input; the reader refuses a million items of one byte each if they need more memory
+//!   (test: `lists_large_in_memory_and_small_on_the_wire_share_one_room`);
 //! - each kind of the table above has exactly one encoding of a value (a padded varint or a bool of 2 is
 //!   [`DecodeError::Invalid`]), so equal bytes mean equal values, and equal values mean equal bytes (test:
 //!   `a_value_has_one_encoding`).

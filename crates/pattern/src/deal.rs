@@ -1,8 +1,8 @@
 //! The deal: one walk of a pattern over a placement, to all objects at once.
 //!
 //! A [`View`](crate::View) is one server's part of a walk, so a client that used views would walk once for
-//! each server. With a deal it walks once: each run comes with its object, or as a hole, in *packed* order
-//! (the order of the pattern's bytes in a message).
+//! each server. With a deal it walks once. The deal yields runs of bytes; a run is in one object or in one
+//! hole. Runs come in *packed* order (the order of the pattern's bytes in a message).
 //!
 //! ```text
 //!   pattern     ..######..######..######..        strided(2, 6, 8, 3)
@@ -10,13 +10,16 @@
 //!   runs        object 0 at 2: 2 bytes   object 1 at 0: 4   hole at 10: 2   object 0 at 4: 4   …
 //! ```
 //!
-//! Invariants: the runs partition the window's packed bytes and come in packed order; each is maximal (the
-//! next run does not continue it in the same object or hole) (tests:
+//! Invariants: the runs partition the window's packed bytes; the runs come in packed order; each run is
+//! maximal, that is, the next run does not continue it in the same object or hole (tests:
 //! `a_deal_over_a_layout_with_holes_puts_each_byte_where_the_layout_says`,
 //! `a_deal_over_a_distribution_is_all_its_views`).
 //!
 //! Cost: a deal takes O(depth) memory and allocates nothing (`tests/all/memory.rs` counts). Its construction
-//! and each step take constant time and one `locate`, whatever the number of records.
+//! calls no `locate`. It computes the bounds of the window, in time linear in the runs or branches that
+//! describe the pattern. A step passes one piece: the bytes up to the next boundary of a record or of the
+//! placement. A step takes O(depth) time and at most one `locate`, whatever the number of records. A run has
+//! one or more pieces.
 
 use crate::pattern::Pattern;
 use crate::placement::{Located, Placement};

@@ -1,8 +1,9 @@
-//! A distribution: a placement that is computed by arithmetic. So it has an inverse, cycles and sizes.
+//! A distribution: a placement that is computed by arithmetic. Arithmetic also gives three things that other
+//! placements do not have: the inverse, the cycle and the sizes of a server's datafile.
 //!
 //! The idea is from PVFS: each file has a fixed rule that distributes its bytes over *n* datafiles, one on
-//! each server. Together with [`Placement`] this trait has the functions of PVFS's distributions
-//! (`logical_to_physical_offset`, `next_mapped_offset`, `contiguous_length`, `logical_file_size`); a
+//! each server. This trait and [`Placement`] together have the functions of PVFS's distributions
+//! (`logical_to_physical_offset`, `next_mapped_offset`, `contiguous_length`, `logical_file_size`). A
 //! [`View`](crate::View) needs no others. The concrete distributions (`simple_stripe`, `basic`) live in
 //! `proto`, since their parameters go over the wire.
 //!
@@ -16,7 +17,7 @@
 //! - no byte is in a hole, and `logical(object, physical)` of `locate(l)` is `l` again;
 //! - `next_on(s, l) = Some(m)` means: `m >= l`, `locate(m)` names `s`, and nothing in `l .. m` does;
 //! - `cycle(s) = Some(c)` means: `s` holds exactly the bytes that `c` says;
-//! - `logical_end(s, physical_size(s, size)) <= size`, and for the server of the last byte it is `size`.
+//! - `logical_end(s, physical_size(s, size)) <= size`; the two are equal if `s` holds the file's last byte.
 
 use crate::Placement;
 

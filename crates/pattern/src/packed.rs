@@ -1,9 +1,9 @@
-//! The ranges of packed bytes that one server holds, whatever their places in its datafile. *Packed* bytes
-//! are counted in the order in which a message carries the bytes of the pattern.
+//! The packed bytes of a pattern that one server holds, as ranges. *Packed* bytes are counted in the order in
+//! which a message carries the bytes of the pattern. The offsets of the bytes in the datafile do not matter.
 //!
-//! A client that receives a server's bytes needs only the packed ranges to put the bytes in their places.
-//! There are fewer ranges than runs of small records: records that are apart in the datafile may be side by
-//! side in packed order:
+//! A client that receives a server's bytes needs only the packed ranges to put the bytes in their places. If
+//! records are small, the ranges are fewer than the runs of a [`View`]. Records with gaps between them in the
+//! datafile can follow each other in packed order:
 //!
 //! ```text
 //!   pattern   #...#...#...#...#...#...    strided(0, 1, 4, 6), strips of 12, two servers
@@ -13,8 +13,8 @@
 //! Invariant: together the ranges have the same packed bytes as the runs of the view. They come in order, and
 //! each is maximal (test: `views_over_all_servers_partition_the_pattern`).
 //!
-//! Cost: the whole records of a row that ascend within one strip are passed by arithmetic, so a range costs
-//! O(strips + rows) and not O(records).
+//! Cost: arithmetic passes the whole records of a row that lie in one strip, in either direction. So a range
+//! costs O(strips + rows) and not O(records).
 
 use crate::view::View;
 use std::ops::Range;

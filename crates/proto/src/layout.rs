@@ -1,9 +1,14 @@
 //! The position of a file's bytes: distributions, templates, layouts.
 //!
-//! A *template* is the wish, taken from the directory at creation; a *layout* is the fact, written when a
-//! file is unstuffed. Datafile 0 of the layout is the metafile's own stream, so the first strip never moves.
-//! A file that was never stuffed (switch `stuffing = off`, or a metadata server without data) has all its
-//! datafiles apart from the metafile.
+//! A *template* is the layout that is requested for a file. A new file takes its template from its directory,
+//! or from the request that creates it. The template of an empty file can be changed (`setlayout`). A
+//! *layout* is the actual list of the file's datafiles. It has two forms:
+//!
+//! - A file that begins *stuffed* (its first strip lies beside its metafile) has no layout. Its layout is
+//!   written when the file is unstuffed. Datafile 0 is then the metafile's own stream, so the first strip
+//!   never moves.
+//! - A file that is never stuffed (switch `stuffing = off`, or a metadata server without data) has its layout
+//!   from its creation. None of its datafiles is the metafile's stream.
 //!
 //! ```text
 //! simple_stripe, strip 4, width 3      logical   0    4    8    12   16   20
@@ -166,7 +171,7 @@ wire_struct! {
     pub struct Layout {
         /// The distribution.
         pub dist: Dist,
-        /// The datafiles, in order of the distribution; the first is the metafile itself.
+        /// The datafiles, in order of the distribution. If the file was stuffed, the first is the metafile.
         pub datafiles: Many<Handle, { limits::WIDTH_MAX }>,
         /// The generation at which this layout was read.
         pub generation: Generation,

@@ -1,12 +1,19 @@
 //! The registry of the operations. Each operation has one file, and one name in all places.
 //!
-//! Each operation's file states its [facts] as one constant `FACTS`, and has a function `run` that takes
-//! the context and the operation's fields, and returns the answer or the reason why it stopped. All
-//! operations follow the same rules: they read first and change last; they check in the order in which
-//! POSIX lists its errors; if another server may take part, they plan [actions](crate::txn::actions) and
-//! change nothing directly. A *group* is a list of operations that are committed together. Later operations
-//! of a group see the direct changes of earlier ones, and not their planned actions. So after an operation
-//! that plans actions, no operation of the group may read the objects that these actions change.
+//! Each operation's file states its [facts] as one constant `FACTS`, and has a function `run`. An operation
+//! has one of two forms ([`RunAs`]). The `run` of a *handler* takes the context and the operation's fields,
+//! and returns the answer or the reason why it stopped. The `run` of a *direct* operation may await; it takes
+//! the shard in place of the context.
+//!
+//! A *group* is a list of operations that are committed together; a direct operation is a group of its own.
+//! All handlers follow the same rules:
+//!
+//! - They read first and change last.
+//! - They check in the order in which POSIX lists its errors.
+//! - If another server may take part, they plan [actions](crate::txn::actions) and change nothing directly.
+//!
+//! Later operations of a group see the direct changes of earlier ones, and not their planned actions. So if
+//! an operation plans an action on an object, no later operation of the group may read that object.
 
 pub mod facts;
 pub(crate) mod forks;

@@ -6,17 +6,17 @@
 //!
 //! 1. Each server that keeps its store is asked for its map. The newest map, with new stores in place of
 //!    the lost stores, is the next map.
-//! 2. Each server that keeps its store takes that map, and retires the datafiles of the lost stores in its
-//!    pools. From then on the old stores are refused.
+//! 2. Each server that keeps its store takes that map. It also removes the datafiles of the lost stores from
+//!    its pools. From then on the old stores are refused.
 //! 3. The record next to the cluster file names the new store, which the server makes when it begins.
 //!
 //! All servers that keep their store must answer: a server without the new map would refuse the new store
 //! as a foreign store.
 //!
-//! For an older copy the record names the new store from the beginning on. At the end the folder's identity
-//! file names it too, and that file decides. The server's start does the rest (`server::older`). A copy is
-//! accepted only if it is known to be older, so the command does no harm if it names a wrong server, or is
-//! given again.
+//! For an older copy, the record names the new store before step 2. After step 3 the folder's identity file
+//! names the new store too. From then on the folder is the new store. The server's next start does the rest
+//! (`older_copy` in `shoal-server`). A copy is accepted only if it is known to be older. So the command does
+//! no harm if it names a wrong server. It also does no harm if it is given again.
 
 use crate::address::{CommandTarget, ShoalAddress};
 use crate::cluster_file::{ClusterFile, CollectionEntry, ModuleName, random};

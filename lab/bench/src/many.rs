@@ -1,10 +1,11 @@
 //! Compares operations on many files at once with the same operations on one file after the other.
 //!
-//! Each worker, in a directory of its own, makes N empty files, writes M bytes to each, reads them,
-//! requests their attributes and removes them. It does each of these steps twice: by the calls for one
-//! file, and, in the phases `…_many`, by the calls for a batch of files. The calls for one file are the
-//! cheapest that exist: one message each if the interface can (the files to be written are open already).
-//! So the ratio of the two is the gain of batching, and nothing else.
+//! Each worker, in a directory of its own, makes N empty files, writes M bytes to each, reads them, requests
+//! their attributes and removes them. Each worker does this for two sets of files. For the first set it uses
+//! the calls for one file. For the second set it uses the calls for a batch of files; the names of these
+//! phases end in `_many`. The first set uses the cheapest calls for one file: if the interface can, each call
+//! is one message. For example, the files are already open when they are written. So the ratio of the two
+//! rates shows only the gain of batching.
 //!
 //! ```text
 //!   create       ▷◁ ▷◁ ▷◁ ▷◁ …       N messages, N syncs one after the other

@@ -7,8 +7,8 @@
 //! ```
 //! **The number is at least the count of the acknowledged writes, and at most that count plus the writes
 //! whose outcome is not known.** If two clients were ever under the lock at once, one of their increments
-//! would be lost. The same would happen if a write that was sent under a lost lock arrived after the next
-//! owner had read.
+//! would be lost. A late write would also lose an increment: one client loses its lock, the next client takes
+//! the lock and reads the number, and then the first client's write arrives.
 
 use crate::cluster::{Cluster, ClusterConfig, connect};
 use crate::run::RunReport;

@@ -1,16 +1,17 @@
 //! Requests and changes of attributes.
 //!
-//! A write or a change of owner must clear the bits set-user-id and set-group-id. If the kernel cleared
-//! them, it would request `security.capability` before each write, and it would not clear them for files
-//! opened past its page cache. So the mount declares that it clears these bits itself
-//! (`FUSE_HANDLE_KILLPRIV_V2`). The kernel then requests the clearing with four kinds of requests:
+//! A write, a truncation or a change of owner must clear the bits set-user-id and set-group-id. The kernel
+//! could clear them, with two disadvantages. It would request `security.capability` before each write. It
+//! would not clear the bits for files that bypass its page cache. So the mount declares that it clears these
+//! bits itself (`FUSE_HANDLE_KILLPRIV_V2`). The kernel then requests the clearing with four kinds of
+//! requests:
 //!
 //! - a truncation by a user other than root: the server clears in the same operation;
 //! - a change of owner or group: the server clears in the same operation;
 //! - a write by a user other than root: each such write requests the clearing, whether the bits are set or
 //!   not (see [`data`](super::data));
-//! - a change without a new value, before allocating or writing to a file that the kernel knows to have such
-//!   bits, and for `chown(-1, -1)`.
+//! - a change of attributes without any new value: the kernel sends it before it allocates or writes, if it
+//!   knows that the file has such bits. It also sends it for `chown(-1, -1)`.
 
 use super::attempts::Refused;
 use super::{Caller, Errno, Fs, Result};

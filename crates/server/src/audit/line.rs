@@ -4,10 +4,11 @@
 //!   {"time":"2026-11-28T21:25:00.123456Z","server":0,"event":"refused","peer":"tcp:10.0.0.9:40112",…}
 //! ```
 //! Time, server and event come first. The other fields follow in the order of their names; the long fields
-//! `object`, `words` and `claimed_words` come last. Each text is cut at [`TEXT_BYTES_MAX`] bytes as it is
-//! written, with its escapes, and each list at [`ITEMS_MAX`] entries. A line has at most [`LINE_BYTES_MAX`]
-//! bytes: a field without room is left out, and `"cut":true` is added at the end. **All but printable ASCII
-//! is escaped**: no text of a stranger ends a line, or moves the cursor of a terminal that shows it.
+//! `object`, `words` and `claimed_words` come last. A text has at most [`TEXT_BYTES_MAX`] bytes in the line,
+//! with its escapes; a text that is cut ends with `...`. A list has at most [`ITEMS_MAX`] entries. A line has
+//! at most [`LINE_BYTES_MAX`] bytes: a field without room is left out, and `"cut":true` is added at the end.
+//! **All but printable ASCII is escaped.** So no text from a peer can end a line. No such text can move the
+//! cursor of a terminal that shows the log.
 
 use serde_json::Value;
 use shoal_env::WallTime;

@@ -1,12 +1,13 @@
-//! Datafiles made ahead of need, at the server that holds them.
+//! Precreated datafiles, at the server that stores them.
 //!
-//! Another server requests a batch ([`crate::ops::peer::batchcreate`]) and gives its datafiles to its own
-//! files, without a message to this server ([`crate::data::pools`]). A batch is **one row**, whatever its
-//! size. The row has the server that owns the pool, and a bit for each datafile, which is set when the
-//! datafile is first named. Until then a datafile has no row and no stream of its own, and takes no space.
+//! Another server, the *pool's server*, requests a batch ([`crate::ops::peer::batchcreate`]). Later it
+//! assigns datafiles of the batch to its own files, and sends no message for that ([`crate::data::pools`]). A
+//! batch is **one row**, whatever its size. The row names the pool's server, and has a bit for each datafile.
+//! The bit of a datafile is set when the datafile is first used, reaped or retired. Until then a datafile has
+//! no row and no stream of its own, and takes no space: it is *untouched*.
 //!
 //! ```text
-//!   made ahead ──── first touch: a data write, or an action of a transaction ────▶ used: rows of its own
+//!   untouched ────── first touch: a data write, or an action of a transaction ─────▶ used: rows of its own
 //!   (bit clear)                                                                        │ reap, repair
 //!        └───────────── reap, retire: never needed ───────────▶ gone (bit set, no row) ◀┘
 //! ```
@@ -14,31 +15,32 @@
 //!
 //! # Owner and generation
 //!
-//! A datafile made ahead has no owner and no generation. It takes both from the **first touch**, which is a
+//! An untouched datafile has no owner and no generation. It takes both from the **first touch**, which is a
 //! write or an action of a transaction. The owner is the file that the write's capability or the action
 //! names; it must be a file of the pool's server. The generation is the generation that the write or the
 //! action carries. A read touches nothing: an unwritten datafile is empty, whatever the generation.
 //!
-//! **Because of this rule no late write is lost, and no bytes that a truncation removed come back.** Let a
-//! file take the datafile when its layout begins generation *g*. No request for this datafile carries an
-//! older generation: before that the file did not have the datafile, and no handle is in a pool twice. A
-//! later generation (truncate, explicit times) begins by a transaction that names *all* datafiles of the
-//! layout, also the untouched datafiles. It touches them, durably, before it is answered; while it is
-//! undecided their keys are locked and every access waits. So as long as a datafile is untouched, its
-//! file's generation is *g*, and the first touch of a client can only bring *g*. After the touch it is a
-//! datafile like any other: an older generation is answered `StaleLayout`.
+//! **Because of this rule no late write is lost, and no bytes that a truncation removed come back.** Let *g*
+//! be the generation at which a file's layout first contains the datafile. No request for the datafile
+//! carries an older generation: the file did not have the datafile before *g*, and a pool contains no handle
+//! twice. Only a transaction begins a later generation (truncate, explicit times). This transaction names
+//! *all* datafiles of the layout, including the untouched ones. The transaction touches them durably before
+//! its reply leaves. Until the transaction is decided, the datafiles' keys are locked and every access waits.
+//! So as long as a datafile is untouched, its file's generation is *g*, and the first touch of a client can
+//! only bring *g*. After the touch it is a datafile like any other: an older generation is answered
+//! `StaleLayout`.
 //!
 //! The touch by a write is as durable as the write: it is in the same record of the journal or in an
 //! earlier record. So if the data survives, the datafile survives. If a power cut loses both, the datafile
-//! is untouched again. Its file's generation is still *g*: a transaction's touch would be durable, and so
-//! would be the earlier record of the write. At the next start the remains of the datafile's local file are
-//! removed, durably, before it can be touched again.
+//! is untouched again. Its file's generation is then still *g*, because a later generation would have touched
+//! the datafile durably. The lost write may have left a local file. The next start of the server removes that
+//! file durably, before any request can touch the datafile again.
 //!
 //! A write that comes after the file was removed and its datafiles reaped finds the bit set (or no batch) and
 //! no row. It is answered `Stale`, and creates no datafile.
 //!
-//! Source: PVFS small files, section III-A, where objects are also precreated as rows alone, without their
-//! local files.
+//! Source: PVFS small files, section III-A. There too, precreation makes only the row of an object, not its
+//! local file.
 
 use crate::meta::keys;
 use crate::meta::rows::{Batch, Datafile};

@@ -1,12 +1,16 @@
-//! Removes pool rows and untouched datafiles of this server when a store of another server is *given up*: an
+//! Removes pool rows and precreated datafiles of this server when a store of another server is *given up*: an
 //! operator has declared that the store is lost and that a new store replaces it.
 //!
-//! The cluster map lists the stores that are given up. The batch that writes such a map removes the
-//! datafiles of the lost store from this server's pools. It also removes the untouched datafiles that this
-//! server made for the pool of the lost store. From then on a server with that store is refused. If the new
-//! store is an older copy of the lost store, its files may use datafiles of this server that are still
-//! untouched, so these datafiles stay. They also stay if this server knew no store of the other server,
-//! because the new store may have taken them.
+//! The cluster map lists the stores that are given up. While the server serves, the batch that writes such a
+//! map also removes the pool row that lists datafiles of the lost store. It also removes the batches that
+//! this server precreated for the pool of the lost store. A datafile of such a batch stays if a file has used
+//! it, because it then has rows of its own. From then on a server with the lost store is refused. If this
+//! server itself starts from an older copy, `recovery` writes the map: it removes all pools of the copy, and
+//! no batches.
+//!
+//! While the server serves, the batches stay in two cases. The new store may be an older copy of the lost
+//! store: files of the copy may use the datafiles, although no data was written to them. Or this server knew
+//! no store of the other server: the new store may be the first one, and may have used the datafiles.
 
 use crate::meta::keys::{self, Table};
 use crate::meta::rows::{Batch, RowValue};

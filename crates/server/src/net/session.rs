@@ -1,8 +1,9 @@
 //! Sessions: every change exactly once.
 //!
-//! A change carries (session, slot, sequence). **The slot is looked up before anything else.** The reply of
-//! each group that changed something is kept in a row of the same batch as the change, so both are there or
-//! neither:
+//! A change carries (session, slot, sequence). **The slot is looked up before anything else.** If a group
+//! changes something, the batch of its changes also has a row that keeps the group's reply. So the store has
+//! both or neither. Bulk data is the exception: the server writes it before that batch, so a crash can leave
+//! the data without the reply. The retry then writes the data again.
 //!
 //! ```text
 //!   sequence of the slot      what it means                      what happens
@@ -11,12 +12,14 @@
 //!   the present one, ended    a retry                            groups with a kept reply are answered from it, others run
 //!   any other                                                    BadSequence, nothing runs
 //! ```
-//! After a restart a slot's sequence is that of its newest kept reply; a compound that changed nothing left
-//! no reply. So the first sequence after a restart may be any higher number.
+//! After a restart a slot continues with the sequence of its newest kept reply. A compound that changed
+//! nothing left no kept reply, although it used a sequence. So the first sequence after a restart may be any
+//! higher number.
 //!
-//! A session lives on while its client sends anything within the lease. **A new connection first discards
-//! everything not yet executed from the old one**; transactions over servers that have begun continue, and a
-//! retry attaches to them.
+//! A session ends when its client has sent nothing for a lease and none of its requests is running;
+//! [`lease`](crate::net::lease) lists the other reasons. **A new connection first discards the requests of
+//! the old connection that the server has not yet executed.** A transaction over several servers continues
+//! once it has begun. A retry then waits for the reply of that transaction.
 //!
 //! Sessions of peers have no slots and no rows: a server sends its peers only requests that may be repeated
 //! ([`crate::net::peers`]). But two executions of one write must not overlap. So a peer's new connection,

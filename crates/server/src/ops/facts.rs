@@ -1,17 +1,23 @@
-//! The facts of an operation: all that the server knows of it besides its [terms](shoal_proto::op::Terms).
+//! The facts of an operation: the server's own knowledge of the operation. The protocol states the rest as
+//! the operation's [terms](shoal_proto::op::Terms).
 //!
 //! Each operation's file states the facts of its operation as one constant `FACTS`; [`super::of`] finds
 //! them. A fact that an operation does not state has the value that it has for most operations
 //! ([`OpFacts::new`]).
 //!
-//! The *cost* of an operation is the number of objects and entries that it makes, alters or removes,
-//! however few messages carry it. The cost is reported to the environment as work; nothing else depends on
-//! it. PVFS keeps each object and each entry as records of Berkeley DB; the small-file paper's augmented
-//! create "allocates a local metadata object and a local data object to hold the first strip of data, then
-//! fills in the distribution function" (section III.B). These are three records, and the directory entry is
-//! a fourth. Without stuffing, PVFS's create takes a datafile of each server out of a pool; these were made
-//! earlier, in batches. Ours makes a file in one operation: entry, metafile, first strip. Contents are
-//! reported by their bytes.
+//! The *cost* of an operation is a number of objects and entries that it makes, alters or removes. It does
+//! not depend on the number of messages. `create`, `mkdir`, `mkforked`, `unlink`, `rmdir` and the steps of
+//! `compound = off` state this number. By default an operation that changes something counts as 1, even if it
+//! changes more: `rename`, `link`, `mknod` and `symlink`, for example. An operation on a file's contents
+//! states 0, because the store reports contents by their bytes. The cost is reported to the environment as
+//! work; nothing else depends on it.
+//!
+//! PVFS keeps each object and each entry as records of Berkeley DB. The small-file paper's augmented create
+//! "allocates a local metadata object and a local data object to hold the first strip of data, then fills in
+//! the distribution function" (section III.B). These are three records, and the directory entry is a fourth.
+//! Without stuffing, PVFS's create takes a datafile of each server out of a pool; these datafiles were made
+//! earlier, in batches. The create of ShoalFS makes a file in one operation, with two or three objects: the
+//! entry, the metafile and, with stuffing, the first strip.
 
 use crate::request::ctx::{Ctx, Stopped};
 use crate::request::executor::Asker;

@@ -12,7 +12,8 @@ use shoal_env::Address;
 use shoal_proto::codec::Codec;
 use shoal_proto::{Answer, ClusterMap, Roles, ServerId, ServerInfo, Status, Text, limits};
 
-/// Its facts.
+/// The facts of `addserver`: a handler. It asks for journal space for a map of the largest number of servers.
+/// The audit log gets the new server's addresses and roles.
 pub const FACTS: OpFacts = OpFacts {
     journal_bytes: |_| 256 * limits::SERVERS_MAX as u64,
     object: when!(Addserver { addresses, roles } => json!({

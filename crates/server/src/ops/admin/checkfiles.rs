@@ -12,7 +12,8 @@ use serde_json::json;
 use shoal_proto::{Answer, Handle, Status};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `checkfiles`: direct, because it opens files. It changes nothing, so the audit log keeps only
+/// some of many such requests, each with the number of streams.
 pub const FACTS: OpFacts = OpFacts {
     only_looks: true,
     object: when!(Checkfiles { streams } => json!({ "streams": streams.len() })),

@@ -4,7 +4,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ClusterMap};
 
-/// Its facts.
+/// The facts of `map`: a handler that reads the map in memory. All other facts have their defaults.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Map { } => run(ctx)));
 
 /// The map.

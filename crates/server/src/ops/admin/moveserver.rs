@@ -15,7 +15,8 @@ use shoal_proto::wire::Many;
 use shoal_proto::{Answer, ClusterMap, ServerId, Status, Text};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `moveserver`: direct, because it waits until the changed map is durable. The audit log gets
+/// the server, its new addresses and the count of its moves.
 pub const FACTS: OpFacts = OpFacts {
     object: when!(Moveserver { server, addresses, moved } => json!({
         "server": server.0,

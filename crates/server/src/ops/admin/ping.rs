@@ -5,7 +5,7 @@ use crate::request::ctx::Stopped;
 use shoal_env::mutant;
 use shoal_proto::Answer;
 
-/// Its facts.
+/// The facts of `ping`: a handler that needs no context.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|_| Ping { } => run()));
 
 /// Nothing.

@@ -12,7 +12,8 @@ use crate::shard::Shard;
 use serde_json::json;
 use shoal_proto::{Answer, ClusterMap, ServerId, Status};
 
-/// Its facts.
+/// The facts of `renew`: direct, because it waits until the new map is durable. The audit log gets the
+/// servers whose stores are replaced.
 pub const FACTS: OpFacts = OpFacts {
     object: when!(Renew { servers, .. } => json!({ "servers": servers.iter().map(|id| id.0).collect::<Vec<_>>() })),
     ..OpFacts::new(direct!(|shard, _| Renew { servers, map } => {

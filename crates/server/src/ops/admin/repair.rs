@@ -5,7 +5,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use serde_json::json;
 use shoal_proto::{Action, Answer};
 
-/// Its facts.
+/// The facts of `repair`: a handler. It asks for 2,048 bytes of journal for each action. The audit log gets
+/// the names and the number of the actions.
 pub const FACTS: OpFacts = OpFacts {
     journal_bytes: when!(Repair { actions } => 2048 * actions.len() as u64),
     object: when!(Repair { actions } => json!({

@@ -5,7 +5,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::op::Row;
 use shoal_proto::{Answer, Blob, Status};
 
-/// Its facts.
+/// The facts of `rows`: a handler that only reads. The audit log keeps only some of many such requests.
 pub const FACTS: OpFacts = OpFacts {
     only_looks: true,
     ..OpFacts::new(handler!(|ctx| Rows { prefix, after, limit } => {

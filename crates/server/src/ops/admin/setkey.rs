@@ -14,7 +14,8 @@ use shoal_proto::message::VERSION_OF_NAMED_KEYS;
 use shoal_proto::{Answer, ClusterMap, KeyLimits, MountKey, MountKeyId, Status};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `setkey`: direct, because it waits until the changed map is durable. The audit log gets the
+/// key's name and id, its limits, and whether it is revoked.
 pub const FACTS: OpFacts = OpFacts {
     object: when!(Setkey { key } => json!({
         "key": key.name.0,

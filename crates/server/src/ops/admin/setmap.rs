@@ -5,7 +5,8 @@ use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_proto::{Answer, ClusterMap, ServerId, Status};
 
-/// Its facts.
+/// The facts of `setmap`: direct, because it waits until the merged map is durable. The sender's id goes to
+/// the audit log.
 pub const FACTS: OpFacts =
     OpFacts::new(direct!(|shard, asker| Setmap { map } => run(shard, asker.peer, map).await));
 

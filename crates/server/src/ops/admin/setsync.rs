@@ -9,7 +9,7 @@ use shoal_proto::{Answer, Status};
 use shoal_store::{DataSync, MetadataSync, SyncModes, settle};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `setsync`: direct. The audit log gets the two sync modes and the rule of coalescing.
 pub const FACTS: OpFacts = OpFacts {
     object: when!(Setsync { metadata, data, coalescing } => json!({
         "metadata": metadata.0,

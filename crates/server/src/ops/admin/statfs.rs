@@ -7,7 +7,7 @@ use crate::shard::Shard;
 use shoal_proto::{Answer, Status};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `statfs`: direct, because it asks the local file system for its space.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Statfs { } => run(shard).await));
 
 /// The space.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use shoal_proto::{Answer, Blob, KeyLimits, MountKey, MountKeyId, Status};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `status`: direct, because it asks the store for its space. The other values are in memory.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Status { } => run(shard).await));
 
 /// The server's state.

@@ -6,7 +6,7 @@ use crate::shard::Shard;
 use shoal_proto::{Answer, Status};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `sync`: direct, and it makes all earlier changes durable.
 pub const FACTS: OpFacts =
     OpFacts { makes_durable: true, ..OpFacts::new(direct!(|shard, _| Sync { } => run(shard).await)) };
 

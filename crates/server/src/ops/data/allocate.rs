@@ -6,7 +6,8 @@ use crate::ops::{Alters, OpFacts, handler, when};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Allocation, Answer, Capability, Generation, Handle, Rights, Share, Status, limits};
 
-/// Its facts.
+/// The facts of `allocate`: a change of data, and of no objects, so its cost is 0. A full disk refuses it,
+/// except if it makes a hole.
 pub const FACTS: OpFacts = OpFacts {
     alters: Alters::Data,
     frees: when!(Allocate { mode, .. } => *mode == Allocation::Punch),

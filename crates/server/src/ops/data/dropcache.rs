@@ -9,7 +9,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle};
 
-/// Its facts.
+/// The facts of `dropcache`: a handler. It changes no row, so all other facts have their defaults.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Dropcache { stream } => run(ctx, *stream)));
 
 /// Drop it.

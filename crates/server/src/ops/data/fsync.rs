@@ -14,7 +14,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Generation, Handle, Status};
 
-/// Its facts.
+/// The facts of `fsync`: a handler that makes earlier changes durable.
 pub const FACTS: OpFacts = OpFacts {
     makes_durable: true,
     ..OpFacts::new(handler!(|ctx| Fsync { stream, generation } => run(ctx, *stream, *generation)))

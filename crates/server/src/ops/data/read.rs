@@ -6,7 +6,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Rights, Transfer};
 use shoal_store::Changes;
 
-/// Its facts.
+/// The facts of `read`: a handler. Its reply has at most the bytes of the transfer's window.
 pub const FACTS: OpFacts = OpFacts {
     gives_bytes: when!(Read { transfer } => usize::try_from(transfer.window_len).unwrap_or(usize::MAX)),
     ..OpFacts::new(handler!(|ctx| Read { transfer } => run(ctx, transfer)))

@@ -9,7 +9,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Dead, Handle};
 use shoal_store::StreamChange;
 
-/// Its facts.
+/// The facts of `reap`: a handler that needs no slot, because it is idempotent.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Reap { dead } => run(ctx, dead)));
 
 /// Remove those of the datafiles that are there and belong to their owner.

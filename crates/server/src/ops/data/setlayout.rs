@@ -7,7 +7,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle, Kind, SetAttr, Status, Template, limits};
 
-/// Its facts.
+/// The facts of `setlayout`: a handler that changes one object, so its cost is the default of 1.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Setlayout { object, template } => {
     run(ctx, *object, *template)
 }));

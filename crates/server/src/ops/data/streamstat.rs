@@ -7,7 +7,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Generation, Handle, Status};
 use shoal_store::StreamInfo;
 
-/// Its facts.
+/// The facts of `streamstat`: a handler that reads the row of one stream.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Streamstat { stream } => run(ctx, *stream)));
 
 /// Facts of a stuffed metafile's or a datafile's stream.

@@ -19,7 +19,8 @@ use shoal_pattern::Distribution;
 use shoal_proto::{Action, Answer, Generation, Handle, Kind, Layout, Status, limits};
 use shoal_store::StreamChange;
 
-/// Its facts.
+/// The facts of `truncate`: a full disk does not refuse it, because a smaller size frees space. It makes and
+/// removes no object, so its cost is 0.
 pub const FACTS: OpFacts = OpFacts {
     frees: |_| true,
     cost: |_, _| Cost::of(0),

@@ -16,7 +16,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Dist, Generation, Handle, Kind, Layout, Roles, ServerId, Status, limits};
 
-/// Its facts.
+/// The facts of `unstuff`: a handler. It asks for journal space for the rows of all pools that supply
+/// datafiles.
 pub const FACTS: OpFacts = OpFacts {
     journal_bytes: |_| make::POOL_ROWS_BYTES,
     ..OpFacts::new(handler!(|ctx| Unstuff { object } => run(ctx, *object)))

@@ -13,7 +13,8 @@ use shoal_env::WallTime;
 use shoal_proto::{Answer, Handle, Move, Rights, Status, Transfer};
 use shoal_store::{Changes, StreamChange};
 
-/// Its facts.
+/// The facts of `write`: a change of data whose cost is 0. It takes `len` bytes of bulk data, and asks for
+/// journal space for a whole small stream.
 pub const FACTS: OpFacts = OpFacts {
     alters: Alters::Data,
     // The whole content of a small stream goes along, however little of it is written.

@@ -10,7 +10,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Generation, Handle, Status};
 
-/// Its facts.
+/// The facts of `fence`: a handler. A full disk does not refuse it, because it stores no data.
 pub const FACTS: OpFacts =
     OpFacts { frees: |_| true, ..OpFacts::new(handler!(|ctx| Fence { object } => run(ctx, *object))) };
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// How long it waits for the locks of before a restart.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Its facts.
+/// The facts of `getlk`: direct. For a client with a named mount key, the reply translates the client's own
+/// id to the id that it states.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, asker| Getlk { object, owner, range, kind } => {
     let by = Locker { client: client_of(asker)?, owner };
     let mut answer = run(shard, &Wanted { file: object, by, range, kind, pid: 0, call: 0 }).await?;

@@ -13,7 +13,7 @@ use shoal_proto::{Answer, Status, limits};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Its facts.
+/// The facts of `lock`: direct, because it may wait for the lock until the time in the request is over.
 pub const FACTS: OpFacts =
     OpFacts::new(direct!(|shard, asker| Lock { object, owner, range, kind, pid, call, wait, wait_ms } => {
         let by = Locker { client: client_of(asker)?, owner };

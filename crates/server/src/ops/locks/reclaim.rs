@@ -10,7 +10,8 @@ use crate::request::executor::Asker;
 use crate::shard::Shard;
 use shoal_proto::{Answer, LockClaim, Status};
 
-/// Its facts.
+/// The facts of `reclaim`: direct, as all requests for locks are. It needs no slot: a repeated claim finds
+/// the lock.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, asker| Reclaim { claims, last } => {
     run(shard, asker, &claims, last)
 }));

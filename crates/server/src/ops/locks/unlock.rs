@@ -6,7 +6,7 @@ use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_proto::{Answer, LockKind, Status};
 
-/// Its facts.
+/// The facts of `unlock`: direct. `run` uses neither the kind of the lock nor the ids of process and call.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, asker| Unlock { object, owner, range } => {
     let by = Locker { client: client_of(asker)?, owner };
     run(shard, &Wanted { file: object, by, range, kind: LockKind::Shared, pid: 0, call: 0 })

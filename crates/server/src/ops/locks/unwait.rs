@@ -7,7 +7,7 @@ use crate::ops::{OpFacts, direct};
 use crate::shard::Shard;
 use shoal_proto::{Answer, Status};
 
-/// Its facts.
+/// The facts of `unwait`: direct. The id of the call selects the wait that ends.
 pub const FACTS: OpFacts =
     OpFacts::new(direct!(|shard, asker| Unwait { object, owner, range, kind, call } => {
         let by = Locker { client: client_of(asker)?, owner };

@@ -14,7 +14,8 @@ use crate::ops::{OpFacts, forks, handler, make};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Dist, Handle, Kind, Name, Owner, Rights, Status, Template, limits};
 
-/// Its facts.
+/// The facts of `create`: it draws one handle, for the metafile, and may take a datafile of each pool. Its
+/// cost is the entry, the metafile and, with stuffing, the first strip.
 pub const FACTS: OpFacts = OpFacts {
     draws: 1,
     journal_bytes: |_| make::POOL_ROWS_BYTES,

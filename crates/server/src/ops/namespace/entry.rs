@@ -6,7 +6,7 @@ use crate::ops::{OpFacts, forks, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Entry, Handle, Name};
 
-/// Its facts.
+/// The facts of `entry`: a handler that reads one entry. Clients may send it too.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Entry { dir, name } => run(ctx, *dir, name)));
 
 /// The entry, if there is one. It is for a move to this server's peer, which no entry of a forked file makes.

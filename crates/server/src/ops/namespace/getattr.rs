@@ -4,7 +4,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle};
 
-/// Its facts.
+/// The facts of `getattr`: a handler that reads the attributes of one object.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Getattr { object } => run(ctx, *object)));
 
 /// Attributes.

@@ -5,7 +5,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Blob, Handle, Status};
 
-/// Its facts.
+/// The facts of `getxattr`: a handler that reads one extended attribute.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Getxattr { object, name } => {
     run(ctx, *object, name)
 }));

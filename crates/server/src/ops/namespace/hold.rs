@@ -11,7 +11,8 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ClientId, Handle, Status};
 
-/// Its facts.
+/// The facts of `hold`: a handler. A full disk does not refuse it, because a client must be able to keep its
+/// open files.
 pub const FACTS: OpFacts =
     OpFacts { frees: |_| true, ..OpFacts::new(handler!(|ctx| Hold { objects } => run(ctx, objects))) };
 

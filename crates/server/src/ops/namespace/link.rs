@@ -6,7 +6,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Dist, Handle, Kind, Name, Status, limits};
 
-/// Its facts.
+/// The facts of `link`: a handler with the default cost of 1, although it changes an entry and an object.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Link { object, dir, name } => {
     run(ctx, *object, *dir, name)
 }));

@@ -7,7 +7,7 @@ use crate::txn::actions;
 use bytes::{BufMut, BytesMut};
 use shoal_proto::{Answer, Blob, Handle};
 
-/// Its facts.
+/// The facts of `listxattr`: a handler that reads the names of all extended attributes of one object.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Listxattr { object } => run(ctx, *object)));
 
 /// The names, each ended by a NUL.

@@ -13,7 +13,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle, Kind, Name, Rights, Status};
 
-/// Its facts.
+/// The facts of `lookup`: a handler. Its cost is 0, however many components it resolves.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Lookup { dir, path } => run(ctx, *dir, path)));
 
 /// Walk. The object that is reached becomes the current object.

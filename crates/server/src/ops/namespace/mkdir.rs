@@ -7,7 +7,8 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner};
 
-/// Its facts.
+/// The facts of `mkdir`: it draws one handle, and the rotation selects the directory's server before the
+/// handler runs. Its cost is the entry and the directory.
 pub const FACTS: OpFacts = OpFacts {
     draws: 1,
     makes_directory: true,

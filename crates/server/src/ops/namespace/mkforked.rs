@@ -20,7 +20,8 @@ use shoal_proto::{
 /// Bytes of the journal for one subfile: its inode, its entry, and both in the row of a prepared transaction.
 const SUBFILE_BYTES: u64 = 1024;
 
-/// Its facts.
+/// The facts of `mkforked`: a directory with subfiles. It costs 2 objects, and 2 for each subfile (its inode
+/// and its entry); the journal space grows with the subfiles.
 pub const FACTS: OpFacts = OpFacts {
     draws: 1,
     makes_directory: true,

@@ -6,7 +6,8 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner, Rights, Status};
 
-/// Its facts.
+/// The facts of `mknod`: it draws one handle, and asks for the same journal space as `create`, because a
+/// regular file may take datafiles of the pools.
 pub const FACTS: OpFacts = OpFacts {
     draws: 1,
     journal_bytes: |_| make::POOL_ROWS_BYTES,

@@ -6,7 +6,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Attr, Capability, Handle, Kind, Rights, Status};
 
-/// Its facts.
+/// The facts of `open`: a handler that only reads. All other facts have their defaults.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Open { object, rights } => {
     run(ctx, *object, *rights)
 }));

@@ -20,7 +20,7 @@ use shoal_proto::{Answer, Attr, Entry, Handle, Kind, Name, Place, ServerId, Stat
 use shoal_store::Follow;
 use std::sync::Arc;
 
-/// Its facts.
+/// The facts of `readdir`: a handler. The contents of small files ride in the answer, not in bulk data.
 pub const FACTS: OpFacts =
     OpFacts::new(handler!(|ctx| Readdir { dir, after, bytes_max, plus, data_max, in_shard } => {
         let (bytes_max, plus, data_max, in_shard) = (*bytes_max, *plus, *data_max, *in_shard);

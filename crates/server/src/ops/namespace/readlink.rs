@@ -4,7 +4,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Blob, Handle, Kind, Status};
 
-/// Its facts.
+/// The facts of `readlink`: a handler that reads one inode.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Readlink { object } => run(ctx, *object)));
 
 /// The target.

@@ -9,7 +9,8 @@ use crate::txn::actions;
 use shoal_env::mutant::{self, Mutant};
 use shoal_proto::{Answer, Handle, Status};
 
-/// Its facts.
+/// The facts of `release`: a handler. A full disk does not refuse it, because it removes the file that was
+/// held.
 pub const FACTS: OpFacts =
     OpFacts { frees: |_| true, ..OpFacts::new(handler!(|ctx| Release { object } => run(ctx, *object))) };
 

@@ -6,7 +6,8 @@ use crate::ops::{Alters, OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Handle, Status};
 
-/// Its facts.
+/// The facts of `removexattr`: a change of attributes alone. A full disk does not refuse it, because it frees
+/// space.
 pub const FACTS: OpFacts = OpFacts {
     alters: Alters::Attributes,
     frees: |_| true,

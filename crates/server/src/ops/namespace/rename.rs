@@ -26,7 +26,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, ServerId, Status};
 
-/// Its facts.
+/// The facts of `rename`: a handler with the default cost of 1. The server of the source's shard begins as
+/// the directory's server; `run` corrects it.
 pub const FACTS: OpFacts = OpFacts::new(
     handler!(|ctx| Rename { from_dir, from_name, to_dir, to_name, no_replace, exchange, held } => {
         run(ctx, Move {

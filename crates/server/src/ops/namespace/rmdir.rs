@@ -7,7 +7,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Handle, Kind, Name, Status};
 
-/// Its facts.
+/// The facts of `rmdir`: it frees space, so a full disk does not refuse it. It removes two objects: the entry
+/// and the directory.
 pub const FACTS: OpFacts = OpFacts {
     frees: |_| true,
     cost: |_, _| Cost::removed(2),

@@ -20,7 +20,8 @@ use shoal_proto::{Action, Answer, Dist, Handle, Kind, Name, Status, limits};
 /// Bytes of the journal for the removal of one subfile: its inode's row, and that of its entry.
 const SUBFILE_BYTES: u64 = 128;
 
-/// Its facts. How many subfiles it removes the request does not say: at least one.
+/// The facts of `rmforked`: it frees space, so a full disk does not refuse it. The request does not state the
+/// number of subfiles: the cost assumes one, and the journal space the largest number.
 pub const FACTS: OpFacts = OpFacts {
     frees: |_| true,
     journal_bytes: when!(Rmforked { .. } => SUBFILE_BYTES * limits::SUBFILES_MAX as u64),

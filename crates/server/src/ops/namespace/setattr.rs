@@ -21,7 +21,7 @@ use shoal_proto::{
 };
 use shoal_store::{StreamChange, StreamInfo};
 
-/// Its facts.
+/// The facts of `setattr`: a change of attributes alone, so that its reply need not wait for a sync.
 pub const FACTS: OpFacts = OpFacts {
     alters: Alters::Attributes,
     ..OpFacts::new(handler!(|ctx| Setattr { object, set } => run(ctx, *object, set)))

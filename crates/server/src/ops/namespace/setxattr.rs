@@ -8,7 +8,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::op::{XattrName, XattrValue};
 use shoal_proto::{Answer, Handle, Status, limits};
 
-/// Its facts.
+/// The facts of `setxattr`: a change of attributes alone. It asks for journal space for the value.
 pub const FACTS: OpFacts = OpFacts {
     alters: Alters::Attributes,
     journal_bytes: when!(Setxattr { value, .. } => value.len() as u64),

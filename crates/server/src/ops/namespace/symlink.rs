@@ -7,7 +7,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::op::PathBytes;
 use shoal_proto::{Answer, ChangeCount, Handle, Kind, Name, Owner, Rights, Status};
 
-/// Its facts.
+/// The facts of `symlink`: it draws one handle, for the link. Its cost is the default of 1.
 pub const FACTS: OpFacts = OpFacts {
     draws: 1,
     ..OpFacts::new(handler!(|ctx| Symlink { dir, name, owner, target } => {

@@ -11,7 +11,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Handle, Held, Kind, Name, Status};
 
-/// Its facts.
+/// The facts of `unlink`: it frees space, so a full disk does not refuse it. It removes the entry, the
+/// metafile and, with stuffing, the first strip.
 pub const FACTS: OpFacts = OpFacts {
     frees: |_| true,
     cost: |_, map| Cost::removed(2 + u64::from(map.switches.stuffing)),

@@ -18,7 +18,8 @@ use shoal_proto::{Answer, Op, Roles, ServerId, Status, limits};
 use shoal_store::{Ask, Changes, Loaded, look, settle};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `batchcreate`: direct, because the batch must be durable before the reply leaves. Its cost is
+/// one object for each datafile.
 pub const FACTS: OpFacts = OpFacts {
     cost: |op, _| match op {
         Op::Batchcreate { count, .. } => Cost::of((*count).into()),

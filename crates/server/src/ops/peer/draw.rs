@@ -7,7 +7,7 @@ use crate::shard::Shard;
 use shoal_proto::{Answer, Status, limits};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `draw`: direct, because more handles may have to be reserved durably first.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Draw { count } => run(shard, count).await));
 
 /// Draw some.

@@ -9,7 +9,8 @@ use serde_json::json;
 use shoal_proto::{Answer, Decision, Op, Status, TxId};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `finish`: direct. The operator may send it to end a transaction whose coordinator is lost;
+/// the audit log then gets the transaction and the decision.
 pub const FACTS: OpFacts = OpFacts {
     is_repair: |shard, op| match op {
         Op::Finish { tx, .. } => is_ended_by_repair(shard, *tx),

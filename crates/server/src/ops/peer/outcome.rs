@@ -6,7 +6,7 @@ use crate::shard::Shard;
 use shoal_proto::{Answer, Decision, Status, TxId};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `outcome`: direct. Any server may ask, not only a participant.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Outcome { tx } => run(shard, tx)));
 
 /// The decision, if it is durable; `None` while the transaction is being decided. A transaction that this

@@ -6,7 +6,8 @@ use crate::txn;
 use shoal_proto::{Action, Answer, ServerId, Status, TxId};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `prepare`: direct, because the locks must be durable before the reply leaves. Only the
+/// transaction's coordinator may send it.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, asker| Prepare { tx, actions, participants } => {
     asker.must_coordinate(tx)?;
     run(shard, tx, actions.0, participants.0).await

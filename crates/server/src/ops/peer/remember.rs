@@ -6,7 +6,7 @@ use crate::shard::Shard;
 use shoal_proto::{Answer, Peer, ServerId, Status};
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `remember`: direct. Only a peer may send it: the position is that of the sender's own store.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, asker| Remember { position } => {
     run(shard, asker.must_be_peer()?, position).await
 }));

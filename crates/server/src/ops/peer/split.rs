@@ -12,7 +12,7 @@ use crate::txn::actions;
 use shoal_proto::{Action, Answer, Attr, Handle, Roles, ServerId, ShardEntry, Shards, Status, limits};
 use std::collections::BTreeMap;
 
-/// Its facts.
+/// The facts of `split`: a handler. It asks for journal space for the longest rows of all entries that move.
 pub const FACTS: OpFacts = OpFacts {
     // The rows that go, at their longest.
     journal_bytes: when!(Split { entries, .. } => 320 * u64::from(*entries)),

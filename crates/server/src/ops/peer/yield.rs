@@ -9,7 +9,7 @@ use shoal_env::Instant;
 use shoal_proto::Answer;
 use std::rc::Rc;
 
-/// Its facts.
+/// The facts of `yield`: direct, because it waits for the removals. It is idempotent and takes no slot.
 pub const FACTS: OpFacts = OpFacts::new(direct!(|shard, _| Yield { bytes } => Ok(run(shard, bytes).await)));
 
 /// Remove it, until so many bytes are freed.

@@ -8,7 +8,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle, Kind, Name, Status};
 
-/// Its facts.
+/// The facts of `crdirent`: a step of `compound = off`. Its cost is the default of 1, for the entry.
 pub const FACTS: OpFacts = OpFacts {
     is_step: true,
     ..OpFacts::new(handler!(|ctx| Crdirent { dir, name, object, kind } => {

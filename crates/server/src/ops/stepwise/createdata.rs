@@ -7,7 +7,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle};
 
-/// Its facts.
+/// The facts of `createdata`: a step of `compound = off`. It draws one handle, for the datafile.
 pub const FACTS: OpFacts = OpFacts {
     is_step: true,
     draws: 1,

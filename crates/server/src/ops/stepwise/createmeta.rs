@@ -19,7 +19,8 @@ use shoal_proto::{
     Answer, ClusterMap, Handle, Kind, Name, Op, Owner, Rights, Roles, Status, Template, limits,
 };
 
-/// Its facts.
+/// The facts of `createmeta`: a step of `compound = off`. It draws one handle, for the metafile. Its cost
+/// depends on the switches.
 pub const FACTS: OpFacts = OpFacts {
     is_step: true,
     draws: 1,

@@ -8,7 +8,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle};
 
-/// Its facts.
+/// The facts of `discard`: a handler that removes an object, so a full disk does not refuse it. The server
+/// sends it to itself, so it is no step of a client.
 pub const FACTS: OpFacts =
     OpFacts { frees: |_| true, ..OpFacts::new(handler!(|ctx| Discard { object } => run(ctx, *object))) };
 

@@ -6,7 +6,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, Dist, Generation, Handle, Kind, Layout, Status};
 
-/// Its facts.
+/// The facts of `laydata`: a step of `compound = off`. Its cost is the default of 1, for the metafile.
 pub const FACTS: OpFacts = OpFacts {
     is_step: true,
     ..OpFacts::new(handler!(|ctx| Laydata { object, datafiles } => run(ctx, *object, datafiles)))

@@ -7,7 +7,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle, Status};
 
-/// Its facts.
+/// The facts of `removedata`: a step of `compound = off` that frees space. It removes one object, the
+/// datafile.
 pub const FACTS: OpFacts = OpFacts {
     is_step: true,
     frees: |_| true,

@@ -12,7 +12,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Handle, Kind, Status};
 
-/// Its facts.
+/// The facts of `removemeta`: a step of `compound = off` that frees space. It removes one object, the
+/// metafile.
 pub const FACTS: OpFacts = OpFacts {
     is_step: true,
     frees: |_| true,

@@ -11,7 +11,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle, Kind, Name, Status};
 
-/// Its facts.
+/// The facts of `rmdirent`: a step of `compound = off` that frees space. It draws one handle, for the ticket,
+/// and removes one object, the entry.
 pub const FACTS: OpFacts = OpFacts {
     is_step: true,
     draws: 1,

@@ -7,7 +7,8 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Action, Answer, Blob, Handle, Status};
 
-/// Its facts.
+/// The facts of `settle`: a step of `compound = off`. A full disk does not refuse it, because it may remove
+/// the object.
 pub const FACTS: OpFacts = OpFacts {
     is_step: true,
     frees: |_| true,

@@ -8,7 +8,7 @@ use crate::request::ctx::{Ctx, Stopped};
 use crate::txn::actions;
 use shoal_proto::{Answer, Handle, Status, Vouched};
 
-/// Its facts.
+/// The facts of `vouchdata`: a handler that another server may send in every mode, so it is no step.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Vouchdata { owner, datafile, refuse } => {
     run(ctx, *owner, *datafile, *refuse)
 }));

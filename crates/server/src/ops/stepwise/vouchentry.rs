@@ -7,7 +7,7 @@ use crate::ops::{OpFacts, handler};
 use crate::request::ctx::{Ctx, Stopped};
 use shoal_proto::{Answer, ClientId, Handle, Kind, Name, Status, Vouched};
 
-/// Its facts.
+/// The facts of `vouchentry`: a handler that another server may send in every mode, so it is no step.
 pub const FACTS: OpFacts = OpFacts::new(handler!(|ctx| Vouchentry { dir, name, object, client, refuse } => {
     run(ctx, *dir, name, *object, *client, *refuse)
 }));

@@ -1,13 +1,14 @@
-//! A compound on its way: a state machine without any `await`.
+//! A compound on its way: a state machine. Its function [`Compound::go`] cannot await.
 //!
-//! [`Compound::go`] runs group after group until all are done or something must be waited for; the fast path
-//! (all in memory) is one call of it from the connection's loop. The reason to wait is a [`Wait`], and
-//! [`drive`](super::drive) awaits it.
+//! `go` runs group after group until all are done, or until the compound must wait. On the fast path
+//! everything is in memory: the connection's loop calls `go` once, and the compound is done. Otherwise `go`
+//! returns a [`Wait`], which names the event to wait for. [`drive`](super::drive) awaits this event, and then
+//! calls `go` again.
 //!
 //! ```text
 //!   a group:  kept reply? ─▶ space ─▶ handlers ─▶ finish ─┬─ local:  apply (changes + kept reply, one batch) ─▶ target
 //!                ▲             ▲          ▲               └─ over servers: Wait::Transaction
-//!                └─────────────┴──────────┴── Wait: load, lock, fact, draw, bulk, admission: then from `handlers` again
+//!                └─────────────┴──────────┴── any other Wait: then again from the first step not yet done
 //! ```
 //! **Invariant: between the run of the handlers and the batch (or the transaction's local locks) nothing else
 //! runs** (held by the compiler: `go`, which cannot await).

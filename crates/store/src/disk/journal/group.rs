@@ -22,7 +22,8 @@
 //! row:    key length u16, value length u32 (2^32-1: the row is removed), key, value
 //! ```
 //!
-//! Contents are the bytes of small streams; the row of the stream, in the same record, gives their place.
+//! The *contents* of a record are the bytes of small streams. The record also has the row of each of these
+//! streams, which states the offset of the stream's bytes in the segment.
 
 use crate::StoreError;
 use bytes::Bytes;

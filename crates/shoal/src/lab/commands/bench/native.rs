@@ -1,11 +1,12 @@
-//! `shoal bench native`: whole small files by the native client, next to their bounds.
+//! `shoal bench native`: measures whole small files by the native client, and the bound of each rate.
 //!
-//! It makes a file system (metadata and data durable at reply). For each number of clients it measures
-//! create + write + close, stat, open + read + close and remove, without caches, each beside plain echo in
-//! the same layout and syncs of the same size. A single client is measured twice, with idle cores and with
-//! cores kept awake, because its bound is the wake-up. It is measured once more to compare batches of files
-//! with the same files one by one. The end of the output states the requirements of the native client and
-//! whether they were met.
+//! It makes a file system (metadata and data durable at reply). For each number of clients it measures four
+//! phases without caches: create + write + close, stat, open + read + close, and remove. Next to each phase
+//! it measures two references: plain echo between processes in the same layout, and syncs of as many bytes. A
+//! single client is measured twice: with idle cores, and with cores kept awake. The difference is the time of
+//! the wake-up, which bounds a single client. If `--many` is not 0, one more run with a single client
+//! compares batches of files with the same files one by one. The end of the output states the requirements of
+//! the native client and whether they were met.
 
 use super::cluster::Cluster;
 use super::setting;
