@@ -192,13 +192,10 @@ fn notice_child() {
         None => return own_process(),
     };
     if is_child {
-        let here = crate::route::here();
         // SAFETY: a child has one thread, which is here and not in our world.
         unsafe { WORLD.forget() };
         crate::table::forget();
         crate::session::forget_closes();
-        let _held = Held::new();
-        let _ = WORLD.enter(PATIENCE, Session::new, |mut session| session.cwd = here);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::config::{self, Config};
 use crate::guard::{self, Held, PATIENCE, WORLD, answer, call, errno, is_inside};
 use crate::real;
 use crate::record::Sharing;
-use crate::route::{Route, Spot, directory, host_name, route, route_bytes};
+use crate::route::{Route, Spot, directory, hold_here, host_name, route, route_bytes};
 use crate::table::{self, is_virtual};
 use libc::{AT_FDCWD, c_char, c_int, pid_t};
 use std::ffi::{CStr, CString};
@@ -33,12 +33,11 @@ pub unsafe extern "C" fn fork() -> pid_t {
         // SAFETY: the call has no conditions.
         return unsafe { real::fork()() };
     }
-    // The child needs it, and its world is new.
-    let here = directory();
     let held = Held::new();
     let has_turn = WORLD.hold(PATIENCE);
     let mut children = children::state(&held);
     let gate = children::Gate::new(&children);
+    let here = hold_here(&held);
     let sharing = Sharing::new();
     // SAFETY: the call has no conditions.
     let child = unsafe { real::fork()() };
@@ -62,14 +61,8 @@ pub unsafe extern "C" fn fork() -> pid_t {
             WORLD.release();
         }
     }
-    drop(children);
+    drop((here, children));
     drop(held);
-    if child == 0 && here.is_some() {
-        let _ = call(|session| {
-            session.cwd = here;
-            Ok(())
-        });
-    }
     if child < 0 {
         guard::set_errno(number);
     }
