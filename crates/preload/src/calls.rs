@@ -9,6 +9,7 @@ pub mod changes;
 pub mod children;
 pub mod descriptors;
 pub mod directories;
+pub mod forks;
 pub mod io;
 pub mod later;
 #[cfg(target_arch = "x86_64")]

@@ -53,6 +53,7 @@ pub fn is_inside() -> bool {
 /// write to one of its descriptors, whose number must mean the same in both.
 pub fn own_thread() {
     INSIDE.with(|inside| inside.set(true));
+    crate::calls::threads::begin_own();
 }
 
 /// The thread's error number.
