@@ -7,6 +7,7 @@
 
 mod call;
 mod exit;
+mod locks;
 mod moves;
 
 pub use call::{Call, Held};
