@@ -20,6 +20,7 @@ pub mod messages;
 pub mod metadata;
 pub mod names;
 pub mod open;
+pub mod owner;
 pub mod places;
 pub mod prints;
 pub mod process;

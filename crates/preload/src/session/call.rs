@@ -391,6 +391,22 @@ impl Call<'_> {
         }
     }
 
+    /// A virtual descriptor's number is now one of another description, or the kernel's.
+    pub fn replace(&mut self, fd: c_int, index: Option<usize>) -> Res<()> {
+        let _closing = exit::Closing::new();
+        let former = table::index(fd);
+        match index {
+            Some(index) => self.refer(fd, index)?,
+            None => {
+                table::is_kernels(fd);
+                table::changed_owner();
+            }
+        }
+        // As with a kernel, an error of its file is not reported.
+        let _ = former.map_or(Ok(()), |former| self.release(former));
+        Ok(())
+    }
+
     /// Take off the descriptors whose close did not get a turn.
     pub fn take_abandoned(&mut self) {
         for index in abandoned() {
