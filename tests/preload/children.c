@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -213,6 +214,36 @@ static void locks(const char *kind) {
   close(fd);
 }
 
+static void *waits(void *argument) { return flock(*(int *)argument, LOCK_EX) == 0 ? NULL : argument; }
+
+// Whether another process gets the lock of a whole file.
+static int is_whole_free(void) {
+  int status;
+  pid_t other = fork();
+  if (other == 0) _exit(flock(open("locked", O_RDWR), LOCK_EX | LOCK_NB) != 0);
+  waitpid(other, &status, 0);
+  return status == 0;
+}
+
+// A lock of a whole file is waited for, and its descriptor is closed meanwhile, or not.
+static void whole_locks(const char *kind) {
+  int is_shoal = strcmp(kind, "shoal") == 0;
+  for (int is_closed = 0; is_closed < 2; is_closed++) {
+    int own = open("locked", O_RDWR), others = open("locked", O_RDWR);
+    pthread_t thread;
+    void *failed;
+    check(flock(others, LOCK_EX) == 0 && pthread_create(&thread, NULL, waits, &own) == 0, "a lock of a whole file");
+    usleep(100000);
+    int number = own;
+    if (is_closed) close(number);
+    check(is_shoal || !is_whole_free(), "another process does not get it");
+    check(flock(others, LOCK_UN) == 0 && pthread_join(thread, &failed) == 0 && failed == NULL, "a thread that waits gets it");
+    check(is_shoal || is_whole_free() == is_closed, "it is that of an open file");
+    if (!is_closed) close(number);
+    check(close(others) == 0 && is_whole_free(), "it ends with the close");
+  }
+}
+
 int main(int count, char **arguments) {
   alarm(120);
   mkdir("d", 0755);
@@ -222,6 +253,7 @@ int main(int count, char **arguments) {
   by_popen();
   by_spawn();
   locks(count > 1 ? arguments[1] : "");
+  whole_locks(count > 1 ? arguments[1] : "");
   unsetenv("LD_PRELOAD");
   unsetenv("SHOAL_PRELOAD");
   check(system("rm -f *") == 0 && !is_there("in"), "rm without our variables");

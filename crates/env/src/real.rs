@@ -18,6 +18,7 @@
 
 pub mod descriptors;
 mod dir;
+mod ended;
 mod file;
 mod host;
 mod inline;
@@ -141,6 +142,13 @@ impl Runtime {
 
     /// The same for each kind of body, so that the runtime's code is compiled once.
     fn drive(&self, body: Body<'_, ()>) {
+        match ended::is_ended() {
+            false => self.drive_here(body),
+            true => ended::elsewhere(|| self.drive_here(body)),
+        }
+    }
+
+    fn drive_here(&self, body: Body<'_, ()>) {
         if let Some(shared) = &self.shared {
             return shared.drive(self, body);
         }

@@ -9,6 +9,7 @@ pub mod changes;
 pub mod children;
 pub mod descriptors;
 pub mod directories;
+pub mod forks;
 pub mod io;
 pub mod later;
 #[cfg(target_arch = "x86_64")]
@@ -19,6 +20,7 @@ pub mod messages;
 pub mod metadata;
 pub mod names;
 pub mod open;
+pub mod owner;
 pub mod places;
 pub mod prints;
 pub mod process;

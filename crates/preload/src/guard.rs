@@ -53,6 +53,7 @@ pub fn is_inside() -> bool {
 /// write to one of its descriptors, whose number must mean the same in both.
 pub fn own_thread() {
     INSIDE.with(|inside| inside.set(true));
+    crate::calls::threads::begin_own();
 }
 
 /// The thread's error number.
@@ -192,13 +193,10 @@ fn notice_child() {
         None => return own_process(),
     };
     if is_child {
-        let here = crate::route::here();
         // SAFETY: a child has one thread, which is here and not in our world.
         unsafe { WORLD.forget() };
         crate::table::forget();
         crate::session::forget_closes();
-        let _held = Held::new();
-        let _ = WORLD.enter(PATIENCE, Session::new, |mut session| session.cwd = here);
     }
 }
 

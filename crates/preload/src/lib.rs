@@ -25,12 +25,13 @@
 //! - [`calls`]: the C calls, a file for each family.
 //!
 //! **Invariants.** This library starts no thread (test: `tests/preload/programs.sh`, which counts the tasks
-//! of a process), except one for requests to an object store. That thread takes no signal, calls the C
-//! library alone, and its descriptors have numbers of ours, [`guard::own_thread`] (test: `tests/s3`). A
-//! panic never reaches the program. The start of a process opens no file, and no file system is contacted
-//! until one of its paths or descriptors is used. Nothing is destroyed at exit: the C library flushes its
-//! streams after all destructors (test: `tests/preload/streams.cc`). Where bytes would end with the process,
-//! the exit publishes those of open files ([`session::Session::publish`]), and of each write after it (test:
+//! of a process), except one for requests to an object store, and one for each look-up of a host's name. Such
+//! a thread takes no signal, calls the C library alone, and its descriptors have numbers of ours,
+//! [`guard::own_thread`] (test: `tests/s3`). A panic never reaches the program. The start of a process opens
+//! no file, and no file system is contacted until one of its paths or descriptors is used. Nothing is
+//! destroyed at exit: the C library flushes its streams after all destructors (test:
+//! `tests/preload/streams.cc`, `tests/preload/beside.c`). Where bytes would end with the process, the exit
+//! publishes those of open files ([`session::Session::publish`]), and of each write after it (test:
 //! `tests/s3`).
 //!
 //! The interface to C is unsafe by nature: each exported function has the conditions of the C function of its
@@ -70,6 +71,8 @@ extern "C" fn begin(_argc: c_int, _argv: *const *const c_char, envp: *const *con
     // SAFETY: the loader passes the environment; there is one thread.
     unsafe { config::read(envp) };
     if config::is_on() {
+        calls::threads::begin();
+        calls::forks::begin();
         calls::stdio::inherit();
     }
 }

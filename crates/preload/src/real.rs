@@ -32,6 +32,7 @@ pub fn find(known: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 
 macro_rules! real {
     ($($name:ident($($ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {$(
+        #[allow(non_snake_case)]
         pub fn $name() -> unsafe extern "C" fn($($ty),*) $(-> $ret)? {
             static AT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
             // SAFETY: the name without its ending is always valid UTF-8 with a zero at its end.
@@ -175,4 +176,7 @@ real! {
     execveat(c_int, Path, *const Path, *const Path, c_int) -> c_int;
     ftok(Path, c_int) -> libc::key_t;
     __cxa_thread_atexit_impl(Any, Any, Any) -> c_int;
+    _IO_list_lock();
+    _IO_list_unlock();
+    _IO_list_resetlock();
 }

@@ -14,13 +14,13 @@
 //! that leads into a prefix is not seen.
 
 use crate::config;
-use crate::guard::{self, Res, call};
+use crate::guard::{self, Held, Res, call};
 use crate::session::Call;
 use crate::table;
 use libc::{AT_FDCWD, c_char, c_int};
 use std::ffi::{CStr, CString};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A path in one of our file systems.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,12 +71,20 @@ impl Route {
     }
 }
 
-/// The process's directory: not known yet; far from all prefixes; above one; in one.
-static DIRECTORY: AtomicU32 = AtomicU32::new(UNKNOWN);
-const UNKNOWN: u32 = 0;
-const FAR: u32 = 1;
-const ABOVE: u32 = 2;
-const INSIDE: u32 = 3;
+/// The process's directory: not known yet; far from all prefixes; above one; in one. The bits above count its
+/// changes.
+static DIRECTORY: AtomicU64 = AtomicU64::new(UNKNOWN);
+const UNKNOWN: u64 = 0;
+const FAR: u64 = 1;
+const ABOVE: u64 = 2;
+const INSIDE: u64 = 3;
+const STATE: u64 = 3;
+const CHANGE: u64 = 4;
+
+/// The process's directory while it is [`INSIDE`]: both change under this lock. It is no part of the world,
+/// so a call finds it also while other threads have the world. A thread holds signals back while it has the
+/// lock, which it has for a moment.
+static HERE: Mutex<Option<Spot>> = Mutex::new(None);
 
 /// Bytes of a directory's path, at most.
 const PATH_BYTES: usize = 4096;
@@ -151,14 +159,6 @@ fn of_this_process(path: &[u8]) -> Option<&[u8]> {
     (process == std::process::id()).then_some(digits)
 }
 
-/// The process's directory, if it is ours: a copy that a child has which the library did not see begin.
-static HERE: Mutex<Option<Spot>> = Mutex::new(None);
-
-/// See [`HERE`]; `None` also where another thread changed it at that moment.
-pub fn here() -> Option<Spot> {
-    HERE.try_lock().ok().and_then(|here| here.clone())
-}
-
 /// The kernel's name of the process's directory, or of a descriptor's.
 fn kernel_path(fd: c_int) -> Option<Vec<u8>> {
     let mut buffer = [0_u8; PATH_BYTES];
@@ -180,63 +180,88 @@ fn is_above(path: &[u8]) -> bool {
     config.prefixes.iter().any(|(prefix, _)| leads(prefix))
 }
 
-/// Learn where the process is.
+fn state() -> u64 {
+    DIRECTORY.load(Ordering::Acquire) & STATE
+}
+
+/// The directory of the process, which does not change meanwhile; also before `fork`, so that a child finds
+/// it free.
+pub fn hold_here(_held: &Held) -> MutexGuard<'static, Option<Spot>> {
+    HERE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Learn where the process is, if no other thread changes that meanwhile.
 #[cold]
-fn learn() -> u32 {
-    let errno = guard::errno();
-    let path = kernel_path(AT_FDCWD).unwrap_or_default();
-    let spot = under(&path).map(|spot| {
-        let given = config::get().and_then(|config| config.directory.clone());
-        match given {
-            // A ShoalFS has no directories in the kernel: the process is at the root there.
-            Some(directory) if spot.path.is_empty() => Spot { path: directory, ..spot },
-            _ => spot,
-        }
-    });
-    let state = match &spot {
-        Some(_) => INSIDE,
-        None if is_above(&path) => ABOVE,
-        None => FAR,
-    };
-    let done = call(|session| {
-        set_here(session, spot);
-        Ok(())
-    });
-    if state == INSIDE && done.is_err() {
-        return FAR;
+fn learn() {
+    let (before, errno) = (DIRECTORY.load(Ordering::Acquire), guard::errno());
+    if before & STATE != UNKNOWN {
+        return;
     }
-    DIRECTORY.store(state, Ordering::Release);
+    let path = kernel_path(AT_FDCWD).unwrap_or_default();
+    let learnt = |state: u64| {
+        DIRECTORY.compare_exchange(before, before | state, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    match under(&path) {
+        Some(spot) => {
+            let given = config::get().and_then(|config| config.directory.clone());
+            let spot = match given {
+                // A ShoalFS has no directories in the kernel: the process is at the root there.
+                Some(directory) if spot.path.is_empty() => Spot { path: directory, ..spot },
+                _ => spot,
+            };
+            let held = Held::new();
+            let mut here = hold_here(&held);
+            if learnt(INSIDE) {
+                *here = Some(spot);
+            }
+        }
+        None => drop(learnt(if is_above(&path) { ABOVE } else { FAR })),
+    }
     guard::set_errno(errno);
-    state
 }
 
-/// The process is in another directory from now on: in one of ours, or in the kernel's.
-pub fn moved_to(session: &mut Call<'_>, spot: Option<Spot>) {
-    DIRECTORY.store(if spot.is_some() { INSIDE } else { UNKNOWN }, Ordering::Release);
-    set_here(session, spot);
-}
-
-fn set_here(session: &mut Call<'_>, spot: Option<Spot>) {
-    *HERE.lock().unwrap_or_else(PoisonError::into_inner) = spot.clone();
-    session.cwd = spot;
+/// The process goes to a directory of ours; `enter` brings the kernel's directory there. The thread is not in
+/// our world.
+pub fn move_to(spot: Spot, enter: impl Fn(&Spot) -> Res<()>) -> Res<()> {
+    let held = Held::new();
+    let mut here = hold_here(&held);
+    loop {
+        let before = DIRECTORY.load(Ordering::Acquire);
+        enter(&spot)?;
+        let now = (before & !STATE).wrapping_add(CHANGE) | INSIDE;
+        // Another thread may have gone to a directory of the kernel's meanwhile: this one goes after it.
+        if DIRECTORY.compare_exchange(before, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            *here = Some(spot);
+            return Ok(());
+        }
+    }
 }
 
 /// The process is in another directory of the kernel's.
 pub fn moved_away() {
-    // Only from one of ours the world has to be asked to forget it; `learn` does.
-    DIRECTORY.store(UNKNOWN, Ordering::Release);
+    let away = |now: u64| Some((now & !STATE).wrapping_add(CHANGE) | UNKNOWN);
+    let _ = DIRECTORY.fetch_update(Ordering::AcqRel, Ordering::Relaxed, away);
 }
 
 /// The directory of the process, if it is ours.
 pub fn directory() -> Option<Spot> {
-    let mut state = DIRECTORY.load(Ordering::Acquire);
-    if state == UNKNOWN && config::is_on() && !guard::is_inside() {
-        state = learn();
-    }
-    if state != INSIDE {
+    if !config::is_on() || guard::is_inside() {
         return None;
     }
-    call(|session| Ok(session.cwd.clone())).ok().flatten()
+    loop {
+        match state() {
+            UNKNOWN => learn(),
+            INSIDE => {
+                let held = Held::new();
+                let here = hold_here(&held);
+                // Another thread may have left it before.
+                if state() == INSIDE {
+                    return here.clone();
+                }
+            }
+            _ => return None,
+        }
+    }
 }
 
 fn has_dots(path: &[u8]) -> bool {
@@ -252,14 +277,13 @@ fn join(base: Spot, path: &[u8]) -> Spot {
 
 fn relative(dir: c_int, path: &[u8]) -> Option<Spot> {
     if dir == AT_FDCWD {
-        let state = match DIRECTORY.load(Ordering::Acquire) {
-            UNKNOWN => learn(),
-            state => state,
-        };
-        return match state {
-            INSIDE => call(|session| Ok(session.cwd.clone())).ok().flatten().map(|base| join(base, path)),
-            FAR if !has_dots(path) => None,
-            _ => straighten(&[&kernel_path(dir)?[..], b"/", path].concat()),
+        if state() == FAR && !has_dots(path) {
+            return None;
+        }
+        return match directory() {
+            Some(base) => Some(join(base, path)),
+            None if state() == FAR && !has_dots(path) => None,
+            None => straighten(&[&kernel_path(dir)?[..], b"/", path].concat()),
         };
     }
     if table::is_virtual(dir) {
@@ -269,6 +293,7 @@ fn relative(dir: c_int, path: &[u8]) -> Option<Spot> {
             let begins = Base { fd: dir, record, len: base.path.len(), began: session.moves_so_far() };
             Ok((base, Some(begins)))
         });
+        // Without a turn it is the kernel's, which refuses it: the descriptor is no directory there.
         let (base, begins) = based.ok()?;
         return Some(Spot { base: begins, ..join(base, path) });
     }

@@ -1,5 +1,5 @@
-//! The state of this process in the library's world (its event loop): file systems, open file descriptions,
-//! the working directory.
+//! The state of this process in the library's world (its event loop): file systems and open file
+//! descriptions.
 //!
 //! An open file description is found by its record, which another process may have made ([`crate::record`]).
 //! Its file is opened in this process at the first use. So a child of `fork`, and a program that was started
@@ -7,6 +7,7 @@
 
 mod call;
 mod exit;
+mod locks;
 mod moves;
 
 pub use call::{Call, Held};
@@ -77,8 +78,6 @@ pub struct Session {
     pub records: Records,
     /// Descriptions, by index.
     pub opens: Vec<Option<Open>>,
-    /// The process's directory, if it is ours.
-    pub cwd: Option<Spot>,
     /// Descriptors of the kernel for record locks, one for each locked object of this process; on a ShoalFS
     /// one for each file in memory that has records of its opens ([`Session::lock_key`]).
     pub locks: BTreeMap<(usize, u64, u64), c_int>,
@@ -136,7 +135,6 @@ impl Session {
             closes: Semaphore::new(call::CLOSES_MAX),
             records: Records::default(),
             opens: Vec::new(),
-            cwd: None,
             locks: BTreeMap::new(),
         }
     }

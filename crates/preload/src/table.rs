@@ -21,6 +21,19 @@ static TABLE: [AtomicU32; NUMBERS] = [const { AtomicU32::new(UNKNOWN) }; NUMBERS
 /// One more than the highest number that was virtual.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
+/// How many times a number in use was given to the other owner.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
+
+/// A number in use was given to the other owner.
+pub fn changed_owner() {
+    CHANGES.fetch_add(1, Ordering::SeqCst);
+}
+
+/// See [`changed_owner`].
+pub fn changes() -> u32 {
+    CHANGES.load(Ordering::SeqCst)
+}
+
 fn slot(fd: i32) -> Option<&'static AtomicU32> {
     TABLE.get(usize::try_from(fd).ok()?)
 }

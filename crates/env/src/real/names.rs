@@ -4,12 +4,17 @@
 //! has a thread, which is never joined: an environment ends without it. **A name is looked up once at a
 //! time in the process**: concurrent callers get the same result, so a caller that retries does not
 //! accumulate threads. Nothing is cached: the next lookup queries again.
+//!
+//! **A forked child has lookups of its own**: the parent's threads are not there, and one of them may have
+//! had the lock.
 
 use futures_channel::oneshot;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most names looked up at once.
@@ -20,11 +25,37 @@ const ADDRESSES_MAX: usize = 8;
 type Found = Result<Vec<IpAddr>, String>;
 type UnderWay = BTreeMap<String, Vec<oneshot::Sender<Found>>>;
 
-static UNDER_WAY: Mutex<UnderWay> = Mutex::new(BTreeMap::new());
+/// The lookups of one process.
+struct Lookups {
+    process: u32,
+    under_way: Mutex<UnderWay>,
+}
+
+/// Those of this process, or of the one that forked it.
+static LOOKUPS: AtomicPtr<Lookups> = AtomicPtr::new(ptr::null_mut());
 
 /// Nothing panics under the lock, so a poisoned one guards a sound state.
 fn under_way() -> MutexGuard<'static, UnderWay> {
-    UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
+    let process = std::process::id();
+    let mut known = LOOKUPS.load(Ordering::Acquire);
+    let lookups = loop {
+        // SAFETY: each value that is stored here stays for ever.
+        match unsafe { known.as_ref() } {
+            Some(lookups) if lookups.process == process => break lookups,
+            _ => {}
+        }
+        let own = Box::into_raw(Box::new(Lookups { process, under_way: Mutex::default() }));
+        match LOOKUPS.compare_exchange(known, own, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: as above; the parent's are leaked, as another thread's lock cannot be given back.
+            Ok(_) => break unsafe { &*own },
+            Err(others) => {
+                // SAFETY: no other thread has seen it.
+                drop(unsafe { Box::from_raw(own) });
+                known = others;
+            }
+        }
+    };
+    lookups.under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The addresses of a host.
@@ -75,6 +106,7 @@ fn begin(
     }
     let own = host.to_owned();
     let work = move || {
+        super::descriptors::begin_own_thread();
         let found = look_up(&own).map_err(|error| error.to_string());
         for waiting in under_way().remove(&own).into_iter().flatten() {
             // The caller may have given up.
@@ -113,6 +145,37 @@ mod tests {
         assert_eq!(LOOKUPS.load(Ordering::SeqCst), 1);
         let later = wait_for(resolve_by("once.example", counted)).unwrap();
         assert_eq!(later, [IpAddr::from([10, 0, 0, 1])]);
+    }
+
+    #[test]
+    fn a_child_that_is_forked_during_a_lookup_finds_the_name_by_itself() {
+        const NAME: &str = "forked.example";
+        static PARENTS: Mutex<()> = Mutex::new(());
+        fn waits(_: &str) -> io::Result<Vec<IpAddr>> {
+            drop(PARENTS.lock());
+            Ok(vec![IpAddr::from([10, 0, 0, 1])])
+        }
+        fn finds(_: &str) -> io::Result<Vec<IpAddr>> {
+            Ok(vec![IpAddr::from([10, 0, 0, 2])])
+        }
+        let held = PARENTS.lock().unwrap();
+        let own = resolve_by(NAME, waits);
+        // SAFETY: the child looks up a name, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: the call has no conditions.
+            unsafe { libc::alarm(10) };
+            let found = wait_for(resolve_by(NAME, finds)).ok();
+            let is_own = found == Some(vec![IpAddr::from([10, 0, 0, 2])]);
+            // SAFETY: the same.
+            unsafe { libc::_exit(i32::from(!is_own)) };
+        }
+        drop(held);
+        let mut status = -1;
+        // SAFETY: the status has a place.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the child found the name");
+        assert_eq!(wait_for(own).unwrap(), [IpAddr::from([10, 0, 0, 1])]);
     }
 
     #[test]

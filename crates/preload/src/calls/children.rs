@@ -37,8 +37,8 @@ pub struct State {
     pub opened: Vec<(usize, c_int)>,
     /// Descriptions, each once for a descriptor that was closed and that they still count.
     abandoned: Vec<usize>,
-    /// Descriptors of the kernel that record locks are on.
-    locks: Vec<c_int>,
+    /// Descriptors of the kernel that record locks are on, with the calls that wait for a lock on each.
+    locks: Vec<(c_int, usize)>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
@@ -78,12 +78,28 @@ pub fn abandoned() -> Vec<usize> {
 
 /// A record lock may be on this descriptor from now on.
 pub fn has_locks(fd: c_int) {
-    state_inside().locks.push(fd);
+    state_inside().locks.push((fd, 0));
 }
 
-/// Release all locks on a descriptor, and close it.
-pub fn release(fd: c_int) {
-    state_inside().locks.retain(|known| *known != fd);
+/// A call is about to wait for a lock on this descriptor, which stays meanwhile.
+pub fn begin_wait(fd: c_int) {
+    state_inside().locks.iter_mut().filter(|(known, _)| *known == fd).for_each(|(_, waits)| *waits += 1);
+}
+
+/// A call waits for it no more.
+pub fn end_wait(state: &mut State, fd: c_int) {
+    state.locks.iter_mut().filter(|(known, _)| *known == fd).for_each(|(_, waits)| *waits -= 1);
+}
+
+/// Release all locks on a descriptor, and close it if no call waits for one; whether it is closed. If a call
+/// waits, its lock will be on this descriptor.
+pub fn release(fd: c_int) -> bool {
+    let is_last = {
+        let locks = &mut state_inside().locks;
+        let before = locks.len();
+        locks.retain(|lock| *lock != (fd, 0));
+        locks.len() < before
+    };
     let mut all = libc::flock {
         l_whence: libc::SEEK_SET as i16,
         l_start: 0,
@@ -93,7 +109,10 @@ pub fn release(fd: c_int) {
     };
     // SAFETY: the lock is ours.
     unsafe { real::fcntl()(fd, libc::F_OFD_SETLK, std::ptr::from_mut(&mut all).cast::<c_void>()) };
-    close_own(fd);
+    if is_last {
+        close_own(fd);
+    }
+    is_last
 }
 
 /// A child closes its copies of locks within this time, or has other troubles.
@@ -131,7 +150,7 @@ impl Gate {
 
 /// In a child, after `fork`: locks and waits were the parent's.
 pub fn forget(state: &mut State) {
-    state.locks.drain(..).for_each(close_own);
+    state.locks.drain(..).for_each(|(fd, _)| close_own(fd));
     state.abandoned.clear();
     state.shells = 0;
 }

@@ -126,41 +126,83 @@ fn doubled(old: c_int, new: c_int) -> c_int {
     }
 }
 
-/// The number `new` is about to stand for another file.
-fn vacated(old: c_int, new: c_int) {
-    if old != new && table::index(new).is_some() {
-        let _ = call(|session| session.unrefer(new));
-        abandon(new);
-    }
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dup(old: c_int) -> c_int {
     // SAFETY: the caller's argument.
     doubled(old, unsafe { real::dup()(old) })
 }
 
-unsafe fn replace(old: c_int, new: c_int, flags: Option<c_int>) -> c_int {
+/// `old` gets the number of a virtual descriptor. Until the kernel has done it, the number is the former
+/// file's.
+fn replace_virtual(old: c_int, new: c_int, kernels: &dyn Fn() -> c_int) -> Res<c_int> {
     let has_old = is_virtual(old);
-    let had_new = table::index(new).is_some();
+    let doubled = || match kernels() {
+        done if done < 0 => Err(guard::errno()),
+        done => Ok(done),
+    };
+    let done = call(|session| {
+        let index = if has_old { Some(session.index(old)?) } else { None };
+        // Another thread may have closed it meanwhile.
+        let done = doubled()?;
+        session.replace(new, index)?;
+        Ok(done)
+    });
+    match done {
+        // Without a turn the former file leaves its part to the next call.
+        Err(libc::ETIMEDOUT) if !has_old => {
+            let done = doubled()?;
+            abandon(new);
+            table::changed_owner();
+            Ok(done)
+        }
+        done => done,
+    }
+}
+
+/// A virtual descriptor gets a number of the kernel's. The number is ours before the kernel has done it: a
+/// call on it never finds the file in memory.
+fn replace_kernels(old: c_int, new: c_int, kernels: &dyn Fn() -> c_int) -> Res<c_int> {
+    call(|session| {
+        let index = session.index(old)?;
+        session.refer(new, index)?;
+        table::changed_owner();
+        Ok(())
+    })?;
+    // Not in our world: the close of the kernel's file may take long.
+    let done = kernels();
+    if done >= 0 {
+        return Ok(done);
+    }
+    let number = guard::errno();
+    let _ = call(|session| session.unrefer(new));
+    abandon(new);
+    table::changed_owner();
+    Err(number)
+}
+
+unsafe fn replace(old: c_int, new: c_int, flags: Option<c_int>) -> c_int {
     // SAFETY: the caller's arguments.
-    let done = unsafe {
+    let kernels = || unsafe {
         match flags {
             Some(flags) => real::dup3()(old, new, flags),
             None => real::dup2()(old, new),
         }
     };
-    if done < 0 || old == new || guard::is_inside() {
+    let (has_old, had_new) = (is_virtual(old), table::index(new).is_some());
+    if old == new || new < 0 || guard::is_inside() {
+        return kernels();
+    }
+    if !has_old && !had_new {
+        let done = kernels();
+        is_kernels(done);
         return done;
     }
-    if had_new {
-        vacated(old, new);
-    }
-    let done = doubled(old, done);
-    if (has_old || had_new) && (0..3).contains(&new) {
+    let done =
+        if had_new { replace_virtual(old, new, &kernels) } else { replace_kernels(old, new, &kernels) };
+    if done.is_ok() && (0..3).contains(&new) {
         stdio::follow(new);
     }
-    done
+    answer(done)
 }
 
 /// `dup2(2)`.

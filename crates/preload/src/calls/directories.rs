@@ -1,11 +1,13 @@
 //! Directory streams.
 //!
 //! A stream of the C library begins with a descriptor, which is never negative. A stream of this library
-//! begins with two words with which no stream of the C library can begin.
+//! begins with two words with which no stream of the C library can begin. Threads that read one stream each
+//! get entries of their own, as with the C library's; `readdir` returns the stream's one place for an entry.
+//! (test: `tests/preload/beside.c`)
 
 use super::also;
 use super::open::open_spot;
-use crate::guard::{Res, answer, call, set_errno};
+use crate::guard::{Res, answer, call};
 use crate::real;
 use crate::record;
 use crate::route::{Route, route};
@@ -13,12 +15,16 @@ use crate::session::{Call, Held};
 use crate::table::is_virtual;
 use libc::{AT_FDCWD, DIR, c_char, c_int, c_long, c_void, dirent};
 use shoal_proto::{Handle, Kind};
+use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const MARK: [u64; 2] = [u64::from_ne_bytes(*b"oalDIRS\xff") | 0x8000_0000, 0x5348_4f41_4c44_4952];
 /// Entries that are taken at once.
 const BATCH: usize = 128;
+/// Bytes of a name and its end.
+const NAME_BYTES: usize = 256;
 /// Positions after `.` and `..`; entries' own are at least 3.
 const AFTER_DOT: i64 = 1;
 const AFTER_DOTS: i64 = 2;
@@ -28,10 +34,15 @@ const AFTER_DOTS: i64 = 2;
 struct Stream {
     mark: [u64; 2],
     fd: c_int,
+    ahead: Mutex<Ahead>,
+    current: UnsafeCell<dirent>,
+}
+
+/// Entries that were taken, and not returned yet.
+struct Ahead {
     /// The position of the entry returned last.
     at: i64,
-    ahead: VecDeque<Next>,
-    current: dirent,
+    next: VecDeque<Next>,
 }
 
 struct Next {
@@ -41,12 +52,41 @@ struct Next {
     after: i64,
 }
 
-unsafe fn ours<'a>(stream: *mut DIR) -> Option<&'a mut Stream> {
+impl Stream {
+    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Put the next entry into `entry`; whether there was one.
+    unsafe fn read(&self, entry: *mut dirent) -> Res<bool> {
+        let mut ahead = self.ahead();
+        if ahead.next.is_empty() {
+            ahead.next = more(self.fd)?;
+        }
+        let Some(next) = ahead.next.pop_front() else { return Ok(false) };
+        ahead.at = next.after;
+        // SAFETY: the caller's place, which another thread may have too, as with the C library; the name has
+        // room for it and its end.
+        unsafe {
+            (&raw mut (*entry).d_ino).write(next.ino);
+            (&raw mut (*entry).d_off).write(next.after);
+            (&raw mut (*entry).d_type).write(next.kind);
+            (&raw mut (*entry).d_reclen).write(size_of::<dirent>() as u16);
+            let name = (&raw mut (*entry).d_name).cast::<u8>();
+            let len = next.name.len().min(NAME_BYTES - 1);
+            std::ptr::copy_nonoverlapping(next.name.as_ptr(), name, len);
+            name.add(len).write(0);
+        }
+        Ok(true)
+    }
+}
+
+unsafe fn ours<'a>(stream: *mut DIR) -> Option<&'a Stream> {
     if stream.is_null() || !crate::config::is_on() {
         return None;
     }
     // SAFETY: the caller passes a stream, and all streams are that large.
-    unsafe { (*stream.cast::<[u64; 2]>() == MARK).then(|| &mut *stream.cast::<Stream>()) }
+    unsafe { (*stream.cast::<[u64; 2]>() == MARK).then(|| &*stream.cast::<Stream>()) }
 }
 
 fn kind_of(kind: Kind) -> u8 {
@@ -109,9 +149,10 @@ fn next_of(session: &mut Call<'_>, held: &Held) -> Res<VecDeque<Next>> {
 
 fn stream_of(fd: c_int) -> *mut DIR {
     // SAFETY: all zeros are a valid entry.
-    let current = unsafe { std::mem::zeroed() };
+    let current = UnsafeCell::new(unsafe { std::mem::zeroed() });
     let at = call(|session| Ok(session.open(fd)?.record.offset.load(Ordering::Relaxed))).unwrap_or(0);
-    Box::into_raw(Box::new(Stream { mark: MARK, fd, at, ahead: VecDeque::new(), current })).cast()
+    let ahead = Mutex::new(Ahead { at, next: VecDeque::new() });
+    Box::into_raw(Box::new(Stream { mark: MARK, fd, ahead, current })).cast()
 }
 
 /// `opendir(3)`.
@@ -150,40 +191,22 @@ pub unsafe extern "C" fn readdir(stream: *mut DIR) -> *mut dirent {
         // SAFETY: the same.
         return unsafe { real::readdir()(stream) };
     };
-    if own.ahead.is_empty() {
-        match more(own.fd) {
-            Ok(found) => own.ahead = found,
-            Err(number) => return answer(Err(number)),
-        }
+    // SAFETY: the place is the stream's.
+    match unsafe { own.read(own.current.get()) } {
+        Ok(true) => own.current.get(),
+        Ok(false) => std::ptr::null_mut(),
+        Err(number) => answer(Err(number)),
     }
-    let Some(next) = own.ahead.pop_front() else { return std::ptr::null_mut() };
-    own.at = next.after;
-    let entry = &mut own.current;
-    (entry.d_ino, entry.d_off, entry.d_type) = (next.ino, next.after, next.kind);
-    entry.d_reclen = size_of::<dirent>() as u16;
-    let len = next.name.len().min(entry.d_name.len() - 1);
-    // SAFETY: the name has room for it and its end.
-    unsafe { std::ptr::copy_nonoverlapping(next.name.as_ptr(), entry.d_name.as_mut_ptr().cast(), len) };
-    entry.d_name[len] = 0;
-    entry
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readdir_r(stream: *mut DIR, into: *mut dirent, found: *mut *mut dirent) -> c_int {
     // SAFETY: the caller's arguments.
     unsafe {
-        if ours(stream).is_none() {
-            return real::readdir_r()(stream, into, found);
-        }
-        set_errno(0);
-        let entry = readdir(stream);
-        if entry.is_null() {
-            found.write(std::ptr::null_mut());
-            return crate::guard::errno();
-        }
-        std::ptr::copy_nonoverlapping(entry, into, 1);
-        found.write(into);
-        0
+        let Some(own) = ours(stream) else { return real::readdir_r()(stream, into, found) };
+        let read = own.read(into);
+        found.write(if read == Ok(true) { into } else { std::ptr::null_mut() });
+        read.err().unwrap_or(0)
     }
 }
 
@@ -194,15 +217,17 @@ pub unsafe extern "C" fn closedir(stream: *mut DIR) -> c_int {
     unsafe {
         let Some(own) = ours(stream) else { return real::closedir()(stream) };
         let fd = own.fd;
+        let mut own = Box::from_raw(stream.cast::<Stream>());
         own.mark = [0; 2];
-        drop(Box::from_raw(own));
+        drop(own);
         super::descriptors::close(fd)
     }
 }
 
-fn go(own: &mut Stream, at: i64) {
-    own.ahead.clear();
-    own.at = at;
+fn go(own: &Stream, at: i64) {
+    let mut ahead = own.ahead();
+    ahead.next.clear();
+    ahead.at = at;
     let _ = crate::opens::seek(own.fd, at, libc::SEEK_SET);
 }
 
@@ -233,7 +258,7 @@ unsafe extern "C" fn telldir(stream: *mut DIR) -> c_long {
     // SAFETY: the caller's argument.
     unsafe {
         match ours(stream) {
-            Some(own) => own.at,
+            Some(own) => own.ahead().at,
             None => real::telldir()(stream),
         }
     }

@@ -1,6 +1,7 @@
 //! Reads, writes, positions, sizes and syncs of descriptors.
 
 use super::also;
+use super::owner::by_owner;
 use crate::guard::{Res, answer, call};
 use crate::opens;
 use crate::real;
@@ -16,45 +17,45 @@ const COPY_BYTES: usize = 1 << 20;
 /// `read(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
-    if !is_virtual(fd) {
-        // SAFETY: the caller's arguments.
-        return unsafe { real::read()(fd, into, len) };
-    }
-    // SAFETY: the same.
-    answer(unsafe { opens::read(fd, into.cast(), len, None) })
+    // SAFETY: the caller's arguments.
+    unsafe { by_owner(fd, false, || real::read()(fd, into, len), || opens::read(fd, into.cast(), len, None)) }
 }
 
 /// `write(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
-    if !is_virtual(fd) {
-        // SAFETY: the caller's arguments.
-        return unsafe { real::write()(fd, from, len) };
+    // SAFETY: the caller's arguments.
+    unsafe {
+        by_owner(fd, false, || real::write()(fd, from, len), || opens::write(fd, from.cast(), len, None))
     }
-    // SAFETY: the same.
-    answer(unsafe { opens::write(fd, from.cast(), len, None) })
 }
 
 /// `pread(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread(fd: c_int, into: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
-    if !is_virtual(fd) {
-        // SAFETY: the caller's arguments.
-        return unsafe { real::pread()(fd, into, len, offset) };
+    // SAFETY: the caller's arguments.
+    unsafe {
+        by_owner(
+            fd,
+            true,
+            || real::pread()(fd, into, len, offset),
+            || opens::read(fd, into.cast(), len, Some(offset)),
+        )
     }
-    // SAFETY: the same.
-    answer(unsafe { opens::read(fd, into.cast(), len, Some(offset)) })
 }
 
 /// `pwrite(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, len: size_t, offset: off_t) -> ssize_t {
-    if !is_virtual(fd) {
-        // SAFETY: the caller's arguments.
-        return unsafe { real::pwrite()(fd, from, len, offset) };
+    // SAFETY: the caller's arguments.
+    unsafe {
+        by_owner(
+            fd,
+            false,
+            || real::pwrite()(fd, from, len, offset),
+            || opens::write(fd, from.cast(), len, Some(offset)),
+        )
     }
-    // SAFETY: the same.
-    answer(unsafe { opens::write(fd, from.cast(), len, Some(offset)) })
 }
 
 unsafe fn parts<'a>(parts: *const iovec, count: c_int) -> Res<&'a [iovec]> {

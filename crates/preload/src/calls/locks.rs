@@ -17,14 +17,17 @@
 //! would not last. So record locks are taken on one descriptor for each file and process, as locks of an
 //! open file description; locks of other processes respect them. **While a call waits for a lock, its
 //! thread is not in the library's world** (its event loop; see [`crate::guard`]). So other threads can use
-//! the world, and signals arrive.
+//! the world, and signals arrive. The descriptor that it waits on stays until the wait is over, although
+//! another thread closes the file. (test: `tests/preload/beside.c`)
 //!
 //! **With a lock a process sees all bytes that other processes wrote before they released the lock**: when
 //! the lock is granted, the library reads the records that they published.
 
+use super::children;
 use crate::config;
-use crate::guard::{self, Res, answer, call};
+use crate::guard::{self, Held, Res, answer, call};
 use crate::real;
+use crate::record::Record;
 use crate::route::{Spot, host_path};
 use crate::session::{Call, close_own, own_from};
 use crate::table::is_virtual;
@@ -67,12 +70,12 @@ pub fn shown(mount: usize) -> Option<&'static Shown> {
 }
 
 /// The file system of a descriptor's file.
-fn shown_of(record: &crate::record::Record) -> Option<&'static Shown> {
+fn shown_of(record: &Record) -> Option<&'static Shown> {
     shown(record.mount as usize)
 }
 
 /// The range of a file, if its locks are on a file of many.
-fn range_of(record: &crate::record::Record) -> Option<Range> {
+fn range_of(record: &Record) -> Option<Range> {
     match shown_of(record) {
         Some(Shown::Composed(_)) => Some(Range::number(record.handle.load(Ordering::Relaxed), RANGES)),
         Some(Shown::Shoal { .. }) => Some(Range::number(u64::from(record.place), PLACES)),
@@ -179,6 +182,71 @@ fn stand_in(session: &mut Call<'_>, fd: c_int) -> Res<c_int> {
     if moved < 0 { Err(libc::ENOLCK) } else { Ok(moved) }
 }
 
+/// Where a record lock is.
+struct Place {
+    on: c_int,
+    key: (usize, u64, u64),
+    record: &'static Record,
+    range: Option<Range>,
+}
+
+/// The place of a descriptor's record locks.
+fn place(session: &mut Call<'_>, fd: c_int) -> Res<Place> {
+    let record = session.open(fd)?.record;
+    let key = session.lock_key(fd)?;
+    let on = match session.locks.get(&key) {
+        Some(known) => *known,
+        None => {
+            let on = stand_in(session, fd)?;
+            session.locks.insert(key, on);
+            children::has_locks(on);
+            on
+        }
+    };
+    Ok(Place { on, key, record, range: range_of(record) })
+}
+
+/// A lock as the caller has it, from the beginning of the file.
+fn absolute(session: &mut Call<'_>, fd: c_int, wanted: &libc::flock) -> Res<libc::flock> {
+    let base = match c_int::from(wanted.l_whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => session.open(fd)?.record.offset.load(Ordering::Relaxed),
+        libc::SEEK_END => session.attributes(fd)?.1.size.cast_signed(),
+        _ => return Err(libc::EINVAL),
+    };
+    let start = wanted.l_start.checked_add(base).ok_or(libc::EOVERFLOW)?;
+    if start < 0 || wanted.l_len < 0 && start.saturating_add(wanted.l_len) < 0 {
+        return Err(libc::EINVAL);
+    }
+    let (l_whence, l_start) = (libc::SEEK_SET as i16, start);
+    Ok(libc::flock { l_whence, l_start, l_pid: 0, l_type: wanted.l_type, l_len: wanted.l_len })
+}
+
+/// Take or test a lock of the kernel.
+fn set(on: c_int, command: c_int, lock: &mut libc::flock) -> Res<c_int> {
+    // SAFETY: the lock is ours; the call may wait.
+    let done = unsafe { real::fcntl()(on, command, std::ptr::from_mut(lock).cast::<c_void>()) };
+    if done < 0 { Err(guard::errno()) } else { Ok(done) }
+}
+
+/// The lock that another process has, as the caller has it.
+fn tell(wanted: &mut libc::flock, mut found: libc::flock, range: Option<Range>) {
+    if let Some(range) = range.filter(|_| c_int::from(found.l_type) != libc::F_UNLCK) {
+        found.l_start -= range.from;
+        if found.l_start.saturating_add(found.l_len) >= range.bytes_end() {
+            found.l_len = 0;
+        }
+    } else if range.is_some() {
+        found = libc::flock { l_type: libc::F_UNLCK as i16, ..*wanted };
+    }
+    *wanted = found;
+}
+
+/// A lock was granted: what is known after it. If nothing is, the lock holds all the same.
+fn granted(session: &mut Call<'_>, fd: c_int) {
+    let _ = session.holding(fd, |session, held| session.locked(held));
+}
+
 /// `fcntl` with a lock.
 ///
 /// # Safety
@@ -186,19 +254,13 @@ fn stand_in(session: &mut Call<'_>, fd: c_int) -> Res<c_int> {
 pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> Res<c_int> {
     // SAFETY: as the caller promises.
     let wanted = unsafe { lock.as_mut() }.ok_or(libc::EFAULT)?;
-    let command = match command {
-        libc::F_GETLK => libc::F_OFD_GETLK,
-        libc::F_SETLK => libc::F_OFD_SETLK,
-        libc::F_SETLKW => libc::F_OFD_SETLKW,
-        own => own,
+    let (command, waits) = match command {
+        libc::F_GETLK | libc::F_OFD_GETLK => (libc::F_OFD_GETLK, false),
+        libc::F_SETLKW | libc::F_OFD_SETLKW => (libc::F_OFD_SETLK, true),
+        _ => (libc::F_OFD_SETLK, false),
     };
-    let (on, base, range) = call(|session| {
-        let size = match c_int::from(wanted.l_whence) {
-            libc::SEEK_END => session.attributes(fd)?.1.size.cast_signed(),
-            _ => 0,
-        };
-        let record = session.open(fd)?.record;
-        let access = record.flags() & libc::O_ACCMODE;
+    let begun = call(|session| {
+        let access = session.open(fd)?.record.flags() & libc::O_ACCMODE;
         let is_allowed = match c_int::from(wanted.l_type) {
             libc::F_WRLCK => access != libc::O_RDONLY,
             libc::F_RDLCK => access != libc::O_WRONLY,
@@ -207,55 +269,48 @@ pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> 
         if !is_allowed && command != libc::F_OFD_GETLK {
             return Err(libc::EBADF);
         }
-        let base = match c_int::from(wanted.l_whence) {
-            libc::SEEK_SET => 0,
-            libc::SEEK_CUR => record.offset.load(Ordering::Relaxed),
-            libc::SEEK_END => size,
-            _ => return Err(libc::EINVAL),
-        };
-        let key = session.lock_key(fd)?;
-        if let Some(known) = session.locks.get(&key) {
-            return Ok((*known, base, range_of(record)));
-        }
-        let on = stand_in(session, fd)?;
-        session.locks.insert(key, on);
-        super::children::has_locks(on);
-        Ok((on, base, range_of(record)))
-    })?;
-    let start = wanted.l_start.checked_add(base).ok_or(libc::EOVERFLOW)?;
-    let mut own = libc::flock {
-        l_whence: libc::SEEK_SET as i16,
-        l_start: start,
-        l_pid: 0,
-        l_type: wanted.l_type,
-        l_len: wanted.l_len,
-    };
-    if start < 0 || wanted.l_len < 0 && start.saturating_add(wanted.l_len) < 0 {
-        return Err(libc::EINVAL);
-    }
-    if let Some(range) = range {
-        own = moved(own, range)?;
-    }
-    // SAFETY: the lock is ours; the call may wait.
-    let done = unsafe { real::fcntl()(on, command, std::ptr::from_mut(&mut own).cast::<c_void>()) };
-    if done < 0 {
-        return Err(guard::errno());
-    }
-    if command == libc::F_OFD_GETLK {
-        if let Some(range) = range.filter(|_| c_int::from(own.l_type) != libc::F_UNLCK) {
-            own.l_start -= range.from;
-            if own.l_start.saturating_add(own.l_len) >= range.bytes_end() {
-                own.l_len = 0;
+        let own = absolute(session, fd, wanted)?;
+        let place = place(session, fd)?;
+        let mut own = place.range.map_or(Ok(own), |range| moved(own, range))?;
+        match set(place.on, command, &mut own) {
+            // Another thread's close of the file must leave what this one waits on.
+            Err(libc::EAGAIN | libc::EACCES) if waits => children::begin_wait(place.on),
+            Err(number) => return Err(number),
+            Ok(_) if command == libc::F_OFD_GETLK => {
+                tell(wanted, own, place.range);
+                return Ok(None);
             }
-        } else if range.is_some() {
-            own = libc::flock { l_type: libc::F_UNLCK as i16, ..*wanted };
+            Ok(_) => {
+                if c_int::from(wanted.l_type) != libc::F_UNLCK {
+                    granted(session, fd);
+                }
+                return Ok(None);
+            }
         }
-        *wanted = own;
-    } else if c_int::from(wanted.l_type) != libc::F_UNLCK {
-        // Not known: then the lock holds all the same.
-        let _ = call(|session| session.holding(fd, |session, held| session.locked(held)));
+        Ok(Some((place, own)))
+    })?;
+    let Some((place, mut own)) = begun else { return Ok(0) };
+    let done = set(place.on, libc::F_OFD_SETLKW, &mut own);
+    let ended = call(|session| {
+        children::end_wait(&mut children::state_inside(), place.on);
+        if session.is_of(fd, place.record) {
+            if done.is_ok() {
+                granted(session, fd);
+            }
+            return Ok(());
+        }
+        // As a kernel does it: the descriptor was closed meanwhile.
+        own.l_type = libc::F_UNLCK as i16;
+        let _ = set(place.on, libc::F_OFD_SETLK, &mut own);
+        session.waited_in_vain(place.key);
+        Err(libc::EBADF)
+    });
+    match ended {
+        Err(libc::ETIMEDOUT) => children::end_wait(&mut children::state(&Held::new()), place.on),
+        Err(number) if done.is_ok() => return Err(number),
+        _ => {}
     }
-    Ok(done)
+    done
 }
 
 #[unsafe(no_mangle)]
@@ -264,28 +319,49 @@ unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
         // SAFETY: the caller's arguments.
         return unsafe { real::flock()(fd, operation) };
     }
-    let on = call(|session| {
+    let take = |on: c_int, range: Option<Range>, operation: c_int| {
+        let done = match range {
+            Some(range) => lock_range(on, range, operation),
+            // SAFETY: the descriptor is ours; the call may wait.
+            None => unsafe { real::flock()(on, operation) },
+        };
+        if done < 0 { Err(guard::errno()) } else { Ok(done) }
+    };
+    let begun = call(|session| {
         let open = session.open(fd)?;
         let range = range_of(open.record);
-        if let Some(known) = open.flock {
-            return Ok((known, range));
-        }
-        let on = stand_in(session, fd)?;
-        session.open(fd)?.flock = Some(on);
-        Ok((on, range))
-    });
-    match on {
-        Ok((on, range)) => {
-            let done = match range {
-                Some(range) => lock_range(on, range, operation),
-                // SAFETY: the descriptor is ours; the call may wait.
-                None => unsafe { real::flock()(on, operation) },
-            };
-            if done == 0 && operation & libc::LOCK_UN == 0 {
-                let _ = call(|session| session.holding(fd, |session, held| session.locked(held)));
+        let on = match open.flock {
+            Some(known) => known,
+            None => {
+                let on = stand_in(session, fd)?;
+                *session.open(fd)?.flock.insert(on)
             }
-            done
+        };
+        match take(on, range, operation | libc::LOCK_NB) {
+            Err(libc::EWOULDBLOCK) if operation & libc::LOCK_NB == 0 => {
+                // Its descriptor stays while this call waits.
+                return Ok(Some((on, range, session.use_of(fd)?)));
+            }
+            Err(number) => return Err(number),
+            Ok(_) => {}
         }
-        Err(number) => answer(Err(number)),
-    }
+        if operation & libc::LOCK_UN == 0 {
+            granted(session, fd);
+        }
+        Ok(None)
+    });
+    let (on, range, held) = match begun {
+        Ok(None) => return 0,
+        Ok(Some(waits)) => waits,
+        Err(number) => return answer(Err(number)),
+    };
+    let done = take(on, range, operation);
+    let _ = call(|session| {
+        if done.is_ok() {
+            let _ = session.locked(&held);
+        }
+        session.unuse(held);
+        Ok(())
+    });
+    answer(done)
 }

@@ -40,12 +40,7 @@ fn change(spot: &Spot) -> Result<c_int, Res<CString>> {
         return Err(Err(libc::ENOTDIR));
     }
     let spot = Spot::new(spot.mount, found.path);
-    enter(&spot).map_err(Err)?;
-    let done = call(|session| {
-        route::moved_to(session, Some(spot));
-        Ok(0)
-    });
-    done.map_err(Err)
+    route::move_to(spot, enter).map(|()| 0).map_err(Err)
 }
 
 /// `chdir(2)`.

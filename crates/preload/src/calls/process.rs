@@ -1,23 +1,18 @@
 //! Processes: `fork`, `exec` and their like.
 //!
-//! - **fork**: the *world* is the library's event loop with its clock, sockets and files; one thread at a
-//!   time has the right to run it (its *turn*). The turn is held during the call. The child forgets the
-//!   world without dropping it, and identifies each virtual descriptor anew. `vfork` is `fork`, because a
-//!   child of `vfork` would write into our tables. `forkpty` and `daemon` are made of our `fork`. Record
-//!   locks are not the child's ([`super::children`]).
+//! - **fork** is the C library's, with handlers ([`super::forks`]). `vfork` is `fork`, because a child of
+//!   `vfork` would write into our tables. `forkpty` and `daemon` are made of our `fork`.
 //! - **exec**: the files of this process are closed first; descriptors stay, and the next program finds their
 //!   records. Our variables are put back into an environment that lacks them.
 //! - **A program in a file system of ours** runs from a sealed file in memory. For a script there, the
 //!   interpreter gets the script's name, and opens it through this library.
 
-use super::children;
 use super::program::{arguments, program};
 use crate::config::{self, Config};
-use crate::guard::{self, Held, PATIENCE, WORLD, answer, call, errno, is_inside};
+use crate::guard::{self, answer, call, errno, is_inside};
 use crate::real;
-use crate::record::Sharing;
 use crate::route::{Route, Spot, directory, host_name, route, route_bytes};
-use crate::table::{self, is_virtual};
+use crate::table::is_virtual;
 use libc::{AT_FDCWD, c_char, c_int, pid_t};
 use std::ffi::{CStr, CString};
 use std::ptr;
@@ -26,54 +21,11 @@ use std::time::Duration;
 /// A program begins at the latest after so long, although another thread closes a file.
 const CLOSES_WAIT: Duration = Duration::from_secs(60);
 
-/// `fork(2)`.
+/// `fork(2)`. The library's part is in handlers ([`super::forks`]).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> pid_t {
-    if !config::is_on() || is_inside() {
-        // SAFETY: the call has no conditions.
-        return unsafe { real::fork()() };
-    }
-    // The child needs it, and its world is new.
-    let here = directory();
-    let held = Held::new();
-    let has_turn = WORLD.hold(PATIENCE);
-    let mut children = children::state(&held);
-    let gate = children::Gate::new(&children);
-    let sharing = Sharing::new();
     // SAFETY: the call has no conditions.
-    let child = unsafe { real::fork()() };
-    let number = errno();
-    if child == 0 {
-        sharing.forget();
-        // SAFETY: a child has one thread, which is here.
-        unsafe { WORLD.forget() };
-        table::forget();
-        crate::session::forget_closes();
-        guard::own_process();
-        children::forget(&mut children);
-        if let Some(gate) = gate {
-            gate.open();
-        }
-    } else {
-        if let Some(gate) = gate {
-            gate.wait();
-        }
-        if has_turn {
-            WORLD.release();
-        }
-    }
-    drop(children);
-    drop(held);
-    if child == 0 && here.is_some() {
-        let _ = call(|session| {
-            session.cwd = here;
-            Ok(())
-        });
-    }
-    if child < 0 {
-        guard::set_errno(number);
-    }
-    child
+    unsafe { real::fork()() }
 }
 
 #[unsafe(no_mangle)]

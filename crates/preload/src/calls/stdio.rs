@@ -15,6 +15,8 @@
 //! stream is returned, and the former one refuses reads and writes, until it is closed.
 //! (test: `tests/preload/files.c`)
 
+mod locked;
+
 use super::also;
 use super::open::openat;
 use crate::guard::{Res, answer, errno, set_errno};
@@ -22,6 +24,7 @@ use crate::real;
 use crate::route::{Route, route};
 use crate::table::is_virtual;
 use libc::{AT_FDCWD, FILE, c_char, c_int, c_void, off_t, size_t, ssize_t};
+use locked::Locked;
 use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -222,20 +225,56 @@ fn variable(number: c_int) -> *mut *mut FILE {
 static FORMER: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(ptr::null_mut()) }; 3];
 static OURS: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(ptr::null_mut()) }; 3];
 
-/// Bytes that a stream has not written yet move to another.
-unsafe fn move_pending(from: *mut FILE, to: *mut FILE) {
-    // SAFETY: both are streams; what lies between the pointers is pending.
+/// Bytes that a stream has not written yet, which are not its own any more. The thread has its lock.
+unsafe fn take_pending(from: *mut FILE) -> Vec<u8> {
+    // SAFETY: it is a stream; what lies between the pointers is pending.
     unsafe {
         let base = field::<*mut u8>(from, WRITE_BASE).read();
         let pointer = field::<*mut u8>(from, WRITE_POINTER);
         let len = (pointer.read() as usize).saturating_sub(base as usize);
         if base.is_null() || len == 0 {
-            return;
+            return Vec::new();
         }
-        let pending = std::slice::from_raw_parts(base, len).to_vec();
         pointer.write(base);
-        libc::fwrite(pending.as_ptr().cast(), 1, len, to);
+        std::slice::from_raw_parts(base, len).to_vec()
     }
+}
+
+/// A variable leads to `next` from now on, and pending bytes move there.
+unsafe fn move_variable(variable: *mut *mut FILE, number: c_int, next: *mut FILE) {
+    // SAFETY: the caller's streams.
+    unsafe {
+        let current = variable.read();
+        let pending = {
+            let _locked = if current.is_null() { None } else { Locked::soon(current) };
+            let is_written = number != 0 && !current.is_null();
+            let pending = if is_written { take_pending(current) } else { Vec::new() };
+            variable.write(next);
+            pending
+        };
+        if !pending.is_empty() {
+            libc::fwrite(pending.as_ptr().cast(), 1, pending.len(), next);
+        }
+    }
+}
+
+/// The stream of ours of descriptor 0, 1 or 2; null if none can be made.
+fn own_stream(number: c_int) -> *mut FILE {
+    let own = &OURS[number as usize];
+    let known = own.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    let next = stream(number, if number == 0 { b"r" } else { b"w" });
+    if next.is_null() {
+        return next;
+    }
+    if number == 2 {
+        // SAFETY: it was just made.
+        unsafe { libc::setvbuf(next, ptr::null_mut(), libc::_IONBF, 0) };
+    }
+    own.store(next, Ordering::Relaxed);
+    next
 }
 
 /// The descriptor 0, 1 or 2 has another meaning: its variable follows.
@@ -248,35 +287,23 @@ pub fn follow(number: c_int) {
         let ours = OURS[at].load(Ordering::Relaxed);
         let is_ours = !ours.is_null() && current == ours;
         if is_virtual(number) {
-            let mut next = ours;
+            let next = own_stream(number);
             if next.is_null() {
-                next = stream(number, if number == 0 { b"r" } else { b"w" });
-                if next.is_null() {
-                    return;
-                }
-                if number == 2 {
-                    libc::setvbuf(next, ptr::null_mut(), libc::_IONBF, 0);
-                }
-                OURS[at].store(next, Ordering::Relaxed);
-            } else if number == 0 {
+                return;
+            }
+            if number == 0 && !ours.is_null() {
                 __fpurge(next);
                 libc::clearerr(next);
             }
             field::<i64>(next, OFFSET).write(-1);
             if !is_ours {
                 FORMER[at].store(current, Ordering::Relaxed);
-                if number != 0 && !current.is_null() {
-                    move_pending(current, next);
-                }
-                variable.write(next);
+                move_variable(variable, number, next);
             }
         } else if is_ours {
             let former = FORMER[at].load(Ordering::Relaxed);
             if !former.is_null() {
-                if number != 0 {
-                    move_pending(current, former);
-                }
-                variable.write(former);
+                move_variable(variable, number, former);
             }
         }
     }
@@ -297,7 +324,7 @@ unsafe fn is_ours(old: *mut FILE) -> bool {
     }
 }
 
-/// A stream has no bytes and no state of its file any more; its mode is `flags`.
+/// A stream has no bytes and no state of its file any more; its mode is `flags`. The thread has its lock.
 unsafe fn renew(old: *mut FILE, flags: c_int) {
     // SAFETY: the caller's stream.
     unsafe {
@@ -333,9 +360,11 @@ unsafe fn replace(fd: c_int, number: c_int, flags: c_int) -> Res<()> {
 }
 
 /// `stdin`, `stdout` or `stderr`: its variable follows.
-unsafe fn reopen_variable(path: *const c_char, flags: c_int, number: c_int) -> *mut FILE {
+unsafe fn reopen_variable(path: *const c_char, flags: c_int, number: c_int, old: *mut FILE) -> *mut FILE {
     // SAFETY: the caller's arguments.
     unsafe {
+        let locked = Locked::new(old);
+        libc::fflush(old);
         let fd = openat(AT_FDCWD, path, flags, 0o666);
         if fd < 0 {
             return ptr::null_mut();
@@ -345,7 +374,14 @@ unsafe fn reopen_variable(path: *const c_char, flags: c_int, number: c_int) -> *
         }
         follow(number);
         let now = variable(number).read();
-        match is_virtual(number) && OURS[number as usize].load(Ordering::Relaxed) == now {
+        let is_ours = is_virtual(number) && OURS[number as usize].load(Ordering::Relaxed) == now;
+        let _locked = if now == old {
+            locked
+        } else {
+            drop(locked);
+            Locked::new(now)
+        };
+        match is_ours {
             true => renew(now, flags),
             false => libc::clearerr(now),
         }
@@ -357,6 +393,8 @@ unsafe fn reopen_variable(path: *const c_char, flags: c_int, number: c_int) -> *
 unsafe fn reopen_ours(path: *const c_char, flags: c_int, old: *mut FILE) -> *mut FILE {
     // SAFETY: the caller's arguments.
     unsafe {
+        let _locked = Locked::new(old);
+        libc::fflush(old);
         let number = field::<c_int>(old, NUMBER).read();
         let fd = openat(AT_FDCWD, path, flags, 0o666);
         let replaced = if fd < 0 { Err(errno()) } else { replace(fd, number, flags) };
@@ -373,12 +411,15 @@ unsafe fn reopen_ours(path: *const c_char, flags: c_int, old: *mut FILE) -> *mut
 unsafe fn reopen_new(path: *const c_char, mode: *const c_char, old: *mut FILE) -> *mut FILE {
     // SAFETY: the caller's arguments.
     unsafe {
+        let locked = Locked::new(old);
+        libc::fflush(old);
         refuse(old);
+        drop(locked);
         fopen(path, mode)
     }
 }
 
-/// Close the descriptor of a stream, which refuses all from then on.
+/// Close the descriptor of a stream, which refuses all from then on. The thread has its lock.
 unsafe fn refuse(old: *mut FILE) {
     // SAFETY: the caller's stream.
     unsafe {
@@ -410,9 +451,12 @@ unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, old: *mut
             return real::freopen()(path, mode, old);
         }
         let Some(flags) = flags_of(bytes(mode)) else { return answer(Err(libc::EINVAL)) };
-        libc::fflush(old);
+        if becomes_ours && (0..3).contains(&number) {
+            // Before its lock is taken.
+            own_stream(number);
+        }
         match was_ours {
-            _ if (0..3).contains(&number) => reopen_variable(path, flags, number),
+            _ if (0..3).contains(&number) => reopen_variable(path, flags, number, old),
             true => reopen_ours(path, flags, old),
             false => reopen_new(path, mode, old),
         }

@@ -12,7 +12,7 @@
 
 use super::moves::Since;
 use super::{Open, Session, close_own, exit, number, rights};
-use crate::calls::children::{abandoned, release};
+use crate::calls::children::abandoned;
 use crate::config;
 use crate::guard::{PATIENCE, Res};
 use crate::record::{self, Record};
@@ -185,12 +185,9 @@ impl Call<'_> {
     /// Do `work` with the description of a descriptor, which stays meanwhile, although another thread closes
     /// the descriptor: then it is closed at the end.
     pub fn holding<T>(&mut self, fd: c_int, work: impl FnOnce(&mut Self, &Held) -> Res<T>) -> Res<T> {
-        let index = self.index(fd)?;
-        let open = self.opens.get_mut(index).and_then(Option::as_mut).ok_or(libc::EBADF)?;
-        open.uses += 1;
-        let held = Held { index, record: open.record };
+        let held = self.use_of(fd)?;
         let done = work(self, &held);
-        self.unuse(index);
+        self.unuse(held);
         done
     }
 
@@ -394,6 +391,22 @@ impl Call<'_> {
         }
     }
 
+    /// A virtual descriptor's number is now one of another description, or the kernel's.
+    pub fn replace(&mut self, fd: c_int, index: Option<usize>) -> Res<()> {
+        let _closing = exit::Closing::new();
+        let former = table::index(fd);
+        match index {
+            Some(index) => self.refer(fd, index)?,
+            None => {
+                table::is_kernels(fd);
+                table::changed_owner();
+            }
+        }
+        // As with a kernel, an error of its file is not reported.
+        let _ = former.map_or(Ok(()), |former| self.release(former));
+        Ok(())
+    }
+
     /// Take off the descriptors whose close did not get a turn.
     pub fn take_abandoned(&mut self) {
         for index in abandoned() {
@@ -418,16 +431,22 @@ impl Call<'_> {
             (0, _) => self.flush(index),
             _ => Ok(()),
         };
-        // POSIX: a close of any descriptor of a file gives all of the process's record locks of it back.
-        let of_file = (key.0, key.1, 0)..=(key.0, key.1, u64::MAX);
-        let known: Vec<_> = self.locks.range(of_file).map(|(key, _)| *key).collect();
-        known.iter().filter_map(|key| self.locks.remove(key)).for_each(release);
+        self.release_locks(key);
         closed
+    }
+
+    /// A call uses a description, without the session, until [`Call::unuse`].
+    pub fn use_of(&mut self, fd: c_int) -> Res<Held> {
+        let index = self.index(fd)?;
+        let open = self.opens.get_mut(index).and_then(Option::as_mut).ok_or(libc::EBADF)?;
+        open.uses += 1;
+        Ok(Held { index, record: open.record })
     }
 
     /// A call uses a description no more. If its last descriptor was closed meanwhile, the close has
     /// returned: as with a kernel, what fails now is not reported.
-    fn unuse(&mut self, index: usize) {
+    pub fn unuse(&mut self, held: Held) {
+        let index = held.index;
         let Some(Some(open)) = self.opens.get_mut(index) else { return };
         open.uses -= 1;
         if open.uses == 0 && open.references == 0 {
