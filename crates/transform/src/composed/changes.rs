@@ -236,18 +236,23 @@ impl<B: Vfs> Shared<B> {
         self.look(FRESH).await
     }
 
-    /// Read what was published before this call that concerns a name; certainly.
-    pub(super) async fn look_surely(self: &Rc<Self>, key: Key) -> Result<()> {
+    /// Read what was published before this call that concerns names and objects; certainly.
+    pub(super) async fn look_surely(self: &Rc<Self>, keys: &[Key]) -> Result<()> {
         match &self.changes {
             Some(changes) if changes.is_exact() => {
                 let is_recent = self.env.now() < self.looked_at.get() + FRESH;
-                if is_recent && self.are_current(changes, &[key]).await? {
+                if is_recent && self.are_current(changes, keys).await? {
                     return Ok(());
                 }
                 self.look(Duration::ZERO).await
             }
             _ => self.refresh().await,
         }
+    }
+
+    /// Read what was published before this call; certainly.
+    pub(super) async fn look_surely_at_all(self: &Rc<Self>) -> Result<()> {
+        if self.is_exact() { self.look(FRESH).await } else { self.refresh().await }
     }
 
     async fn are_current(&self, changes: &Changes<B::File>, keys: &[Key]) -> Result<bool> {
