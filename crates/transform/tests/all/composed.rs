@@ -696,6 +696,37 @@ fn a_process_sees_at_once_what_another_one_removed_replaced_or_appended() {
 }
 
 #[test]
+fn a_read_at_the_end_of_an_open_file_returns_what_another_process_appended_before() {
+    run(async |env, dir| {
+        let open = async || {
+            let wishes = Wishes { publishes_writes: true, ..Wishes::default() };
+            ComposedOptions { over: LocalOptions::new(dir), wishes }.connect(env.clone()).await.unwrap()
+        };
+        let (one, other) = (open().await, open().await);
+        put(&one, "log", b"0").await;
+        let log = one.open_name(ROOT, &name("log"), Rights::READ).await.unwrap();
+        let by = other.open_name(ROOT, &name("log"), BOTH).await.unwrap();
+        let mut at = log.read(0, 100).await.unwrap().len() as u64;
+        for round in 0..20u8 {
+            assert_eq!(log.read(at, 100).await.unwrap().len(), 0);
+            by.append(Bytes::from(vec![round; 3])).await.unwrap();
+            assert_eq!(log.read(at, 2).await.unwrap(), vec![round; 2]);
+            // A part of it is known.
+            by.append(Bytes::from(vec![round; 2])).await.unwrap();
+            assert_eq!(log.read(at, 100).await.unwrap(), vec![round; 5]);
+            at += 5;
+        }
+        // A read within what is known costs nothing, and one at the end no look at what is not the file's.
+        let begun = one.refreshes();
+        for _ in 0..20 {
+            assert_eq!(log.read(0, 10).await.unwrap().len(), 10);
+            assert_eq!(log.read(at, 10).await.unwrap().len(), 0);
+        }
+        assert!(one.refreshes() <= begun + 2, "{begun} to {}", one.refreshes());
+    });
+}
+
+#[test]
 fn a_composed_directory_is_not_opened_as_one_of_containers() {
     run(async |env, dir| {
         put(&compose(&env, dir, "").await.unwrap(), "f", b"abc").await;
