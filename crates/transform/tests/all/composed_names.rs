@@ -10,8 +10,11 @@ use shoal_proto::{Handle, Kind, Owner, Status};
 use shoal_transform::{Composed, WriterId};
 use shoal_vfs::{AnyVfs, RenameFlags, Result, Vfs, VfsFile};
 use std::fs;
+use std::future::Future;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 type Mounted = Composed<AnyVfs>;
@@ -318,4 +321,33 @@ fn markers_that_a_killed_process_left_keep_no_name_from_being_made_or_changed() 
         vfs.close().await;
         assert_eq!(fs::read_dir(dir.join("names")).unwrap().count(), 0);
     });
+}
+
+/// The number is written between the making of `changes` and the next step of its maker.
+#[test]
+fn the_first_process_overwrites_no_number_of_a_change_that_another_one_has_published() {
+    in_worlds(async |env, dir| {
+        let vfs = compose(&env, dir, "").await.unwrap();
+        let (over, changes) = (vfs.over(), name("changes"));
+        over.unlink(ROOT, &changes).await.unwrap();
+        let mut opening = pin!(compose(&env, dir, ""));
+        let file = loop {
+            assert!(!step(&env, opening.as_mut()).await, "it is opened without `changes`");
+            if let Ok(file) = over.open_name(ROOT, &changes, BOTH).await {
+                break file;
+            }
+        };
+        file.write(8 * 77, Bytes::from_static(b"a number")).await.unwrap();
+        opening.await.unwrap();
+        assert_eq!(&file.read(8 * 77, 8).await.unwrap()[..], b"a number");
+        assert_eq!(file.read(0, 1 << 20).await.unwrap().len(), 8 * 4096, "its space is there");
+    });
+}
+
+/// Let a call go on to its next wait, and its request end; whether the call has ended.
+async fn step<F: Future>(env: &Env, mut call: Pin<&mut F>) -> bool {
+    let poll = |cx: &mut Context<'_>| Poll::Ready(call.as_mut().poll(cx).is_ready());
+    let has_ended = std::future::poll_fn(poll).await;
+    env.sleep(Duration::from_millis(1)).await;
+    has_ended
 }
