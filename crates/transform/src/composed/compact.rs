@@ -171,6 +171,13 @@ impl<B: Vfs> Shared<B> {
         self.over.fsync_directory(self.claims).await
     }
 
+    /// Make zeros of all blocks of an extent.
+    pub(super) async fn erase_extent(&self, extent: Extent) -> Result<()> {
+        let block = u64::from(self.settings.block);
+        let (offset, len) = (extent.first() * block, u64::from(extent.blocks()) * block);
+        erase(self.blocks.file(extent.file)?, offset, len).await
+    }
+
     /// Make holes of extents that were retired, and remove their claims.
     pub(super) async fn give_back_extents(
         &self,
@@ -189,9 +196,7 @@ impl<B: Vfs> Shared<B> {
         }
         let block = u64::from(self.settings.block);
         for extent in &mine {
-            let (file, len) = (self.blocks.file(extent.file)?, u64::from(extent.blocks()) * block);
-            let offset = extent.first() * block;
-            erase(file, offset, len).await?;
+            self.erase_extent(*extent).await?;
         }
         self.sync_blocks().await?;
         for extent in &mine {

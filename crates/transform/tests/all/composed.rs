@@ -726,6 +726,64 @@ fn a_read_at_the_end_of_an_open_file_returns_what_another_process_appended_befor
     });
 }
 
+/// As a power cut leaves it that takes the claim, and not the block.
+#[test]
+fn records_of_a_lost_claim_do_not_come_back_in_the_block_of_the_next_writer() {
+    run(async |env, dir| {
+        let one = compose(&env, dir, "block=16K").await.unwrap();
+        for text in ["a", "b", "c"] {
+            put(&one, text, b"lost").await;
+        }
+        drop(one);
+        for claim in fs::read_dir(dir.join("claims")).unwrap() {
+            fs::remove_file(claim.unwrap().path()).unwrap();
+        }
+        let two = compose(&env, dir, "").await.unwrap();
+        assert_eq!(listed(&two).await.len(), 0);
+        put(&two, "d", b"kept").await;
+        for vfs in [&two, &compose(&env, dir, "").await.unwrap()] {
+            assert_eq!(listed(vfs).await.into_iter().collect::<Vec<_>>(), ["d"]);
+            assert_eq!(tools::check(vfs, |_, _| {}).await.unwrap(), Vec::<String>::new());
+        }
+    });
+}
+
+#[test]
+fn extents_that_a_compaction_gave_back_are_claimed_again_while_later_ones_are_in_use() {
+    run(async |env, dir| {
+        let mut writers = Vec::new();
+        for n in 0..5 {
+            let vfs = compose(&env, dir, "block=16K").await.unwrap();
+            put(&vfs, &format!("{n}"), b"bytes").await;
+            writers.push(vfs);
+        }
+        // The last extent stays in use.
+        let _running = writers.pop().unwrap();
+        for vfs in writers {
+            vfs.close().await;
+        }
+        let claims = || {
+            let names = fs::read_dir(dir.join("claims")).unwrap().map(|claim| claim.unwrap().file_name());
+            let names = names.map(|name| name.into_string().unwrap());
+            names.filter(|name| name.starts_with("0.0.")).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(claims(), (0..5).map(|n| format!("0.0.{n}")).collect());
+        let tool = compose(&env, dir, "").await.unwrap();
+        tools::compact(&tool, |_, _| {}).await.unwrap();
+        tool.close().await;
+        assert_eq!(claims(), ["0.0.4", "0.0.5"].map(str::to_owned).into());
+        for n in 0..3 {
+            let vfs = compose(&env, dir, "").await.unwrap();
+            put(&vfs, &format!("later {n}"), b"bytes").await;
+            vfs.close().await;
+            assert!(claims().contains(&format!("0.0.{n}")), "{:?}", claims());
+        }
+        let vfs = compose(&env, dir, "").await.unwrap();
+        assert_eq!(listed(&vfs).await.len(), 8);
+        assert_eq!(tools::check(&vfs, |_, _| {}).await.unwrap(), Vec::<String>::new());
+    });
+}
+
 #[test]
 fn a_composed_directory_is_not_opened_as_one_of_containers() {
     run(async |env, dir| {
