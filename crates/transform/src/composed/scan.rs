@@ -33,6 +33,9 @@ const PROBE_BYTES: usize = 4096;
 /// Bytes that every record begins with. They are not all zero.
 const RECORD_MIN: usize = 9;
 
+/// The claims are listed so often, where compactions end meanwhile.
+const LISTINGS_MAX: u32 = 100;
+
 /// How far an extent was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Known {
@@ -47,6 +50,11 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Whether an extent of blocks of so many bytes can be read so far.
+    pub(super) fn fits(&self, extent: Extent, block: u32) -> bool {
+        self.done <= extent.blocks() && self.at <= block
+    }
+
     pub(super) fn ended_of(id: WriterId) -> Known {
         Known { writer: Some(id), ended: true, ..Known::default() }
     }
@@ -146,10 +154,10 @@ impl<B: Vfs> Shared<B> {
     async fn read_anew_in_turn(self: &Rc<Self>) -> Result<()> {
         let _quiet = self.log.pause().await;
         let mut claims = self.claims().await?;
+        let retired = self.newest_retired(&mut claims).await?;
         self.heed(&claims);
         self.bury(&mut claims).await;
         let merged = self.merged(&claims).await?;
-        let retired = self.retired(claims.epoch).await?;
         let (names, known) = merged.unwrap_or_else(|| (self.empty_names(), Extents::new()));
         self.blocks.forget();
         self.retired.replace(retired);
@@ -163,6 +171,20 @@ impl<B: Vfs> Shared<B> {
         self.apply_buffer();
         self.clear_marks().await;
         Ok(())
+    }
+
+    /// The extents that the last compaction took. Another one may end meanwhile, and remove the list of the
+    /// one that was listed: then the claims are listed again.
+    async fn newest_retired(&self, claims: &mut Claims) -> Result<BTreeSet<(Extent, WriterId)>> {
+        for _ in 0..LISTINGS_MAX {
+            match self.retired(claims.epoch).await {
+                Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => {
+                    *claims = self.claims().await?;
+                }
+                retired => return retired,
+            }
+        }
+        Err(Error::new(Status::Busy, "open").because("compactions end all the time"))
     }
 
     /// Read on in all extents; with `own` in this writer's too.

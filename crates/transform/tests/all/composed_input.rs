@@ -100,6 +100,33 @@ fn a_block_that_was_overwritten_is_named_and_costs_what_is_in_it_only() {
     });
 }
 
+/// With a sum that is right, as only an attacker makes it.
+#[test]
+fn a_merged_directory_that_names_places_beyond_its_blocks_is_not_believed() {
+    run(async |env, dir| {
+        filled(&env, dir, 5).await;
+        let whole = fs::read(dir.join("merged")).unwrap();
+        // The first extent comes after 62 bytes and the count: its writer after 12 more, then the blocks that
+        // are done, how far the next one is known, and whether that is all.
+        let first = 62 + 4 + 12 + 16;
+        for (done, at) in [(0, u32::MAX), (0, BLOCK as u32 + 1), (u32::MAX, 0), (2, 64)] {
+            let mut bytes = whole.clone();
+            bytes[first..first + 4].copy_from_slice(&u32::to_le_bytes(done));
+            bytes[first + 4..first + 8].copy_from_slice(&u32::to_le_bytes(at));
+            bytes[first + 8] = 0;
+            let sum = crc32c::crc32c(&bytes[12..]);
+            bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+            fs::write(dir.join("merged"), &bytes).unwrap();
+            let vfs = compose(&env, dir, "").await.unwrap();
+            put(&vfs, &format!("{done} {at}"), b"bytes").await.unwrap();
+            for n in 0..5 {
+                assert_eq!(get(&vfs, &format!("{n}")).await.unwrap(), vec![n + 1; 6000]);
+            }
+            drop(vfs);
+        }
+    });
+}
+
 #[test]
 fn a_physical_file_that_is_cut_short_missing_or_another_directorys_is_said() {
     run(async |env, dir| {

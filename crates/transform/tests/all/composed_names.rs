@@ -7,6 +7,7 @@ use futures_util::future::join;
 use shoal_env::Env;
 use shoal_env::sim::{Config, World};
 use shoal_proto::{Handle, Kind, Owner, Status};
+use shoal_transform::composed::tools;
 use shoal_transform::{Composed, WriterId};
 use shoal_vfs::{AnyVfs, RenameFlags, Result, Vfs, VfsFile};
 use std::fs;
@@ -350,4 +351,38 @@ async fn step<F: Future>(env: &Env, mut call: Pin<&mut F>) -> bool {
     let has_ended = std::future::poll_fn(poll).await;
     env.sleep(Duration::from_millis(1)).await;
     has_ended
+}
+
+/// The list of the last compaction is removed by the next one.
+#[test]
+fn a_name_is_found_while_compactions_end_at_any_step_of_the_look() {
+    let world = World::new(1, Config::default());
+    let process = world.process("process", world.machine("machine"));
+    world.complete(process, |env| async move {
+        let dir = Path::new("/a/directory");
+        let compact = async |n: usize| {
+            let tool = compose(&env, dir, "block=16K").await.unwrap();
+            put(&tool, &format!("{n}"), b"bytes").await;
+            tools::compact(&tool, |_, _| {}).await.unwrap();
+            tool.close().await;
+        };
+        compact(0).await;
+        let reader = compose(&env, dir, "").await.unwrap();
+        for steps in 0..40 {
+            // Its next look reads all anew.
+            compact(steps).await;
+            let mut look = pin!(reader.refreshed());
+            let mut has_ended = false;
+            for _ in 0..steps {
+                has_ended = has_ended || step(&env, look.as_mut()).await;
+            }
+            if has_ended {
+                assert!(steps > 3, "a look of {steps} steps");
+                break;
+            }
+            compact(steps).await;
+            look.await.unwrap_or_else(|error| panic!("after {steps} steps: {error}"));
+            reader.lookup(ROOT, &name("0")).await.unwrap();
+        }
+    });
 }
