@@ -38,10 +38,12 @@ mod change;
 mod changes;
 mod claim;
 mod compact;
+mod dead;
 mod directory;
 mod dissolve;
 mod file;
 pub mod format;
+mod holds;
 pub mod index;
 pub mod lanes;
 mod listing;
@@ -354,10 +356,10 @@ impl<B: Vfs> Shared<B> {
         names
     }
 
-    /// A number for a new object.
-    fn draw_object(&self) -> u64 {
+    /// A number for a new object: odd, unless it is a file (`marks`).
+    fn draw_object(&self, kind: Kind) -> u64 {
         loop {
-            let object = self.env.random_u64() >> 1;
+            let object = self.env.random_u64() >> 1 | u64::from(kind != Kind::File);
             if object > 1 << 16 && !self.names.borrow().objects.contains_key(&object) {
                 return object;
             }

@@ -6,7 +6,8 @@
 
 use super::changes::Key;
 use super::format::{Bind, Changed, Made, Op};
-use super::marks::{Claimed, Marker};
+use super::holds::Waiting;
+use super::marks::{Claimed, Marker, Number};
 use super::{Shared, fails};
 use bytes::Bytes;
 use shoal_proto::{Attr, Handle, Kind, Name, Owner, SetAttr, Status};
@@ -139,14 +140,25 @@ impl<B: Vfs> Shared<B> {
         })
     }
 
+    /// A name must be new. One that is known may be gone: another process may have removed it.
+    pub(super) async fn look_if_known(self: &Rc<Self>, dir: Handle, name: &Name) -> Result<()> {
+        match (self.find(dir, name), self.is_exact()) {
+            (None, _) => Ok(()),
+            (_, true) => self.look_at(&[Key::of_name(dir.0, name), Key::of_object(dir.0)]).await,
+            (_, false) => self.refresh_now().await,
+        }
+    }
+
     /// Make an object that must be new.
     pub(super) async fn make(self: &Rc<Self>, made: Made) -> Result<Attr> {
         self.check_writable()?;
         let _turn = self.naming.acquire(1).await;
         let dir = Handle(made.dir);
+        self.look_if_known(dir, &made.name).await?;
         self.directory(dir, "create")?;
-        let object = self.draw_object();
-        let marked = match self.claim_name(made.dir, &made.name, object).await? {
+        let object = self.draw_object(made.kind);
+        let number = Number::of(object, made.kind);
+        let marked = match self.claim_name(made.dir, &made.name, number, false).await? {
             Claimed::Own(marked) => marked,
             _ => return Err(fails(Status::Exists, "create", dir)),
         };
@@ -158,7 +170,7 @@ impl<B: Vfs> Shared<B> {
     pub(super) async fn log_name(
         self: &Rc<Self>,
         ops: Vec<(u64, Op)>,
-        marked: Option<Marker<B>>,
+        marked: impl IntoIterator<Item = Marker<B>>,
     ) -> Result<()> {
         match self.change(ops).await {
             Ok(_) => {
@@ -181,25 +193,53 @@ impl<B: Vfs> Shared<B> {
     pub(super) async fn remove(self: &Rc<Self>, dir: Handle, name: &Name, is_dir: bool) -> Result<()> {
         self.check_writable()?;
         let op = if is_dir { "rmdir" } else { "unlink" };
-        let _turn = self.naming.acquire(1).await;
-        if is_dir || !self.is_exact() {
-            self.refresh_now().await?;
-        } else {
-            self.look_at(&[Key::of_name(dir.0, name), Key::of_object(dir.0)]).await?;
+        let keys = [Key::of_name(dir.0, name), Key::of_object(dir.0)];
+        let mut waiting = Waiting::new(&self.env);
+        loop {
+            let turn = self.naming.acquire(1).await;
+            // A name that is known is looked at again when it is held.
+            if self.own_names || self.find(dir, name).is_none() {
+                match is_dir || !self.is_exact() {
+                    true => self.refresh_now().await?,
+                    false => self.look_at(&keys).await?,
+                }
+            }
+            self.directory(dir, op)?;
+            self.target(dir, name, op)?;
+            let held = match self.hold_names(&[(dir, name, self.draw_change())], &waiting).await? {
+                Ok(held) => held,
+                Err(mark) => {
+                    drop(turn);
+                    waiting.pause(&mark).await?;
+                    continue;
+                }
+            };
+            let fresh = match (self.own_names, is_dir) {
+                (true, _) => Ok(()),
+                (_, true) => self.look_surely_at_all().await,
+                (_, false) => self.look_surely(&keys).await,
+            };
+            if let Err(error) = fresh.and_then(|()| self.may_remove(dir, name, is_dir, op)) {
+                self.not_logged(held).await;
+                return Err(error);
+            }
+            let bind = Bind { dir: dir.0, name: name.clone(), object: 0 };
+            self.log_name(vec![(0, Op::Bind(vec![bind]))], held).await?;
+            return self.publish_change().await;
         }
+    }
+
+    fn may_remove(&self, dir: Handle, name: &Name, is_dir: bool, op: &'static str) -> Result<()> {
         self.directory(dir, op)?;
         let object = self.target(dir, name, op)?;
         match (self.alive(object, op)?, is_dir) {
-            (Kind::Directory, false) => return Err(fails(Status::IsDirectory, op, object)),
+            (Kind::Directory, false) => Err(fails(Status::IsDirectory, op, object)),
             (Kind::Directory, true) if !self.names.borrow().is_empty(object.0) => {
-                return Err(fails(Status::NotEmpty, op, object));
+                Err(fails(Status::NotEmpty, op, object))
             }
-            (Kind::Directory, true) | (_, false) => {}
-            (_, true) => return Err(fails(Status::NotDirectory, op, object)),
+            (Kind::Directory, true) | (_, false) => Ok(()),
+            (_, true) => Err(fails(Status::NotDirectory, op, object)),
         }
-        let bind = Bind { dir: dir.0, name: name.clone(), object: 0 };
-        self.change(vec![(0, Op::Bind(vec![bind]))]).await?;
-        self.publish_change().await
     }
 
     /// Whether a rename fits its target.
@@ -234,39 +274,89 @@ impl<B: Vfs> Shared<B> {
         flags: RenameFlags,
     ) -> Result<()> {
         self.check_writable()?;
-        let _turn = self.naming.acquire(1).await;
-        self.refresh_now().await?;
+        let mut waiting = Waiting::new(&self.env);
+        loop {
+            let turn = self.naming.acquire(1).await;
+            // Names that are known are looked at again when they are held.
+            let is_known = self.find(from.0, from.1).is_some() && self.directory(to.0, "rename").is_ok();
+            if self.own_names || !is_known {
+                self.refresh_now().await?;
+            }
+            self.directory(from.0, "rename")?;
+            self.directory(to.0, "rename")?;
+            let object = self.target(from.0, from.1, "rename")?;
+            // An open of the new name may have the object already, as one of a name that is made.
+            let given = Number::of(object.0, self.alive(object, "rename")?);
+            let number = if flags.exchange { self.draw_change() } else { given };
+            let mut names = vec![(from.0, from.1, self.draw_change())];
+            if !flags.no_replace && from != to {
+                names.push((to.0, to.1, number));
+            }
+            let mut held = match self.hold_names(&names, &waiting).await? {
+                Ok(held) => held,
+                Err(mark) => {
+                    drop(turn);
+                    waiting.pause(&mark).await?;
+                    continue;
+                }
+            };
+            let fresh = if self.own_names { Ok(()) } else { self.look_surely_at_all().await };
+            let planned = fresh.and_then(|()| self.plan_move(from, to, flags));
+            // Another one has the name now.
+            if planned.is_ok() && self.find(from.0, from.1) != Some(object) {
+                self.not_logged(held).await;
+                continue;
+            }
+            let claimed = match planned {
+                Ok(Some(binds)) if flags.no_replace => {
+                    let claimed = self.claim_name(to.0.0, to.1, given, false).await;
+                    claimed.and_then(|claimed| match claimed {
+                        Claimed::Own(marked) => {
+                            held.extend(marked);
+                            Ok(Some(binds))
+                        }
+                        _ => Err(fails(Status::Exists, "rename", to.0)),
+                    })
+                }
+                planned => planned,
+            };
+            let binds = match claimed {
+                Ok(Some(binds)) => binds,
+                unchanged => {
+                    self.not_logged(held).await;
+                    return unchanged.map(|_| ());
+                }
+            };
+            self.log_name(vec![(0, Op::Bind(binds))], held).await?;
+            return self.publish_change().await;
+        }
+    }
+
+    /// The names after a move; `None`: they stay as they are.
+    fn plan_move(
+        &self,
+        from: (Handle, &Name),
+        to: (Handle, &Name),
+        flags: RenameFlags,
+    ) -> Result<Option<Vec<Bind>>> {
         self.directory(from.0, "rename")?;
         self.directory(to.0, "rename")?;
         let object = self.target(from.0, from.1, "rename")?;
         let target = self.find(to.0, to.1);
         // Both are names of one object.
         if target == Some(object) && !flags.no_replace {
-            return Ok(());
+            return Ok(None);
         }
         self.fits(object, target.filter(|_| !flags.no_replace), to.0, flags.exchange)?;
         let bind = |at: (Handle, &Name), object: u64| Bind { dir: at.0.0, name: at.1.clone(), object };
-        if flags.exchange {
-            let other = target.ok_or_else(|| fails(Status::NotFound, "rename", to.0))?;
-            if self.alive(other, "rename")? == Kind::Directory
-                && self.names.borrow().lies_in(from.0.0, other.0)
-            {
-                return Err(fails(Status::Invalid, "rename", other));
-            }
-            let binds = vec![bind(from, other.0), bind(to, object.0)];
-            self.change(vec![(0, Op::Bind(binds))]).await?;
-            return self.publish_change().await;
+        if !flags.exchange {
+            return Ok(Some(vec![bind(from, 0), bind(to, object.0)]));
         }
-        let marked = match flags.no_replace {
-            false => None,
-            true => match self.claim_name(to.0.0, to.1, object.0).await? {
-                Claimed::Own(marked) => marked,
-                _ => return Err(fails(Status::Exists, "rename", to.0)),
-            },
-        };
-        let binds = vec![bind(from, 0), bind(to, object.0)];
-        self.log_name(vec![(0, Op::Bind(binds))], marked).await?;
-        self.publish_change().await
+        let other = target.ok_or_else(|| fails(Status::NotFound, "rename", to.0))?;
+        if self.alive(other, "rename")? == Kind::Directory && self.names.borrow().lies_in(from.0.0, other.0) {
+            return Err(fails(Status::Invalid, "rename", other));
+        }
+        Ok(Some(vec![bind(from, other.0), bind(to, object.0)]))
     }
 
     pub(super) fn changed(&self, attr: &Attr, set: &SetAttr) -> Changed {

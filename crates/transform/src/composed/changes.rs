@@ -29,7 +29,7 @@ use super::change::FRESH;
 use super::format::Op;
 use super::{Composed, Shared, names_of};
 use bytes::Bytes;
-use shoal_proto::{Handle, Name, Owner, Rights, Status};
+use shoal_proto::{Allocation, Handle, Name, Owner, Rights, Status};
 use shoal_vfs::{Error, Result, Vfs, VfsFile};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -127,8 +127,9 @@ pub(super) async fn open<B: Vfs>(
         true => {
             let (_, is_new, file) = over.create(Handle::ROOT, &name, owner, false, rights).await?;
             // Later writes need no space. On a full disk they fail, and with them what is to be announced.
-            let zeros = vec![0; usize::from(numbers) * NUMBER_BYTES];
-            if is_new && let Err(error) = file.write(0, zeros.into()).await {
+            // Nothing is written here: another process may have written its numbers already.
+            let len = u64::from(numbers) * NUMBER_BYTES as u64;
+            if is_new && let Err(error) = file.allocate(0, len, Allocation::Extend).await {
                 tracing::debug!("`changes` has no space yet: {error}");
             }
             file
@@ -236,18 +237,23 @@ impl<B: Vfs> Shared<B> {
         self.look(FRESH).await
     }
 
-    /// Read what was published before this call that concerns a name; certainly.
-    pub(super) async fn look_surely(self: &Rc<Self>, key: Key) -> Result<()> {
+    /// Read what was published before this call that concerns names and objects; certainly.
+    pub(super) async fn look_surely(self: &Rc<Self>, keys: &[Key]) -> Result<()> {
         match &self.changes {
             Some(changes) if changes.is_exact() => {
                 let is_recent = self.env.now() < self.looked_at.get() + FRESH;
-                if is_recent && self.are_current(changes, &[key]).await? {
+                if is_recent && self.are_current(changes, keys).await? {
                     return Ok(());
                 }
                 self.look(Duration::ZERO).await
             }
             _ => self.refresh().await,
         }
+    }
+
+    /// Read what was published before this call; certainly.
+    pub(super) async fn look_surely_at_all(self: &Rc<Self>) -> Result<()> {
+        if self.is_exact() { self.look(FRESH).await } else { self.refresh().await }
     }
 
     async fn are_current(&self, changes: &Changes<B::File>, keys: &[Key]) -> Result<bool> {

@@ -4,6 +4,10 @@
 //! ([`lanes`](super::lanes)), and its target is the id of its writer. The name and the target appear
 //! together. A writer holds the lock of a file of its own from before its first claim, so other processes
 //! see whether it runs.
+//!
+//! **A claimed extent is erased before it is written.** A power cut may keep the blocks of an extent, and
+//! take its claim: records of such a block would follow those of the next writer (test:
+//! `records_of_a_lost_claim_do_not_come_back_in_the_block_of_the_next_writer`).
 
 use super::lanes::{Extent, LANES};
 use super::{Shared, names_of};
@@ -30,13 +34,11 @@ impl<B: Vfs> Shared<B> {
         let (id, lane) = (log.id.get(), log.lane.get());
         let file = (u64::from_le_bytes([id.0[8], id.0[9], id.0[10], id.0[11], 0, 0, 0, 0])
             % u64::from(self.settings.files)) as u16;
-        let mut number = {
-            let own = log.own.borrow();
-            let known = self.known.borrow();
-            let used = known.keys().chain(own.keys()).filter(|used| used.file == file && used.lane == lane);
-            used.map(|used| used.number + 1).max().unwrap_or(0)
-        };
+        let used = self.numbers_in_use(file, lane);
+        let mut number = 0;
         for tries in 0..CLAIM_TRIES {
+            // The lowest that is free: numbers that a compaction gave back are used again.
+            number = next_free(&used, number);
             let extent = Extent { file, lane, number };
             let name = extent.claim().filter(|_| extent.end_fits(self.settings.block));
             let Some(name) = name else {
@@ -59,13 +61,28 @@ impl<B: Vfs> Shared<B> {
                 }
                 made => drop(made?),
             }
+            // Before it is erased: where that fails, or is given up, it may be done later, and the extent is
+            // not used.
             log.own.borrow_mut().insert(extent, id);
+            self.erase_extent(extent).await?;
             log.lane.set((lane + 1).min(LANES - 1));
             let (begun, writes, claims) = log.counts.get();
             log.counts.set((begun, writes, claims + 1));
             return Ok(extent);
         }
         Err(Error::new(Status::Busy, "claim").because("others claim blocks all the time"))
+    }
+
+    /// Numbers of a lane that are claimed, as far as it is known, in order.
+    fn numbers_in_use(&self, file: u16, lane: u8) -> Vec<u64> {
+        let all = Extent { file, lane, number: 0 }..=Extent { file, lane, number: u64::MAX };
+        let (own, known) = (self.log.own.borrow(), self.known.borrow());
+        let extents = known.range(all.clone()).map(|(extent, _)| extent);
+        let extents = extents.chain(own.range(all).map(|(extent, _)| extent));
+        let mut used: Vec<u64> = extents.map(|extent| extent.number).collect();
+        used.sort_unstable();
+        used.dedup();
+        used
     }
 
     /// The writer has ended: its lock is given back before the file system below ends.
@@ -141,7 +158,26 @@ impl<B: Vfs> Shared<B> {
     }
 }
 
+/// The lowest number from this one on that is not among those in use, which are in order.
+fn next_free(used: &[u64], from: u64) -> u64 {
+    let rest = &used[used.partition_point(|number| *number < from)..];
+    from + rest.iter().zip(from..).take_while(|(used, number)| *used == number).count() as u64
+}
+
 fn removed() -> Error {
     let words = "the directory was removed, or its removal is under way";
     Error::new(Status::Stale, "claim").because(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_free;
+
+    #[test]
+    fn the_lowest_number_that_is_free_is_found_from_any_number_on() {
+        let used = [0, 1, 2, 5, 6, 9];
+        let found = (0..11).map(|from| next_free(&used, from)).collect::<Vec<_>>();
+        assert_eq!(found, [3, 3, 3, 3, 4, 7, 7, 7, 8, 10, 10]);
+        assert_eq!(next_free(&[], 4), 4);
+    }
 }

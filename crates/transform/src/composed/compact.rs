@@ -25,6 +25,8 @@ use shoal_vfs::{Error, RenameFlags, Result, Vfs, VfsFile};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+/// Extents that one list of retired ones has, at most: a longer list would not be read.
+pub(super) const RETIRED_AT_ONCE: usize = 1_000_000;
 /// Bytes that are made zero at once where the file system below has no holes.
 const ERASED_AT_ONCE: u64 = 1 << 20;
 
@@ -61,7 +63,7 @@ pub async fn compact<B: Vfs>(composed: &Composed<B>, mut each: impl FnMut(u64, u
         }
         Err(error) => return Err(error),
     }
-    let done = shared.compact(&mut each).await;
+    let done = shared.compact_all(RETIRED_AT_ONCE, &mut each).await;
     lock.close().await?;
     done
 }
@@ -88,7 +90,30 @@ async fn erase<F: VfsFile>(file: &F, offset: u64, len: u64) -> Result<()> {
 }
 
 impl<B: Vfs> Shared<B> {
-    async fn compact(self: &Rc<Self>, each: &mut impl FnMut(u64, u64)) -> Result<Compacted> {
+    /// Compact it in as many rounds as it needs, each of so many extents at most.
+    pub(super) async fn compact_all(
+        self: &Rc<Self>,
+        at_once: usize,
+        each: &mut impl FnMut(u64, u64),
+    ) -> Result<Compacted> {
+        let mut all = Compacted::default();
+        loop {
+            let (done, is_last) = self.compact(at_once, each).await?;
+            all.extents += done.extents;
+            all.given_back += done.given_back;
+            all.moved += done.moved;
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// One round; whether it took all extents that there are to take.
+    async fn compact(
+        self: &Rc<Self>,
+        at_once: usize,
+        each: &mut impl FnMut(u64, u64),
+    ) -> Result<(Compacted, bool)> {
         let mut done = Compacted::default();
         // First the extents that a killed compaction left are given back.
         let claims = self.claims().await?;
@@ -110,8 +135,10 @@ impl<B: Vfs> Shared<B> {
             }
         }
         if taken.is_empty() {
-            return Ok(done);
+            return Ok((done, true));
         }
+        let is_last = taken.len() <= at_once;
+        taken.truncate(at_once);
         // They have ended: what is read now is all that they wrote.
         self.refresh().await?;
         let (before, epoch) = (self.known_bytes(), claims.next_epoch()?);
@@ -139,7 +166,7 @@ impl<B: Vfs> Shared<B> {
                 return Err(error);
             }
         }
-        Ok(done)
+        Ok((done, is_last))
     }
 
     fn known_bytes(&self) -> u64 {
@@ -154,6 +181,10 @@ impl<B: Vfs> Shared<B> {
         let target = match self.over.readlink(found.handle).await {
             // It is no link: not of this program.
             Err(error) if error.status == Status::Invalid => return Ok(None),
+            // It was given back since it was looked up.
+            Err(error) if error.status == Status::Stale => {
+                return Err(Error::new(Status::NotFound, "readlink").of(found.handle));
+            }
             target => target?,
         };
         Ok(std::str::from_utf8(&target).ok().and_then(WriterId::parse))
@@ -169,6 +200,13 @@ impl<B: Vfs> Shared<B> {
         let flags = RenameFlags { no_replace: true, exchange: false };
         self.over.rename(self.claims, &aside, self.claims, &names_of::retired(epoch)?, flags).await?;
         self.over.fsync_directory(self.claims).await
+    }
+
+    /// Make zeros of all blocks of an extent.
+    pub(super) async fn erase_extent(&self, extent: Extent) -> Result<()> {
+        let block = u64::from(self.settings.block);
+        let (offset, len) = (extent.first() * block, u64::from(extent.blocks()) * block);
+        erase(self.blocks.file(extent.file)?, offset, len).await
     }
 
     /// Make holes of extents that were retired, and remove their claims.
@@ -189,9 +227,7 @@ impl<B: Vfs> Shared<B> {
         }
         let block = u64::from(self.settings.block);
         for extent in &mine {
-            let (file, len) = (self.blocks.file(extent.file)?, u64::from(extent.blocks()) * block);
-            let offset = extent.first() * block;
-            erase(file, offset, len).await?;
+            self.erase_extent(*extent).await?;
         }
         self.sync_blocks().await?;
         for extent in &mine {
@@ -336,8 +372,10 @@ impl<B: Vfs> Shared<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ComposedOptions, Wishes};
     use shoal_env::real;
-    use shoal_proto::{Handle, Rights};
+    use shoal_proto::{Handle, Owner, Rights};
+    use shoal_vfs::{AnyVfs, Connect, LocalOptions};
     use std::cell::{Cell, RefCell};
 
     /// A file of a file system without holes.
@@ -386,6 +424,49 @@ mod tests {
         async fn close(self) -> Result<()> {
             Ok(())
         }
+    }
+
+    /// A list of retired extents has a million of them at most.
+    #[test]
+    fn a_compaction_in_several_rounds_keeps_all_contents_and_takes_all_extents() {
+        let dir = tempfile::tempdir().unwrap();
+        real::run("test", move |env| async move {
+            let open = async || {
+                let over = LocalOptions::new(dir.path());
+                ComposedOptions { over, wishes: Wishes::default() }.connect(env.clone()).await.unwrap()
+            };
+            let name = |n: u8| names_of::name(&format!("{n}")).unwrap();
+            let (owner, both) = (Owner { mode: 0o644, uid: 0, gid: 0 }, Rights::READ | Rights::WRITE);
+            for n in 0..11 {
+                let vfs = open().await;
+                let (_, _, file) = vfs.create(Handle::ROOT, &name(n), owner, true, both).await.unwrap();
+                file.write(0, Bytes::from(vec![n; 1000])).await.unwrap();
+                file.close().await.unwrap();
+                // Its making is in the block of the writer before.
+                if n % 3 == 1 {
+                    vfs.unlink(Handle::ROOT, &name(n - 1)).await.unwrap();
+                }
+                vfs.close().await;
+            }
+            let check = async |vfs: &Composed<AnyVfs>| {
+                for n in 0..11 {
+                    match vfs.open_name(Handle::ROOT, &name(n), Rights::READ).await {
+                        Ok(file) => assert_eq!(file.read(0, 2000).await.unwrap(), vec![n; 1000]),
+                        Err(error) => assert!(n % 3 == 0 && n < 10, "{n}: {error}"),
+                    }
+                }
+            };
+            let (reader, tool) = (open().await, open().await);
+            let before = tool.0.claims().await.unwrap().extents;
+            let done = tool.0.compact_all(2, &mut |_, _| {}).await.unwrap();
+            assert_eq!((before.len(), done.extents), (11, 11));
+            assert_eq!(tool.0.epoch.get(), 6);
+            for vfs in [&tool, &reader, &open().await] {
+                check(vfs).await;
+            }
+            tool.close().await;
+            check(&open().await).await;
+        });
     }
 
     #[test]

@@ -22,7 +22,8 @@ impl<B: Vfs> Shared<B> {
     pub(super) async fn merged(&self, claims: &Claims) -> Result<Option<(Names, Extents)>> {
         let name = names_of::name(names_of::MERGED)?;
         let file = match self.over.open_name(self.root, &name, Rights::READ).await {
-            Err(error) if error.status == Status::NotFound => return Ok(None),
+            // There is none, or another one takes its place now: the blocks are scanned.
+            Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => return Ok(None),
             file => file?,
         };
         let mut bytes = BytesMut::new();
@@ -44,6 +45,10 @@ impl<B: Vfs> Shared<B> {
         let is_of_now = merged.epoch == claims.epoch
             && merged.extents.keys().all(|extent| claims.extents.contains(extent));
         let is_present = merged.id == self.settings.id && (is_of_now || mutant::is(Mutant::StaleDirectory));
+        if is_present && !merged.fits(self.settings.block) {
+            tracing::warn!("the merged directory names places that no block has: the blocks are scanned");
+            return Ok(None);
+        }
         Ok(is_present.then_some((merged.names, merged.extents)))
     }
 

@@ -24,6 +24,7 @@
 //! in the folder: until then nothing is lost. The list is removed last. After that the directory cannot be
 //! opened, and only another removal finishes it.
 
+use super::compact::RETIRED_AT_ONCE;
 use super::names_of::{self, BLOCKS};
 use super::tools::Compacted;
 use super::{Composed, Wishes, recorded};
@@ -85,15 +86,23 @@ impl<B: Vfs> Composed<B> {
     }
 
     /// Give all extents back, once no writer is left that has not ended. Nothing but the list of them stays
-    /// among the claims; its name.
-    async fn give_all_back(&self) -> Result<Name> {
+    /// among the claims; its name. `at_once`: extents that one list has, at most.
+    async fn give_all_back(&self, at_once: usize) -> Result<Name> {
         let shared = &self.0;
         let until = shared.env.now() + OTHERS_MAX;
+        let mut is_compact = false;
         let claims = loop {
             let mut claims = shared.claims().await?;
             shared.bury(&mut claims).await;
             if claims.writers.is_empty() {
-                break claims;
+                if claims.extents.len() <= at_once || is_compact {
+                    break claims;
+                }
+                // One list takes all: before it, their number is made smaller.
+                is_compact = true;
+                shared.compact_all(at_once, &mut |_, _| {}).await?;
+                shared.end_log().await?;
+                continue;
             }
             if shared.env.now() >= until {
                 return Err(refused(
@@ -162,7 +171,7 @@ async fn dissolve_alone<B: Vfs>(env: &Env, over: &B) -> Result<()> {
     if let Some(claims) = find(&all, names_of::CLAIMS) {
         let composed = Composed::open(env.clone(), over.clone(), &Wishes::default()).await?;
         composed.0.check_writable()?;
-        let list = composed.give_all_back().await?;
+        let list = composed.give_all_back(RETIRED_AT_ONCE).await?;
         decide(over, claims.handle, &list).await?;
     }
     if let Some(leaving) = find(&entries(over, Handle::ROOT).await?, names_of::LEAVING) {
@@ -301,4 +310,35 @@ fn foreign_entry(name: &Name, place: &str) -> Error {
     refused(&format!(
         "`{name}` {place} is not of a composed directory: remove or move it by a mount with `--raw`"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ComposedOptions;
+    use shoal_env::real;
+    use shoal_proto::Owner;
+    use shoal_vfs::{Connect, LocalOptions};
+
+    #[test]
+    fn a_directory_with_more_extents_than_one_list_has_is_removed_and_none_of_its_names_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        real::run("test", move |env| async move {
+            let open = async || {
+                let over = LocalOptions::new(dir.path());
+                ComposedOptions { over, wishes: Wishes::default() }.connect(env.clone()).await.unwrap()
+            };
+            let (owner, name) = (Owner { mode: 0o755, uid: 0, gid: 0 }, names_of::name("d").unwrap());
+            for _ in 0..9 {
+                let vfs = open().await;
+                vfs.mkdir(Handle::ROOT, &name, owner).await.unwrap();
+                vfs.rmdir(Handle::ROOT, &name).await.unwrap();
+                vfs.close().await;
+            }
+            let vfs = open().await;
+            let list = vfs.give_all_back(4).await.unwrap();
+            assert_eq!(vfs.0.over.names(vfs.0.claims).await.unwrap(), [list]);
+            assert!(!open().await.has_names().await.unwrap());
+        });
+    }
 }

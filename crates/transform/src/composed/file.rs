@@ -1,5 +1,6 @@
 //! An open file of a composed directory.
 
+use super::changes::Key;
 use super::format::{Changed, DATA_HEAD, Op, Record, clock_of};
 use super::name_space::lost_block;
 use super::object::Object;
@@ -181,12 +182,20 @@ impl<B: Vfs> VfsFile for ComposedFile<B> {
 
     async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
         self.may(Rights::READ, "read")?;
-        let len = (len as u64).min(READ_BYTES_MAX);
-        if let Ok(bytes) = self.gather(offset, len).await? {
-            return Ok(bytes);
+        let (shared, len) = (&self.0.shared, (len as u64).min(READ_BYTES_MAX));
+        match self.gather(offset, len).await? {
+            // Another process may have made the file longer.
+            Ok(bytes) if shared.publishes_writes && (bytes.len() as u64) < len => {
+                shared.look_at(&[Key::of_object(self.0.object.0)]).await?;
+                if let Ok(bytes) = self.gather(offset, len).await? {
+                    return Ok(bytes);
+                }
+            }
+            Ok(bytes) => return Ok(bytes),
+            Err(_) => {}
         }
         // A compaction gave the block back: the index says where the bytes are now.
-        self.0.shared.refresh().await?;
+        shared.refresh().await?;
         match self.gather(offset, len).await? {
             Ok(bytes) => Ok(bytes),
             Err(place) => Err(lost_block(place).of(self.0.object)),

@@ -70,7 +70,9 @@ pub(crate) struct Log<B: Vfs> {
     /// Its own extents.
     pub(super) own: RefCell<BTreeMap<Extent, WriterId>>,
     /// Names that were made exclusively, and are to be given free when they are published.
-    marks: RefCell<Vec<Mark<B>>>,
+    pub(super) marks: RefCell<Vec<Mark<B>>>,
+    /// The one of them that is being given back.
+    pub(super) leaving: RefCell<Option<Name>>,
     /// Places of the numbers of what was logged and is not published.
     pub(super) touched: RefCell<BTreeSet<u16>>,
     timer: Cell<bool>,
@@ -92,6 +94,7 @@ impl<B: Vfs> Log<B> {
             previous: Cell::new(0),
             own: RefCell::default(),
             marks: RefCell::default(),
+            leaving: RefCell::default(),
             touched: RefCell::default(),
             timer: Cell::new(false),
             counts: Cell::default(),
@@ -110,16 +113,6 @@ impl<B: Vfs> Log<B> {
         let current = self.current.borrow();
         let current = current.as_ref().filter(|current| current.place == place)?;
         Some(Bytes::copy_from_slice(current.bytes.get(at..at + len)?))
-    }
-
-    /// A name is held until what was logged is published.
-    pub(super) fn holds_mark(&self, mark: Mark<B>) {
-        self.marks.borrow_mut().push(mark);
-    }
-
-    /// Whether a name is held so.
-    pub(super) fn awaits_mark(&self, mark: &Name) -> bool {
-        self.marks.borrow().iter().any(|held| held.name == *mark)
     }
 
     /// Nothing is logged until the permit is dropped.
@@ -367,21 +360,8 @@ impl<B: Vfs> Shared<B> {
         }
         // Also what an earlier try did not announce: a name is free when others know of it.
         self.announce().await?;
-        // Each is of a name that is written. One by one: the call may be given up.
-        loop {
-            let Some(name) = log.marks.borrow().last().map(|mark| mark.name.clone()) else { return Ok(()) };
-            let is_gone = self.give_back(&name).await;
-            let given = {
-                let mut marks = log.marks.borrow_mut();
-                let at = marks.iter().rposition(|mark| mark.name == name);
-                at.map(|at| marks.remove(at))
-            };
-            match given.and_then(|mark| mark.token) {
-                Some(token) if is_gone => self.tokens.borrow_mut().push(token),
-                Some(token) => self.discard(token).await,
-                None => {}
-            }
-        }
+        self.give_marks_back().await;
+        Ok(())
     }
 
     /// Have all that was logged in the physical file: it outlives this process.

@@ -21,7 +21,7 @@
 use super::format::{Changed, Refused, Stamp, VERSION, kind_of};
 use super::index::{Entries, Leads, Names};
 use super::lanes::Extent;
-use super::object::{Object, Origin, Register, Stored};
+use super::object::{NOWHERE, Object, Origin, Register, Stored};
 use super::scan::Known;
 use crate::writer_id::WriterId;
 use bytes::Bytes;
@@ -262,6 +262,16 @@ impl Merged {
         r.finish()?;
         names.link_all();
         Ok(Merged { id, epoch, extents, names })
+    }
+
+    /// Whether all places that it names are in blocks of so many bytes.
+    pub(super) fn fits(&self, block: u32) -> bool {
+        let is_in = |stored: &Stored| {
+            let end = u64::from(stored.at).checked_add(stored.len);
+            stored.place == NOWHERE || end.is_some_and(|end| end <= u64::from(block))
+        };
+        self.extents.iter().all(|(extent, known)| known.fits(*extent, block))
+            && self.names.objects.values().flat_map(|object| object.stored.values()).all(is_in)
     }
 
     /// The least that `Changed` says of it: for fixtures.

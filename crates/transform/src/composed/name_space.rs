@@ -3,7 +3,7 @@
 use super::change::FRESH;
 use super::changes::Key;
 use super::format::{Bind, Changed, Made, Op};
-use super::marks::Claimed;
+use super::marks::{Claimed, Number};
 use super::{Composed, ComposedFile, ComposedListing, fails};
 use bytes::Bytes;
 use shoal_env::Instant;
@@ -115,8 +115,9 @@ impl<B: Vfs> Vfs for Composed<B> {
         }
         shared.directory(dir, "create")?;
         let made = shared.made(dir, name, owner, Kind::File)?;
-        let drawn = shared.draw_object();
-        let (object, is_new, marked) = match shared.claim_name(dir.0, name, drawn).await? {
+        let drawn = shared.draw_object(Kind::File);
+        let number = Number::of(drawn, Kind::File);
+        let (object, is_new, marked) = match shared.claim_name(dir.0, name, number, !exclusive).await? {
             Claimed::Own(marked) => (drawn, true, marked),
             _ if exclusive => return Err(fails(Status::Exists, "create", dir)),
             Claimed::Making(object) if !shared.is_known(object) => (object, false, None),
@@ -172,14 +173,16 @@ impl<B: Vfs> Vfs for Composed<B> {
         let shared = &self.0;
         shared.check_writable()?;
         let _turn = shared.naming.acquire(1).await;
+        shared.look_if_known(dir, name).await?;
         shared.directory(dir, "link")?;
-        if shared.alive(object, "link")? == Kind::Directory {
+        let kind = shared.alive(object, "link")?;
+        if kind == Kind::Directory {
             return Err(fails(Status::NotPermitted, "link", object));
         }
         if !shared.names.borrow().has_name(object.0) {
             return Err(fails(Status::Stale, "link", object));
         }
-        let marked = match shared.claim_name(dir.0, name, object.0).await? {
+        let marked = match shared.claim_name(dir.0, name, Number::of(object.0, kind), false).await? {
             Claimed::Own(marked) => marked,
             _ => return Err(fails(Status::Exists, "link", dir)),
         };

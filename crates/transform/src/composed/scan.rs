@@ -18,7 +18,6 @@ use super::blocks::WINDOW_BYTES;
 use super::format::{DATA_HEAD, HEADER_BYTES, Header, Op, Records};
 use super::index::Names;
 use super::lanes::Extent;
-use super::marks::MarkedBy;
 use super::merged::Extents;
 use super::names_of::RETIRED;
 use super::{Shared, names_of};
@@ -34,6 +33,9 @@ const PROBE_BYTES: usize = 4096;
 /// Bytes that every record begins with. They are not all zero.
 const RECORD_MIN: usize = 9;
 
+/// The claims are listed so often, where compactions end meanwhile.
+const LISTINGS_MAX: u32 = 100;
+
 /// How far an extent was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Known {
@@ -48,6 +50,11 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Whether an extent of blocks of so many bytes can be read so far.
+    pub(super) fn fits(&self, extent: Extent, block: u32) -> bool {
+        self.done <= extent.blocks() && self.at <= block
+    }
+
     pub(super) fn ended_of(id: WriterId) -> Known {
         Known { writer: Some(id), ended: true, ..Known::default() }
     }
@@ -147,10 +154,10 @@ impl<B: Vfs> Shared<B> {
     async fn read_anew_in_turn(self: &Rc<Self>) -> Result<()> {
         let _quiet = self.log.pause().await;
         let mut claims = self.claims().await?;
+        let retired = self.newest_retired(&mut claims).await?;
         self.heed(&claims);
         self.bury(&mut claims).await;
         let merged = self.merged(&claims).await?;
-        let retired = self.retired(claims.epoch).await?;
         let (names, known) = merged.unwrap_or_else(|| (self.empty_names(), Extents::new()));
         self.blocks.forget();
         self.retired.replace(retired);
@@ -164,6 +171,20 @@ impl<B: Vfs> Shared<B> {
         self.apply_buffer();
         self.clear_marks().await;
         Ok(())
+    }
+
+    /// The extents that the last compaction took. Another one may end meanwhile, and remove the list of the
+    /// one that was listed: then the claims are listed again.
+    async fn newest_retired(&self, claims: &mut Claims) -> Result<BTreeSet<(Extent, WriterId)>> {
+        for _ in 0..LISTINGS_MAX {
+            match self.retired(claims.epoch).await {
+                Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => {
+                    *claims = self.claims().await?;
+                }
+                retired => return retired,
+            }
+        }
+        Err(Error::new(Status::Busy, "open").because("compactions end all the time"))
     }
 
     /// Read on in all extents; with `own` in this writer's too.
@@ -363,11 +384,11 @@ impl<B: Vfs> Shared<B> {
         }
     }
 
-    async fn is_dead(&self, writer: WriterId) -> Result<bool> {
+    pub(super) async fn is_dead(&self, writer: WriterId) -> Result<bool> {
         let name = names_of::writer(writer)?;
         let rights = if self.read_only { Rights::READ } else { Rights::READ | Rights::WRITE };
         let opened = match self.over.open_name(self.claims, &name, rights).await {
-            Err(error) if error.status == Status::NotFound => return Ok(true),
+            Err(error) if matches!(error.status, Status::NotFound | Status::Stale) => return Ok(true),
             opened => opened?,
         };
         let is_dead = match opened.hold_alone().await {
@@ -380,56 +401,6 @@ impl<B: Vfs> Shared<B> {
         }
         opened.close().await?;
         Ok(is_dead)
-    }
-
-    /// Whether a writer has its file. It makes that before it makes a marker.
-    async fn runs(&self, writer: WriterId) -> Result<bool> {
-        match self.over.lookup(self.claims, &names_of::writer(writer)?).await {
-            Err(error) if error.status == Status::NotFound => Ok(false),
-            found => found.map(|_| true),
-        }
-    }
-
-    /// Take the markers of names away that dead writers left. One process does it at a time.
-    async fn clear_marks(&self) {
-        if self.read_only {
-            return;
-        }
-        let cleared = async {
-            let names = self.over.names(self.marks).await?;
-            if names.is_empty() {
-                return Ok(());
-            }
-            let settings = names_of::name(names_of::SETTINGS)?;
-            let lock = self.over.open_name(self.root, &settings, Rights::READ | Rights::WRITE).await?;
-            if !lock.hold_alone().await? {
-                return Ok(());
-            }
-            let mut tokens = BTreeSet::new();
-            for (name, by) in names.iter().filter_map(|name| Some((name, names_of::token_of(name)?))) {
-                match self.runs(by).await? {
-                    true => {
-                        tokens.extend(self.over.lookup(self.marks, name).await.ok().map(|at| at.handle.0))
-                    }
-                    false => self.over.unlink(self.marks, name).await?,
-                }
-            }
-            for name in names.iter().filter(|name| names_of::token_of(name).is_none()) {
-                let is_left = match self.marked_by(name).await? {
-                    MarkedBy::Writer(by, _) => !self.runs(by).await?,
-                    MarkedBy::Nobody | MarkedBy::Foreign => self.is_cut_short(name, &tokens).await?,
-                };
-                if is_left {
-                    self.over.unlink(self.marks, name).await?;
-                }
-            }
-            lock.close().await
-        };
-        if let Err(error) = cleared.await
-            && !matches!(error.status, Status::NotSupported | Status::NotFound | Status::Stale)
-        {
-            tracing::warn!("markers of names are left: {error}");
-        }
     }
 }
 

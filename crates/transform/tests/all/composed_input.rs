@@ -59,12 +59,16 @@ const fn lane(lane: u64) -> u64 {
 fn a_block_that_was_overwritten_is_named_and_costs_what_is_in_it_only() {
     run(async |env, dir| {
         filled(&env, dir, 20).await;
+        let (blocks, merged) = (dir.join("blocks.0"), dir.join("merged"));
+        let whole = [fs::read(&blocks).unwrap(), fs::read(&merged).unwrap()];
         // The second block of this writer is the first of lane 1: a byte of its data, then its header.
         for (at, words) in [(lane(1) + 9000, "torn at byte"), (lane(1), "no block of this directory")] {
-            smash(dir, at, &[0xff; 40]);
             for has_merged in [true, false] {
-                if !has_merged {
-                    let _ = fs::remove_file(dir.join("merged"));
+                fs::write(&blocks, &whole[0]).unwrap();
+                smash(dir, at, &[0xff; 40]);
+                match has_merged {
+                    true => fs::write(&merged, &whole[1]).unwrap(),
+                    false => fs::remove_file(&merged).unwrap(),
                 }
                 let vfs = compose(&env, dir, "").await.unwrap();
                 let found = tools::check(&vfs, |_, _| {}).await.unwrap();
@@ -77,11 +81,9 @@ fn a_block_that_was_overwritten_is_named_and_costs_what_is_in_it_only() {
                     match get(&vfs, &format!("{n}")).await {
                         Ok(bytes) if bytes == vec![n + 1; 6000] => right += 1,
                         Ok(bytes) => {
-                            assert!(
-                                !dir.join("merged").exists(),
-                                "a wrong byte is never read: {n}, {}",
-                                bytes.len()
-                            );
+                            // Without the merged directory the lost records are not known.
+                            assert!(!has_merged, "a wrong byte is never read: {n}, {}", bytes.len());
+                            assert!(bytes.iter().all(|byte| [0, n + 1].contains(byte)), "{n}");
                             lost += 1;
                         }
                         Err(error) => {
@@ -96,6 +98,33 @@ fn a_block_that_was_overwritten_is_named_and_costs_what_is_in_it_only() {
                 );
                 drop(vfs);
             }
+        }
+    });
+}
+
+/// With a sum that is right, as only an attacker makes it.
+#[test]
+fn a_merged_directory_that_names_places_beyond_its_blocks_is_not_believed() {
+    run(async |env, dir| {
+        filled(&env, dir, 5).await;
+        let whole = fs::read(dir.join("merged")).unwrap();
+        // The first extent comes after 62 bytes and the count: its writer after 12 more, then the blocks that
+        // are done, how far the next one is known, and whether that is all.
+        let first = 62 + 4 + 12 + 16;
+        for (done, at) in [(0, u32::MAX), (0, BLOCK as u32 + 1), (u32::MAX, 0), (2, 64)] {
+            let mut bytes = whole.clone();
+            bytes[first..first + 4].copy_from_slice(&u32::to_le_bytes(done));
+            bytes[first + 4..first + 8].copy_from_slice(&u32::to_le_bytes(at));
+            bytes[first + 8] = 0;
+            let sum = crc32c::crc32c(&bytes[12..]);
+            bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+            fs::write(dir.join("merged"), &bytes).unwrap();
+            let vfs = compose(&env, dir, "").await.unwrap();
+            put(&vfs, &format!("{done} {at}"), b"bytes").await.unwrap();
+            for n in 0..5 {
+                assert_eq!(get(&vfs, &format!("{n}")).await.unwrap(), vec![n + 1; 6000]);
+            }
+            drop(vfs);
         }
     });
 }

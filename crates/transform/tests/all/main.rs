@@ -8,6 +8,7 @@ mod composed;
 mod composed_conformance;
 mod composed_input;
 mod composed_mishaps;
+mod composed_names;
 mod composed_programs;
 mod conformance;
 mod container;
