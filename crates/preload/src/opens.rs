@@ -17,6 +17,8 @@ use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+/// Looks of one open at a name that other processes replace, at most.
+const LOOKS_MAX: usize = 32;
 /// Bytes of one request.
 const PIECE: usize = 4 << 20;
 /// Bytes of one call, as the kernel limits it.
@@ -34,8 +36,20 @@ fn outside(path: Vec<u8>) -> Res<Opened> {
     CString::new(path).map(Opened::Outside).map_err(|_| libc::EINVAL)
 }
 
-/// `open(2)`.
+/// `open(2)`. A name that another process replaces between the look and the open is looked up again: it is a
+/// file at each moment.
 pub fn open(session: &mut Call<'_>, spot: &Spot, flags: c_int, mode: u32) -> Res<Opened> {
+    let is_exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
+    for _ in 1..LOOKS_MAX {
+        match open_once(session, spot, flags, mode) {
+            Err(libc::ESTALE) if !is_exclusive => {}
+            done => return done,
+        }
+    }
+    open_once(session, spot, flags, mode)
+}
+
+fn open_once(session: &mut Call<'_>, spot: &Spot, flags: c_int, mode: u32) -> Res<Opened> {
     let has = |flag: c_int| flags & flag == flag;
     if has(libc::O_TMPFILE) {
         crate::guard::decline("open", "a file without a name (O_TMPFILE)");
@@ -383,7 +397,10 @@ pub fn sync(fd: c_int) -> Res<c_int> {
             let record = held.record;
             if record.kind == record::FILE {
                 let file = session.file(held)?;
-                return session.away(|| file.fsync()).map(|()| 0);
+                session.away(|| file.fsync())?;
+                // Programs of MPI sync, meet, and sync again: the second one shows what others wrote.
+                let _ = session.locked(held);
+                return Ok(0);
             }
             if record.state.load(Ordering::Relaxed) != 0 {
                 return Ok(0);

@@ -101,7 +101,11 @@ fn under(path: &[u8]) -> Option<Spot> {
 
 /// Whether letters alone do not say where a path leads.
 fn is_crooked(path: &[u8]) -> bool {
-    path.windows(2).any(|pair| pair == b"//" || pair == b"/.") || path.starts_with(b".")
+    // All pairs, without an early end: the compiler compares many at once.
+    let pairs = path.iter().zip(path.iter().skip(1));
+    let is_one =
+        pairs.fold(false, |is, (one, next)| is | ((*one == b'/') & ((*next == b'/') | (*next == b'.'))));
+    is_one || path.starts_with(b".")
 }
 
 /// An absolute path, component by component, up to a prefix.

@@ -12,6 +12,7 @@ mod moves;
 
 pub use call::{Call, Held};
 pub use exit::{forget_closes, publish_at_exit};
+pub use locks::{LOCKED, PROCESS, description};
 
 use crate::config;
 use crate::guard::{self, Res, say};
@@ -56,6 +57,8 @@ pub struct Open {
     pub attr: Option<Attr>,
     /// A descriptor of the kernel for `flock`.
     pub flock: Option<c_int>,
+    /// Another process opened it.
+    pub is_inherited: bool,
 }
 
 enum Mount {
@@ -180,7 +183,11 @@ impl Session {
             Some(index) => index,
             None => {
                 let record = record::inherit(fd, identity)?;
-                self.add(record, identity, None)
+                let index = self.add(record, identity, None);
+                if let Some(Some(open)) = self.opens.get_mut(index) {
+                    open.is_inherited = true;
+                }
+                index
             }
         };
         self.refer(fd, index)?;
@@ -212,6 +219,7 @@ impl Session {
             listing: None,
             attr: None,
             flock: None,
+            is_inherited: false,
         };
         match self.opens.iter().position(Option::is_none) {
             Some(free) => {

@@ -11,8 +11,12 @@ use bytes::Bytes;
 use shoal_env::real::Runtime;
 use shoal_pattern::Pattern;
 use shoal_proto::op::{Entry, XattrName};
-use shoal_proto::{Allocation, Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
-use shoal_vfs::{Connect, Error, Listing as _, NewFile, RenameFlags, Result, Space, Vfs, VfsFile as _};
+use shoal_proto::{
+    Allocation, Attr, Handle, Kind, LockOwner, LockRange, Name, Owner, Rights, SetAttr, Status,
+};
+use shoal_vfs::{
+    Connect, Error, HeldLock, Listing as _, LockCall, NewFile, RenameFlags, Result, Space, Vfs, VfsFile as _,
+};
 use std::cell::Cell;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -246,6 +250,9 @@ macro_rules! tree_file {
             /// The file.
             fn handle(&self) -> Handle;
 
+            /// Whether an owner has, or asked for, locks of the file.
+            fn has_locks(&self, owner: LockOwner) -> bool;
+
             /// Close it. While another call uses it, its data is made durable instead, and it is closed with
             /// the last use. Dropping it closes it at the next call, without a report.
             fn close(self: Rc<Self>) -> Result<()>;
@@ -258,6 +265,10 @@ macro_rules! tree_file {
 
             fn handle(&self) -> Handle {
                 self.file.handle()
+            }
+
+            fn has_locks(&self, owner: LockOwner) -> bool {
+                self.file.has_locks(owner)
             }
 
             fn close(self: Rc<Self>) -> Result<()> {
@@ -287,6 +298,12 @@ tree_file! {
     fn fsync() -> ();
     /// Reserve, zero or release a range.
     fn allocate(offset: u64, len: u64, mode: Allocation) -> ();
+    /// Lock a range; `false`: another owner is in the way.
+    fn lock(call: &LockCall) -> bool;
+    /// Give a range back.
+    fn unlock(owner: LockOwner, range: LockRange) -> ();
+    /// The first lock of another owner in the way.
+    fn lock_holder(call: &LockCall) -> Option<HeldLock>;
 }
 
 /// A listing: [`shoal_vfs::Listing`].

@@ -1,10 +1,8 @@
 //! Locks.
 //!
 //! A lock of a virtual file is a lock of the kernel, on an object of the host that stands for the file: the
-//! file itself, or the access record of a container. A file of a ShoalFS has no such object: its locks are
-//! on the file in memory of its reserved descriptor, in a range of its place there, so they hold between
-//! descriptors of one open, and between no others. The files of containers over several backends have no
-//! locks (`ENOLCK`).
+//! file itself, or the access record of a container. The locks of a ShoalFS are its servers' ([`served`]). The
+//! files of containers over several backends have no locks (`ENOLCK`).
 //!
 //! The files of a composed directory have no object of the host. Each file has a range of offsets in the
 //! first physical file, beyond all bytes of files, and the kernel's locks of that range are the file's
@@ -22,6 +20,8 @@
 //!
 //! **With a lock a process sees all bytes that other processes wrote before they released the lock**: when
 //! the lock is granted, the library reads the records that they published.
+
+mod served;
 
 use super::children;
 use crate::config;
@@ -43,8 +43,6 @@ const ACCESS_RECORD: &[u8] = b"/.shoal-container";
 const PHYSICAL: &[u8] = b"/blocks.0";
 /// Where the ranges of locks begin in it, how many there are, and how long each is.
 const RANGES: (i64, u64, i64) = (1 << 61, 1 << 29, 1 << 32);
-/// The same in a file of records: a range for each place.
-const PLACES: (i64, u64, i64) = (1 << 61, 1 << 8, 1 << 53);
 
 /// A part of a file that locks of another one are on.
 #[derive(Clone, Copy)]
@@ -78,7 +76,6 @@ fn shown_of(record: &Record) -> Option<&'static Shown> {
 fn range_of(record: &Record) -> Option<Range> {
     match shown_of(record) {
         Some(Shown::Composed(_)) => Some(Range::number(record.handle.load(Ordering::Relaxed), RANGES)),
-        Some(Shown::Shoal { .. }) => Some(Range::number(u64::from(record.place), PLACES)),
         _ => None,
     }
 }
@@ -153,13 +150,11 @@ fn stand_in(session: &mut Call<'_>, fd: c_int) -> Res<c_int> {
         // Its record lies on any of the backends, and may get a metalink: no object stands for it.
         Some(Shown::Federation(_)) => return Err(libc::ENOLCK),
         // No object of the host stands for it.
-        Some(Shown::Bucket { .. }) => return Err(libc::ENOLCK),
+        Some(Shown::Bucket { .. } | Shown::Shoal { .. }) | None => return Err(libc::ENOLCK),
         Some(Shown::Composed(_)) => {
             let root = Spot::new(spot.mount, Vec::new());
             [&host_path(&root)[..], PHYSICAL].concat()
         }
-        // The file in memory of this open's record.
-        Some(Shown::Shoal { .. }) | None => format!("/proc/self/fd/{fd}").into_bytes(),
     };
     let path = CString::new(path).map_err(|_| libc::EINVAL)?;
     let open = |flags: c_int| {
@@ -204,6 +199,17 @@ fn place(session: &mut Call<'_>, fd: c_int) -> Res<Place> {
         }
     };
     Ok(Place { on, key, record, range: range_of(record) })
+}
+
+/// Refuse a lock for which the file is not open.
+fn may_lock(record: &Record, kind: libc::c_short) -> Res<()> {
+    let access = record.flags() & libc::O_ACCMODE;
+    let is_allowed = match c_int::from(kind) {
+        libc::F_WRLCK => access != libc::O_RDONLY,
+        libc::F_RDLCK => access != libc::O_WRONLY,
+        _ => true,
+    };
+    if is_allowed { Ok(()) } else { Err(libc::EBADF) }
 }
 
 /// A lock as the caller has it, from the beginning of the file.
@@ -254,20 +260,17 @@ fn granted(session: &mut Call<'_>, fd: c_int) {
 pub unsafe fn record_lock(fd: c_int, command: c_int, lock: *mut libc::flock) -> Res<c_int> {
     // SAFETY: as the caller promises.
     let wanted = unsafe { lock.as_mut() }.ok_or(libc::EFAULT)?;
+    if call(|session| Ok(served::is_served(session.open(fd)?.record)))? {
+        return served::record_lock(fd, command, wanted);
+    }
     let (command, waits) = match command {
         libc::F_GETLK | libc::F_OFD_GETLK => (libc::F_OFD_GETLK, false),
         libc::F_SETLKW | libc::F_OFD_SETLKW => (libc::F_OFD_SETLK, true),
         _ => (libc::F_OFD_SETLK, false),
     };
     let begun = call(|session| {
-        let access = session.open(fd)?.record.flags() & libc::O_ACCMODE;
-        let is_allowed = match c_int::from(wanted.l_type) {
-            libc::F_WRLCK => access != libc::O_RDONLY,
-            libc::F_RDLCK => access != libc::O_WRONLY,
-            _ => true,
-        };
-        if !is_allowed && command != libc::F_OFD_GETLK {
-            return Err(libc::EBADF);
+        if command != libc::F_OFD_GETLK {
+            may_lock(session.open(fd)?.record, wanted.l_type)?;
         }
         let own = absolute(session, fd, wanted)?;
         let place = place(session, fd)?;
@@ -318,6 +321,11 @@ unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
     if !is_virtual(fd) {
         // SAFETY: the caller's arguments.
         return unsafe { real::flock()(fd, operation) };
+    }
+    match call(|session| Ok(served::is_served(session.open(fd)?.record))) {
+        Ok(true) => return answer(served::flock(fd, operation)),
+        Ok(false) => {}
+        Err(number) => return answer(Err(number)),
     }
     let take = |on: c_int, range: Option<Range>, operation: c_int| {
         let done = match range {

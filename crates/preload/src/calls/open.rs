@@ -38,6 +38,15 @@ fn open_again(fd: c_int, flags: c_int, mode: mode_t) -> Res<c_int> {
     open_spot(&spot, flags & !(libc::O_NOFOLLOW | O_CREAT), mode)
 }
 
+/// Whether a path begins so, without a look at its end.
+///
+/// # Safety
+/// `path` is null or a C string.
+unsafe fn begins_with(path: *const c_char, start: &[u8]) -> bool {
+    // SAFETY: a byte is read only if all before it are equal to ours, of which none is the string's end.
+    !path.is_null() && start.iter().enumerate().all(|(at, byte)| unsafe { *path.add(at) } as u8 == *byte)
+}
+
 /// `openat(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -45,7 +54,7 @@ pub unsafe extern "C" fn openat(dir: c_int, path: *const c_char, flags: c_int, m
     match unsafe { route(dir, path) } {
         Route::Ours(spot) => return answer(open_spot(&spot, flags, mode)),
         // SAFETY: the same.
-        Route::Kernel if !path.is_null() && unsafe { *path } == b'/' as c_char => {
+        Route::Kernel if unsafe { begins_with(path, b"/dev/") || begins_with(path, b"/proc/") } => {
             // SAFETY: the same.
             if let Some(fd) = descriptor_of(unsafe { CStr::from_ptr(path) }.to_bytes()) {
                 return answer(open_again(fd, flags, mode));
@@ -56,7 +65,7 @@ pub unsafe extern "C" fn openat(dir: c_int, path: *const c_char, flags: c_int, m
     // SAFETY: the caller's arguments.
     let fd = unsafe { real::openat()(dir, path, flags, mode) };
     // SAFETY: the caller's path, which the kernel has read.
-    if fd >= 0 && unsafe { CStr::from_ptr(path) }.to_bytes().starts_with(b"/proc/") {
+    if fd >= 0 && unsafe { begins_with(path, b"/proc/") } {
         // It may be a descriptor of another process, whose record is in a file in memory.
         table::is_received(fd);
     } else {

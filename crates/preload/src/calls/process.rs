@@ -159,7 +159,9 @@ pub unsafe fn environment(envp: *const *const c_char) -> Environment {
     // SAFETY: the caller's environment.
     unsafe {
         let mut own = Vec::new();
-        own.extend(entry(config::OVERS, &config.text));
+        // A `shoal run` within this one adds file systems of its own to the list.
+        let given = config::variable(envp, config::OVERS).filter(|given| given.starts_with(&config.text));
+        own.extend(entry(config::OVERS, given.unwrap_or(&config.text)));
         own.extend(entry(config::LIBRARY, &config.library));
         own.extend(entry("LD_PRELOAD", &preload(config, config::variable(envp, "LD_PRELOAD"))));
         if let Some(spot) = directory() {

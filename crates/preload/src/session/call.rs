@@ -432,6 +432,7 @@ impl Call<'_> {
             _ => Ok(()),
         };
         self.release_locks(key);
+        self.release_served(key);
         closed
     }
 

@@ -3,7 +3,7 @@
 //! A file in a bucket is there when it is closed or synced. All its files are closed within [`EXIT_MAX`],
 //! those that are opened again by writes at the end, too. Other file systems keep what a write returned.
 
-use super::{Mount, Open, Session};
+use super::{LOCKED, Mount, Open, Session};
 use crate::config;
 use crate::guard::{self, say};
 use crate::table;
@@ -83,8 +83,14 @@ impl Session {
     }
 }
 
-/// The process ends by `exit`: publish what would end with it.
+/// The process ends by `exit`: give its locks back, and publish what would end with it.
 pub fn publish_at_exit() {
+    if LOCKED.load(Ordering::Relaxed) {
+        let _ = guard::call(|session| {
+            session.give_back();
+            Ok(())
+        });
+    }
     let may_lose = |config: &config::Config| config.overs.iter().any(|over| !over.outlives_its_process());
     if !config::get().is_some_and(may_lose) {
         return;

@@ -2,6 +2,8 @@
 //!
 //! The command checks its arguments before it starts the program, and reports a mistake with a message. In
 //! the running program the same mistake would only be an error number.
+//!
+//! A run within a run serves the directories of both.
 
 use crate::cli::Run;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -31,8 +33,8 @@ const INTERPRETERS_MAX: usize = 4;
 /// Become the program.
 pub fn run(args: Run) -> Result<ExitCode> {
     let key = args.key.key.as_deref();
-    let overs = args.over.iter().map(|text| Over::parse(text, key)).collect::<Result<Vec<_>>>()?;
-    Over::apart(&overs)?;
+    let own = args.over.iter().map(|text| Over::parse(text, key)).collect::<Result<Vec<_>>>()?;
+    let overs = beside(around(), own)?;
     // A mistake in them is said before the program runs.
     ProcessGroup::of_environment(|name| std::env::var(name).ok(), None)?;
     let library = library()?;
@@ -49,9 +51,37 @@ pub fn run(args: Run) -> Result<ExitCode> {
     Err(anyhow!("cannot run {}: {error}", program.display()))
 }
 
+/// The file systems of the run in which this one was started.
+fn around() -> Vec<Over> {
+    let list = std::env::var(LIST_VARIABLE).unwrap_or_default();
+    list.lines().filter_map(Over::from_line).collect()
+}
+
+/// Those of a run around this one, and then its own.
+fn beside(mut all: Vec<Over>, own: Vec<Over>) -> Result<Vec<Over>> {
+    Over::apart(&own)?;
+    for over in own {
+        match all.iter().find(|other| other.dir == over.dir) {
+            Some(same) if same.shown == over.shown => {}
+            Some(_) => bail!(
+                "{} is served otherwise by the `shoal run` in which this one was started: give the same words, or leave this --over \
+                 out",
+                over.dir.display()
+            ),
+            None => all.push(over),
+        }
+    }
+    Over::apart(&all)?;
+    Ok(all)
+}
+
 /// The libraries to load first: ours, and those that are loaded already.
 fn first(library: &Path) -> OsString {
-    match std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+    let others = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let is_there =
+        others.as_bytes().split(|byte| b": ".contains(byte)).any(|one| one == library.as_os_str().as_bytes());
+    match Some(others).filter(|others| !others.is_empty()) {
+        Some(others) if is_there => others,
         Some(others) => [library.as_os_str(), OsStr::new(":"), &others].into_iter().collect(),
         None => library.into(),
     }
@@ -150,6 +180,20 @@ fn library() -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use shoal_world::Shown;
+
+    #[test]
+    fn a_run_within_a_run_serves_the_directories_of_both_and_none_in_two_ways() {
+        let over = |dir: &str, shown| Over { dir: dir.into(), given: dir.into(), shown };
+        let container = |dir| over(dir, Shown::Container(String::new()));
+        let both = beside(vec![container("/a")], vec![over("/b", Shown::Plain), container("/a")]).unwrap();
+        assert_eq!(both, [container("/a"), over("/b", Shown::Plain)]);
+        let refused = beside(vec![container("/a")], vec![over("/a", Shown::Plain)]).unwrap_err().to_string();
+        assert!(refused.contains("/a is served otherwise"), "{refused}");
+        let refused =
+            beside(vec![container("/a")], vec![over("/a/b", Shown::Plain)]).unwrap_err().to_string();
+        assert!(refused.contains("lie in each other"), "{refused}");
+    }
 
     #[test]
     fn a_program_with_a_loader_is_not_static_and_one_without_is() {
