@@ -126,10 +126,10 @@ fn kept(flags: c_int) -> c_int {
     flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY)
 }
 
-/// Whether an open by name saves a request. Elsewhere it is a look and an open, and the look must come first:
-/// an open of a FIFO would wait.
+/// Whether an open by name saves a request, or is the file that the name leads to although it is replaced
+/// meanwhile. Elsewhere it is a look and an open.
 fn is_opened_by_name(spot: &Spot) -> bool {
-    matches!(super::calls::locks::shown(spot.mount), Some(Shown::Shoal { .. }))
+    matches!(super::calls::locks::shown(spot.mount), Some(Shown::Shoal { .. } | Shown::Plain))
 }
 
 /// An object that was found, and opened if it is a file.

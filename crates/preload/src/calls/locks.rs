@@ -1,8 +1,8 @@
 //! Locks.
 //!
 //! A lock of a virtual file is a lock of the kernel, on an object of the host that stands for the file: the
-//! file itself, or the access record of a container. The locks of a ShoalFS are its servers' ([`served`]). The
-//! files of containers over several backends have no locks (`ENOLCK`).
+//! file itself, or the access record of a container. The locks of a ShoalFS are its servers' ([`served`]).
+//! The files of containers over several backends have no locks (`ENOLCK`).
 //!
 //! The files of a composed directory have no object of the host. Each file has a range of offsets in the
 //! first physical file, beyond all bytes of files, and the kernel's locks of that range are the file's

@@ -265,8 +265,14 @@ impl VfsFile for LocalFile {
 }
 
 impl Local {
-    /// Open a file; with its facts after that.
-    pub(super) async fn open_file(&self, object: Handle, rights: Rights) -> Result<(LocalFile, HostFacts)> {
+    /// Open a file; with its facts after that. If it was `found` by a name in the same call, its name may be
+    /// another file's by now.
+    pub(super) async fn open_file(
+        &self,
+        object: Handle,
+        rights: Rights,
+        found: bool,
+    ) -> Result<(LocalFile, HostFacts)> {
         if rights.contains(Rights::WRITE) {
             self.check_writable("open", object)?;
         }
@@ -276,7 +282,7 @@ impl Local {
             Ok((file, facts))
         };
         let (file, facts) = self.at("open", object, work).await?;
-        if facts.nlink == 0 && !self.nodes().has_open(object) {
+        if facts.nlink == 0 && !found && !self.nodes().has_open(object) {
             return Err(Error::new(Status::Stale, "open").of(object));
         }
         Ok((LocalFile::new(self, object, rights, file, &facts), facts))

@@ -2,11 +2,11 @@
 
 use super::nodes::Nodes;
 use super::{Local, LocalFile, LocalListing};
-use crate::{Opened, OpenedOf, RenameFlags, Result, Space, Vfs};
+use crate::{Error, Opened, OpenedOf, RenameFlags, Result, Space, Vfs};
 use bytes::Bytes;
 use shoal_env::Instant;
 use shoal_proto::op::XattrName;
-use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, SetAttr};
+use shoal_proto::{Attr, Handle, Kind, Name, Owner, Rights, SetAttr, Status};
 use std::cell::RefMut;
 use std::rc::Rc;
 use std::time::Duration;
@@ -98,8 +98,19 @@ impl Vfs for Local {
     }
 
     async fn open_past_pages(&self, object: Handle, rights: Rights) -> Result<OpenedOf<Local>> {
-        let (file, facts) = self.open_file(object, rights).await?;
+        let (file, facts) = self.open_file(object, rights, false).await?;
         Ok(Opened { file, size: Some(facts.size), has_name: facts.nlink > 0, counts: () })
+    }
+
+    async fn open_name(&self, dir: Handle, name: &Name, rights: Rights) -> Result<LocalFile> {
+        let attr = self.lookup(dir, name).await?;
+        match attr.kind {
+            Kind::File => Ok(self.open_file(attr.handle, rights, true).await?.0),
+            Kind::Symlink => Err(Error::new(Status::Loop, "open").of(attr.handle)),
+            Kind::Directory => Err(Error::new(Status::IsDirectory, "open").of(attr.handle)),
+            // An open of a FIFO would wait.
+            _ => Err(Error::new(Status::NotSupported, "open").of(attr.handle)),
+        }
     }
 
     fn has_open(&self, object: Handle) -> bool {

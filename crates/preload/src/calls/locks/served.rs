@@ -3,9 +3,9 @@
 //! - **Record locks** are this process's. They end with any close of the file in it, as POSIX has it.
 //! - **Locks of an open file description, and `flock`**, are the description's. An `flock` is a lock of all
 //!   bytes, as on a mount.
-//! - The session of the process that opened a file has the locks of its description. A process that inherited
-//!   the descriptor can neither take nor give back such a lock (`ENOLCK`): its end would end the lock that the
-//!   other process counts on.
+//! - The session of the process that opened a file has the locks of its description. A process that
+//!   inherited the descriptor can neither take nor give back such a lock (`ENOLCK`): with its end the lock
+//!   would end that the other process counts on.
 //! - **A wait looks again after a pause, outside of the library's world.** So signals arrive and end it
 //!   (`EINTR`, whatever `SA_RESTART` says), and the order of arrival does not count. A cycle of waits is not
 //!   found.
@@ -64,13 +64,19 @@ pub fn flock(fd: c_int, operation: c_int) -> Res<c_int> {
         libc::LOCK_UN => None,
         _ => return Err(libc::EINVAL),
     };
-    let done = patiently(operation & libc::LOCK_NB == 0, || {
+    let waits = operation & libc::LOCK_NB == 0;
+    let done = patiently(waits, || {
         call(|session| {
             let owner = owner(session, fd, false)?;
-            match kind {
-                Some(kind) => lock(session, fd, &asked(owner, LockRange::ALL, kind)),
-                None => unlock(session, fd, owner, LockRange::ALL).map(|()| true),
+            let Some(kind) = kind else {
+                return unlock(session, fd, owner, LockRange::ALL).map(|()| true);
+            };
+            let is_granted = lock(session, fd, &asked(owner, LockRange::ALL, kind))?;
+            if !is_granted && waits {
+                // As a kernel does it: two that hold a shared lock do not wait for each other.
+                unlock(session, fd, owner, LockRange::ALL)?;
             }
+            Ok(is_granted)
         })
     });
     done.map(|()| 0)
