@@ -5,6 +5,10 @@
 //! named, and the copy of the others continues. A directory that cannot be listed ends the copy. Hard links
 //! become files of their own. Times of directories are set at the end, because each copy into a directory
 //! changes its times.
+//!
+//! **A directory under way is held in both file systems.** A file system keeps only so many objects that
+//! nothing holds, and a tree may have more (test:
+//! `a_tree_of_more_objects_than_a_file_system_keeps_is_packed_and_extracted_whole`).
 
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -27,6 +31,35 @@ pub(super) struct Copied {
     pub(super) failed: u64,
 }
 
+/// An object that its file system keeps known until this is dropped.
+struct Held<V: Vfs> {
+    vfs: V,
+    object: Handle,
+}
+
+impl<V: Vfs> Held<V> {
+    fn new(vfs: &V, object: Handle) -> Held<V> {
+        vfs.referred(object);
+        Held { vfs: vfs.clone(), object }
+    }
+}
+
+impl<V: Vfs> Drop for Held<V> {
+    fn drop(&mut self) {
+        self.vfs.forgotten(self.object, 1);
+    }
+}
+
+/// A directory and its copy.
+struct Folder<A: Vfs, B: Vfs> {
+    source: Held<A>,
+    target: Held<B>,
+    /// The path of what is in it, from the root of the copy.
+    path: String,
+    /// The attributes that the copy gets at the end, unless it is the root.
+    attr: Option<Attr>,
+}
+
 /// Copy all that is in a directory into another one.
 pub(super) async fn copy<A: Vfs, B: Vfs>(
     from: &A,
@@ -36,27 +69,32 @@ pub(super) async fn copy<A: Vfs, B: Vfs>(
     bar: &ProgressBar,
 ) -> Result<Copied> {
     let mut copied = Copied::default();
-    let mut todo = vec![(from_dir, to_dir, String::new())];
-    let mut directories: Vec<(Attr, Handle)> = Vec::new();
-    while let Some((source, target, above)) = todo.pop() {
-        let mut listing = from.opendir(source, Duration::from_secs(10));
+    let (source, target) = (Held::new(from, from_dir), Held::new(to, to_dir));
+    let mut todo = vec![Folder { source, target, path: String::new(), attr: None }];
+    let mut folders = Vec::new();
+    while let Some(folder) = todo.pop() {
+        let mut listing = from.opendir(folder.source.object, Duration::from_secs(10));
         while let Some(listed) = listing.next(true).await? {
             let name = listed.entry.name;
-            let path = format!("{above}{}", String::from_utf8_lossy(name.as_bytes()));
+            let path = format!("{}{}", folder.path, String::from_utf8_lossy(name.as_bytes()));
             let attr = match listed.entry.attr {
                 Some(attr) => Ok(attr),
                 None => from.getattr(listed.entry.handle).await,
             };
             let made = match attr {
-                Ok(attr) => one(from, &attr, to, target, &name, &mut copied).await.map(|made| (attr, made)),
+                Ok(attr) => {
+                    let made = one(from, &attr, to, folder.target.object, &name, &mut copied).await;
+                    made.map(|made| (attr, made))
+                }
                 Err(error) => Err(error),
             };
             bar.inc_length(1);
             bar.inc(1);
             match made {
                 Ok((attr, made)) if attr.kind == Kind::Directory => {
-                    todo.push((attr.handle, made, format!("{path}/")));
-                    directories.push((attr, made));
+                    let (source, target) = (Held::new(from, attr.handle), Held::new(to, made));
+                    let (path, attr) = (format!("{path}/"), Some(attr));
+                    todo.push(Folder { source, target, path, attr });
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -65,9 +103,12 @@ pub(super) async fn copy<A: Vfs, B: Vfs>(
                 }
             }
         }
+        folders.push(folder);
     }
-    for (attr, made) in directories.into_iter().rev() {
-        keep(from, &attr, to, made).await?;
+    for folder in folders.iter().rev() {
+        if let Some(attr) = &folder.attr {
+            keep(from, attr, to, folder.target.object).await?;
+        }
     }
     Ok(copied)
 }
@@ -152,3 +193,6 @@ async fn keep<A: Vfs, B: Vfs>(from: &A, attr: &Attr, to: &B, made: Handle) -> sh
     };
     to.setattr(made, set).await.map(drop)
 }
+
+#[cfg(test)]
+mod tests;
