@@ -1,3 +1,5 @@
+//! Copies of trees of more objects than a file system keeps, seen under way, and repeated after a kill.
+
 use super::*;
 use shoal_env::real;
 use shoal_transform::{Composed, ComposedOptions, Wishes};
