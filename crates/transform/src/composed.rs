@@ -58,6 +58,7 @@ mod scan;
 mod settings;
 mod sync;
 pub mod tools;
+mod whole;
 
 pub(crate) use dissolve::{OTHERS_MAX, OTHERS_PAUSE, dissolve};
 pub use file::ComposedFile;

@@ -72,12 +72,15 @@ pub struct LocalOptions {
     pub inline: bool,
     /// Descriptors of objects that are kept, at most; `None`: a quarter of those that the process may have.
     pub descriptors: Option<usize>,
+    /// Known objects that are not in use, and are kept, at most; `None`: 65,536.
+    pub idle: Option<usize>,
 }
 
 impl LocalOptions {
     /// A directory, with what is usual.
     pub fn new(dir: impl Into<PathBuf>) -> LocalOptions {
-        LocalOptions { dir: dir.into(), read_only: false, timeout: TIMEOUT, inline: false, descriptors: None }
+        let (dir, descriptors, idle) = (dir.into(), None, None);
+        LocalOptions { dir, read_only: false, timeout: TIMEOUT, inline: false, descriptors, idle }
     }
 }
 
@@ -111,7 +114,8 @@ impl Connect for LocalOptions {
         let (dir, opening) = (self.dir.clone(), host.clone());
         let seen = calls::run(&env, &host, &self, "connect", move |_| see(&*opening, &dir));
         let (root, facts) = seen.await?.map_err(|error| refused(&self.dir, &error))?;
-        let nodes = RefCell::new(Nodes::new(root, &facts, kept));
+        let idle = self.idle.unwrap_or(nodes::IDLE_MAX);
+        let nodes = RefCell::new(Nodes::new(root, &facts, (idle, kept)));
         Ok(Local(Rc::new(State {
             env,
             host,

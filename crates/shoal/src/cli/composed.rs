@@ -20,11 +20,21 @@ pub enum Composed {
     /// Look at each block. Exit status: 0 whole, 1 damaged, 2 it could not be checked.
     #[command(after_help = "Example:  shoal composed check /scratch/run17")]
     Check(OneComposed),
-    /// Copy files out, as plain files.
-    #[command(after_help = "Example:  shoal composed extract /scratch/run17 ./plain --path rank-000")]
+    /// Copy files out, as plain files. Files that are there with the same size and modification
+    /// time are skipped, others are replaced.
+    #[command(after_help = "\
+Example:  shoal composed extract /scratch/run17 ./plain --path rank-000
+
+A file has its name only when it is whole. If the command was killed, run it again: it completes the tree.
+A file that was under way is called .shoal-copy.* until then.")]
     Extract(ExtractComposed),
-    /// Copy a tree of plain files in. The composed directory is made if its directory is empty.
-    #[command(after_help = "Example:  shoal composed pack ./plain /scratch/run17 --settings block=4M")]
+    /// Copy a tree of plain files in. Files that are there with the same size and modification
+    /// time are skipped, others are replaced. The composed directory is made if its directory is empty.
+    #[command(after_help = "\
+Example:  shoal composed pack ./plain /scratch/run17 --settings block=4M
+
+A file has its name only when it is whole. If the command was killed, run it again: it completes the tree.
+A file that was under way is called .shoal-copy.* until then.")]
     Pack(PackComposed),
     /// Give back the space of what was removed and overwritten. Writers may run: their blocks stay.
     #[command(after_help = "Example:  shoal composed compact /scratch/run17")]

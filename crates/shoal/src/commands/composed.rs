@@ -46,15 +46,25 @@ fn with<T: Send + 'static>(
     wishes: Wishes,
     work: impl AsyncFnOnce(Env, &Composed<AnyVfs>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let path = dir.to_owned();
-    let done = real::run("composed", move |env| async move {
+    let words = format!("cannot use {} as a composed directory", dir.display());
+    with_words(dir, wishes, words, work)
+}
+
+/// The same; `words`: where an error of the work has occurred.
+fn with_words<T: Send + 'static>(
+    dir: &Path,
+    wishes: Wishes,
+    words: String,
+    work: impl AsyncFnOnce(Env, &Composed<AnyVfs>) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (path, unusable) = (dir.to_owned(), format!("cannot use {} as a composed directory", dir.display()));
+    real::run("composed", move |env| async move {
         let options = ComposedOptions { over: LocalOptions::new(path), wishes };
-        let composed = options.connect(env.clone()).await?;
-        let done = work(env, &composed).await;
+        let composed = options.connect(env.clone()).await.context(unusable)?;
+        let done = work(env, &composed).await.context(words);
         composed.close().await;
         done
-    });
-    done.with_context(|| format!("cannot use {} as a composed directory", dir.display()))
+    })
 }
 
 /// A bar of extents or objects.
@@ -192,27 +202,42 @@ fn check(args: &OneComposed) -> Result<ExitCode> {
 }
 
 fn extract(args: ExtractComposed) -> Result<ExitCode> {
-    std::fs::create_dir_all(&args.target)
-        .with_context(|| format!("cannot make {}", args.target.display()))?;
     let bar = bar(args.quiet);
     let (shown, dir, json) = (bar.clone(), args.dir.clone(), args.json);
-    let copied = with(&dir, LOOKS, async move |env, composed| {
+    let words = format!("cannot extract {} to {}", dir.display(), args.target.display());
+    let copied = with_words(&dir, LOOKS, words, async move |env, composed| {
         let from = walk(composed, args.path.as_deref()).await?;
-        let target = LocalOptions::new(&args.target).connect(env).await?;
-        let copied = tree::copy(composed, from, &target, Handle::ROOT, &shown).await?;
-        target.sync_all().await?;
-        target.close().await;
-        Ok(copied)
+        // A path that leads to no directory is refused before the target is made.
+        composed.opendir(from, Duration::ZERO).next(false).await?;
+        let is_new = !args.target.exists();
+        std::fs::create_dir_all(&args.target)
+            .with_context(|| format!("cannot make {}", args.target.display()))?;
+        let copied = async {
+            let target = LocalOptions::new(&args.target).connect(env).await?;
+            let copied = tree::copy(composed, from, &target, Handle::ROOT, &shown).await?;
+            target.sync_all().await?;
+            target.close().await;
+            Ok(copied)
+        };
+        let copied = copied.await;
+        if copied.is_err() && is_new {
+            // It stays if there is something in it.
+            let _ = std::fs::remove_dir(&args.target);
+        }
+        copied
     })?;
     bar.finish_and_clear();
     say(copied, json)
 }
 
 fn pack(args: PackComposed) -> Result<ExitCode> {
+    // Before the directory is made a composed one.
+    std::fs::read_dir(&args.source).with_context(|| format!("cannot read {}", args.source.display()))?;
     let bar = bar(args.quiet);
     let (shown, dir, json) = (bar.clone(), args.dir.clone(), args.json);
     let wishes = Wishes { buffers_blocks: true, ..args.settings };
-    let copied = with(&dir, wishes, async move |env, composed| {
+    let words = format!("cannot pack {} into {}", args.source.display(), dir.display());
+    let copied = with_words(&dir, wishes, words, async move |env, composed| {
         let mut options = LocalOptions::new(&args.source);
         options.read_only = true;
         let source = options.connect(env).await?;
@@ -228,11 +253,16 @@ fn pack(args: PackComposed) -> Result<ExitCode> {
 fn say(copied: tree::Copied, json: bool) -> Result<ExitCode> {
     match json {
         true => out::json(&json!({ "files": copied.files, "directories": copied.directories,
-            "others": copied.others, "bytes": copied.bytes, "failed": copied.failed }))?,
+            "others": copied.others, "bytes": copied.bytes, "skipped": copied.skipped,
+            "failed": copied.failed }))?,
         false => {
             let files = words::many(copied.files, "file");
             let folders = directories(copied.directories);
-            out::line(format!("{files} and {folders}, {} copied", human(copied.bytes)))?;
+            let skipped = match copied.skipped {
+                0 => String::new(),
+                skipped => format!("; {} skipped, which were there already", words::count(skipped)),
+            };
+            out::line(format!("{files} and {folders}, {} copied{skipped}", human(copied.bytes)))?;
         }
     }
     Ok(if copied.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -126,3 +126,58 @@ fn wrong_words_and_places_of_composed_directories_are_refused() {
     let checked = run(&["composed", "check", text(&home.path().join("missing"))]);
     assert_eq!(checked.status.code(), Some(2));
 }
+
+#[test]
+fn an_extract_or_pack_that_is_refused_names_the_cause_and_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    fs::create_dir(at("cm")).unwrap();
+    let missing = at("nope");
+    refused(&["composed", "pack", text(&missing), text(&at("cm"))], &["cannot read", text(&missing)]);
+    assert_eq!(fs::read_dir(at("cm")).unwrap().count(), 0, "it is not made a composed one");
+    refused(&["composed", "extract", text(&at("cm")), text(&at("plain"))], &["not a composed directory"]);
+    assert!(!at("plain").exists());
+    fs::create_dir(at("source")).unwrap();
+    fs::write(at("source").join("file"), "bytes").unwrap();
+    said(&["composed", "pack", text(&at("source")), text(&at("cm"))]);
+    for path in ["file", "missing"] {
+        refused(
+            &["composed", "extract", text(&at("cm")), text(&at("plain")), "--path", path],
+            &["cannot extract"],
+        );
+        assert!(!at("plain").exists(), "{path}");
+    }
+    assert!(said(&["composed", "extract", text(&at("cm")), text(&at("plain"))]).contains("1 file"));
+    assert!(said(&["composed", "extract", text(&at("cm")), text(&at("plain"))]).contains("1 skipped"));
+}
+
+#[test]
+fn a_pack_that_was_killed_is_completed_by_the_next_one() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    for dir in ["source", "cm"] {
+        fs::create_dir(at(dir)).unwrap();
+    }
+    let content = |n: usize| vec![n as u8 + 1; if n.is_multiple_of(10) { 3 << 20 } else { 20_000 }];
+    for n in 0..200 {
+        fs::write(at("source").join(n.to_string()), content(n)).unwrap();
+    }
+    let words = ["composed", "pack", text(&at("source")), text(&at("cm"))].map(str::to_owned);
+    let blocks = at("cm").join("blocks.0");
+    let mut child = crate::program::shoal().args(&words).spawn().unwrap();
+    while fs::metadata(&blocks).map_or(0, |blocks| blocks.len()) < 20 << 20 {
+        assert!(child.try_wait().unwrap().is_none(), "it is killed while it works");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let listed = said(&["composed", "ls", text(&at("cm")), "--json"]);
+    let whole = listed.lines().filter(|line| !line.contains(".shoal-copy.")).count();
+    assert!((1..200).contains(&whole), "{whole}");
+    let again = said(&words.each_ref().map(String::as_str));
+    assert!(again.contains("skipped"), "{again}");
+    said(&["composed", "extract", text(&at("cm")), text(&at("plain"))]);
+    assert_eq!(fs::read_dir(at("plain")).unwrap().count(), 200);
+    for n in 0..200 {
+        assert_eq!(fs::read(at("plain").join(n.to_string())).unwrap(), content(n), "{n}");
+    }
+}

@@ -179,7 +179,7 @@ impl<B: Vfs> Shared<B> {
 
     /// The directories of new names are known: a compaction forgets one that was removed, and nothing would
     /// find a name in it.
-    fn check_directories(&self, op: &Op) -> Result<()> {
+    pub(super) fn check_directories(&self, op: &Op) -> Result<()> {
         let dirs = match op {
             Op::Create(made) => vec![made.dir],
             Op::Bind(binds) => binds.iter().filter(|bind| bind.object != 0).map(|bind| bind.dir).collect(),

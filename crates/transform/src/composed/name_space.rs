@@ -143,6 +143,10 @@ impl<B: Vfs> Vfs for Composed<B> {
         Ok((shared.attr(Handle(object), "create")?, is_new, file))
     }
 
+    async fn create_write(&self, dir: Handle, name: &Name, owner: Owner, data: Bytes) -> Result<Attr> {
+        self.create_with(dir, name, owner, data).await
+    }
+
     async fn mknod(&self, dir: Handle, name: &Name, owner: Owner, kind: Kind, device: u64) -> Result<Attr> {
         if matches!(kind, Kind::Directory | Kind::Symlink | Kind::Datafile) {
             return Err(fails(Status::Invalid, "mknod", dir));

@@ -6,6 +6,7 @@
 
 mod composed;
 mod composed_conformance;
+mod composed_copies;
 mod composed_input;
 mod composed_mishaps;
 mod composed_names;

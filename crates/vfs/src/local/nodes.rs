@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The first handle that is no inode number.
 const FIRST_OWN: u64 = 1 << 63;
 /// Nodes kept that are not in use.
-const IDLE_MAX: usize = 64 * 1024;
+pub(super) const IDLE_MAX: usize = 64 * 1024;
 
 struct Node {
     identity: Identity,
@@ -71,7 +71,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    pub(super) fn new(root: HostNode, facts: &HostFacts, kept_max: usize) -> Nodes {
+    pub(super) fn new(root: HostNode, facts: &HostFacts, (idle_max, kept_max): (usize, usize)) -> Nodes {
         let identity = Identity::of(facts);
         let node = Node { descriptor: Some(root), ..Node::new(facts) };
         Nodes {
@@ -82,7 +82,7 @@ impl Nodes {
             references: 0,
             idle: LruCache::unbounded(),
             kept: LruCache::unbounded(),
-            idle_max: IDLE_MAX,
+            idle_max,
             kept_max,
         }
     }

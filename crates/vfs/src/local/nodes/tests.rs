@@ -22,7 +22,7 @@ impl Tree {
         let host = real::run("nodes", |env| async move { env.host().expect("a real host") });
         let root = host.root(room.path()).expect("its node");
         let facts = host.facts(&root).expect("its facts");
-        let nodes = Nodes { idle_max, ..Nodes::new(root, &facts, kept_max) };
+        let nodes = Nodes::new(root, &facts, (idle_max, kept_max));
         Tree { room, host, nodes }
     }
 
