@@ -4,13 +4,14 @@
 //! - [`map`]: the writer of each byte, and the place of the byte in the data log.
 //! - [`check`]: the damage, in words.
 //! - [`recover`]: closes the logs of killed writers. [`empty_bin`]: deletes what killed processes left in
-//!   the bin.
+//!   the bin; [`leftovers`] lists it.
 //! - [`flatten`]: copies the index logs of all closed writers into one file.
 //! - [`compact`]: makes one log of all logs, without overwritten or truncated bytes.
 
+pub use super::bin::{empty_bin, leftovers};
 use super::load::CACHED_MAX;
 use super::names::Contents;
-pub use super::recover::{Allowed, Recovered, check, empty_bin, recover};
+pub use super::recover::{Allowed, Recovered, check, recover};
 use super::{Container, attributes, flat, fold, load};
 use crate::index::{Index, LogFacts};
 use crate::record::Record;
