@@ -83,6 +83,14 @@ async fn loaded<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Load
     Ok(Loaded { dir, contents, logs, index })
 }
 
+/// Whether an object is a container.
+///
+/// # Errors
+/// Errors of the file system below.
+pub async fn is_container<B: Vfs>(container: &Container<B>, object: Handle) -> Result<bool> {
+    Ok(container.0.container(object).await?.is_some())
+}
+
 /// The directory of a container.
 pub(super) async fn directory<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Attr> {
     container.0.container(object).await?.ok_or_else(|| {
