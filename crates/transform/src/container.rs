@@ -12,9 +12,9 @@
 //!
 //! **A name changes by one rename of the file system below.** A container is made in the bin and renamed to
 //! its name. A removed container is renamed into the bin, where its open files stay usable, and is then
-//! deleted ([`remove`], [`bin`]). So no killed process leaves half a file. A rename over a container exchanges
-//! the two names, and then removes the replaced container. If the file system below cannot exchange names,
-//! the target has no name for a moment.
+//! deleted ([`remove`], [`bin`]). So no killed process leaves half a file. A rename over a container
+//! exchanges the two names, and then removes the replaced container. If the file system below cannot exchange
+//! names, the target has no name for a moment.
 //!
 //! **Visibility.** In one process a write is seen at once. Between processes it is seen at the next open: an
 //! open reads the logs anew, if the container's names changed or another writer is open.
@@ -323,7 +323,9 @@ impl<B: Vfs> Shared<B> {
                 Ok(Some(true))
             }
             Err(error) if error.status == Status::NotFound => Ok(Some(false)),
-            Err(error) if error.status == Status::AccessDenied => Ok(None),
+            Err(error) if error.status == Status::AccessDenied => {
+                Ok(attributes::is_marked(attr).then_some(true))
+            }
             // A directory when its attributes were read: since then its number went to another object.
             Err(error) if error.status == Status::NotDirectory => {
                 Err(Error::new(Status::Stale, "look up").of(attr.handle))
