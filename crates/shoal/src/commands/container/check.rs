@@ -10,7 +10,7 @@ use shoal_proto::{Handle, Kind, Status};
 use shoal_transform::container::tools;
 use shoal_transform::federation::Federation;
 use shoal_vfs::{Error, Listing, Vfs};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub fn check(args: &One) -> Result<ExitCode> {
                 checked.damage = tools::check(container, found.object).await?;
                 return Ok((checked, false));
             }
-            checked.at_root(container, found).await?;
+            checked.at_root(container, found, &path).await;
             checked.below(container, found.object, &path, &shown).await;
             Ok((checked, true))
         })
@@ -74,15 +74,23 @@ fn is_gone(error: &Error) -> bool {
 }
 
 impl Checked {
-    /// What belongs to the root alone: names on several backends, and leftovers.
-    async fn at_root(&mut self, container: &Mounted, found: &Found) -> Result<()> {
-        if found.name.is_none() {
+    /// Facts of the root alone: names on several backends, and leftovers.
+    async fn at_root(&mut self, container: &Mounted, found: &Found, path: &Path) {
+        if found.name.is_some() {
+            return;
+        }
+        let names = async {
             let mut names = found.below.check_names().await?;
             names.leftovers.extend(tools::leftovers(container).await?);
-            self.damage.append(&mut names.damage);
-            self.names = Some(names);
+            anyhow::Ok(names)
+        };
+        match names.await {
+            Ok(mut names) => {
+                self.damage.append(&mut names.damage);
+                self.names = Some(names);
+            }
+            Err(error) => self.unchecked.push(format!("the names in {}: {error:#}", path.display())),
         }
-        Ok(())
     }
 
     /// All containers below a directory.
@@ -110,7 +118,7 @@ impl Checked {
         }
     }
 
-    async fn file(&mut self, container: &Mounted, object: Handle, path: &PathBuf, bar: &ProgressBar) {
+    async fn file(&mut self, container: &Mounted, object: Handle, path: &Path, bar: &ProgressBar) {
         bar.set_message(path.display().to_string());
         bar.inc(1);
         let damage = async {

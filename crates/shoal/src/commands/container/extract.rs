@@ -25,7 +25,7 @@ pub fn extract(args: &Extract) -> Result<ExitCode> {
     let copied = Place::find(&args.path)?.with(async move |container, found| {
         let aside = Aside::new(&file)?;
         let copied = copy(container, found, &aside).await?;
-        aside.is_whole()?;
+        aside.name_it()?;
         Ok(copied)
     })?;
     match args.json {
@@ -91,7 +91,7 @@ impl Aside {
     }
 
     /// Give it its name.
-    fn is_whole(self) -> Result<()> {
+    fn name_it(self) -> Result<()> {
         let renamed = renameat_with(CWD, &self.path, CWD, &self.named, RenameFlags::NOREPLACE);
         match renamed {
             Err(rustix::io::Errno::EXIST) => refuse(&self.named),
