@@ -12,9 +12,9 @@
 //!
 //! **A name changes by one rename of the file system below.** A container is made in the bin and renamed to
 //! its name. A removed container is renamed into the bin, where its open files stay usable, and is then
-//! deleted. So no killed process leaves half a file. A rename over a container exchanges the two names, and
-//! then removes the replaced container. If the file system below cannot exchange names, the target has no
-//! name for a moment.
+//! deleted ([`remove`], [`bin`]). So no killed process leaves half a file. A rename over a container
+//! exchanges the two names, and then removes the replaced container. If the file system below cannot exchange
+//! names, the target has no name for a moment.
 //!
 //! **Visibility.** In one process a write is seen at once. Between processes it is seen at the next open: an
 //! open reads the logs anew, if the container's names changed or another writer is open.
@@ -22,6 +22,7 @@
 //! Hard links of files are refused: a directory has one name.
 
 mod attributes;
+mod bin;
 mod close_together;
 mod collective;
 mod damage;
@@ -70,6 +71,9 @@ pub struct ContainerOptions<C> {
     pub group: Option<Meeting>,
     /// Says in words that the group failed.
     pub says: fn(&str),
+    /// A removal, a replacement and a last close return when the bytes are deleted: for processes that may
+    /// end after any call.
+    pub awaits_deletions: bool,
 }
 
 impl<C> ContainerOptions<C> {
@@ -80,6 +84,7 @@ impl<C> ContainerOptions<C> {
             index: IndexDesign::default(),
             group: None,
             says: |words| tracing::warn!("{words}"),
+            awaits_deletions: false,
         }
     }
 
@@ -102,7 +107,9 @@ impl<C: Connect> Connect for ContainerOptions<C> {
         may_hold_containers(&over).await?;
         let says = self.says;
         let group = self.group.map(|meeting| OpenGroup { meeting, says });
-        Ok(Container::made(env, AnyVfs::of(over), self.index, group))
+        let container = Container::made(env, AnyVfs::of(over), self.index, group);
+        container.is_used(self.awaits_deletions).await;
+        Ok(container)
     }
 }
 
@@ -181,6 +188,8 @@ pub(crate) struct Shared<B: Vfs> {
     /// The number of the next writer that is made here, for its folder.
     pub(crate) writers: Cell<u32>,
     pub(crate) design: IndexDesign,
+    /// Set once, before the first call.
+    awaits_deletions: Cell<bool>,
     record_limits: Cell<RecordLimits>,
     /// None after it failed.
     group: RefCell<Option<OpenGroup>>,
@@ -189,10 +198,6 @@ pub(crate) struct Shared<B: Vfs> {
     closes: Cell<u64>,
     removed: Notify,
 }
-
-/// Names drawn for one of a place, at most: of 64 places one is found in a thousand draws but for 1 in a
-/// million.
-const NAME_DRAWS_MAX: u32 = 1000;
 
 /// The name that makes a directory a container.
 pub(crate) fn record_name() -> Name {
@@ -246,6 +251,7 @@ impl<B: Vfs> Container<B> {
             removing: RefCell::default(),
             writers: Cell::new(std::process::id()),
             design,
+            awaits_deletions: Cell::new(false),
             record_limits: Cell::default(),
             group: RefCell::new(group),
             index_reads: Cell::default(),
@@ -317,7 +323,9 @@ impl<B: Vfs> Shared<B> {
                 Ok(Some(true))
             }
             Err(error) if error.status == Status::NotFound => Ok(Some(false)),
-            Err(error) if error.status == Status::AccessDenied => Ok(None),
+            Err(error) if error.status == Status::AccessDenied => {
+                Ok(attributes::is_marked(attr).then_some(true))
+            }
             // A directory when its attributes were read: since then its number went to another object.
             Err(error) if error.status == Status::NotDirectory => {
                 Err(Error::new(Status::Stale, "look up").of(attr.handle))
@@ -435,48 +443,6 @@ impl<B: Vfs> Shared<B> {
     pub(crate) fn forget(&self, object: Handle) {
         self.kinds.borrow_mut().pop(&object);
         self.idle.borrow_mut().pop(&object);
-    }
-
-    /// The directory of containers that have no name, made if it is missing.
-    pub(crate) async fn bin(&self) -> Result<Handle> {
-        if let Some(bin) = self.bin.get() {
-            return Ok(bin);
-        }
-        let name = names::bin();
-        let owner = Owner { mode: 0o1777, uid: 0, gid: 0 };
-        let found = match self.over.lookup(Handle::ROOT, &name).await {
-            Err(error) if error.status == Status::NotFound => {
-                match self.over.mkdir(Handle::ROOT, &name, owner).await {
-                    Err(error) if error.status == Status::Exists => {
-                        self.over.lookup(Handle::ROOT, &name).await
-                    }
-                    made => made,
-                }
-            }
-            found => found,
-        }?;
-        if self.over.lookup(found.handle, &names::record()).await.is_ok() || found.kind != Kind::Directory {
-            let words = "`.shoal` at its root is not a directory of this program: move it away";
-            return Err(Error::new(Status::NotDirectory, "open").because(words));
-        }
-        self.knows(&found, false);
-        self.bin.set(Some(found.handle));
-        Ok(found.handle)
-    }
-
-    /// A name that nothing has, with this process in it. Over several backends it lies where `like` does, so
-    /// that a rename of one to the other is one of that backend.
-    pub(crate) fn draw_name(&self, prefix: &str, like: &Name) -> Result<Name> {
-        let process = self.process.as_ref().map(|process| format!(".{}", process.suffix()));
-        let (process, place) = (process.unwrap_or_default(), self.over.place_of(like));
-        let draw = || names::name(&format!("{prefix}.{}{process}", crate::WriterId::draw(&self.env)));
-        for _ in 0..NAME_DRAWS_MAX {
-            let name = draw()?;
-            if self.over.place_of(&name) == place {
-                return Ok(name);
-            }
-        }
-        draw()
     }
 
     /// Write a whole small file.

@@ -33,6 +33,8 @@ pub const GROUPS_AT_ONCE: usize = 1024;
 pub const RUNS_AT_ONCE: usize = 1 << 16;
 /// Logs of one container that are open for reading at the same time, at most.
 pub const READERS_MAX: usize = 128;
+/// Containers in the bin that a process looks at when it opens the directory.
+pub const LEFTOVERS_LOOKED_AT_MAX: usize = 256;
 /// Folders of logs in a container.
 pub const FOLDERS: u32 = 32;
 /// Containers whose state is kept after their last close.

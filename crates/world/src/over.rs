@@ -83,7 +83,8 @@ impl ProcessGroup {
 
     fn containers<C>(&self, over: C, settings: &ContainerSettings) -> ContainerOptions<C> {
         let options = ContainerOptions::new(over).with(settings, self.named.as_ref());
-        ContainerOptions { says: self.says.unwrap_or(options.says), ..options }
+        // A process may end after any call, and nothing runs between two.
+        ContainerOptions { says: self.says.unwrap_or(options.says), awaits_deletions: true, ..options }
     }
 }
 

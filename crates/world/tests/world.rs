@@ -3,6 +3,7 @@
 use futures_channel::oneshot;
 use shoal_env::real::Runtime;
 use shoal_proto::{Handle, Owner, Rights};
+use shoal_vfs::RenameFlags;
 use shoal_world::{Busy, Driven, Inside, Over, ProcessGroup, Shown, Tree, Walk, World};
 use std::rc::Rc;
 use std::sync::mpsc::channel;
@@ -209,6 +210,52 @@ fn any_thread_drives_the_file_system_that_another_planted() {
         assert_eq!(path, [prefix, b"/../x"].concat());
     });
     looked.unwrap();
+}
+
+#[test]
+fn what_a_program_removes_is_deleted_when_its_last_call_returns() {
+    static PLANTED: World<State> = World::new();
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().canonicalize().unwrap();
+    let left = || std::fs::read_dir(dir.join(".shoal")).unwrap().flatten().count();
+    let owner = Owner { mode: 0o644, uid: rustix::process::geteuid().as_raw(), gid: 0 };
+    let name = |text: &str| shoal_proto::Name::new(text.as_bytes()).unwrap();
+    // After each of these the process could end: nothing runs before the next one.
+    let call = |work: &dyn Fn(&dyn Tree)| {
+        PLANTED.enter(LONG, State::new, |state| work(&*state.trees[0])).unwrap();
+    };
+    let over = Over { dir: dir.clone(), given: dir.clone(), shown: Shown::Container(String::new()) };
+    let plant = |mut state: Inside<'_, State>| {
+        let tree = over.plant(&state.runtime, &ProcessGroup::default()).unwrap();
+        state.trees.push(tree);
+    };
+    PLANTED.enter(LONG, State::new, plant).unwrap();
+    let make = |tree: &dyn Tree, text: &str| {
+        let rights = Rights::READ | Rights::WRITE;
+        let (_, _, file) = tree.create(Handle::ROOT, &name(text), owner, true, rights).unwrap();
+        file.write(3, b"abc".as_slice().into()).unwrap();
+        file
+    };
+
+    call(&|tree| make(tree, "removed").close().unwrap());
+    call(&|tree| tree.unlink(Handle::ROOT, &name("removed")).unwrap());
+    assert_eq!(left(), 0, "removed");
+
+    call(&|tree| ["old", "new"].iter().for_each(|text| make(tree, text).close().unwrap()));
+    let flags = RenameFlags::default();
+    call(&|tree| tree.rename(Handle::ROOT, &name("new"), Handle::ROOT, &name("old"), flags).unwrap());
+    assert_eq!(left(), 0, "replaced");
+
+    // One that is open lives on, and goes with its last close.
+    call(&|tree| {
+        let file = make(tree, "open");
+        tree.unlink(Handle::ROOT, &name("open")).unwrap();
+        assert_eq!(left(), 1);
+        file.write(6, b"def".as_slice().into()).unwrap();
+        assert_eq!(&file.read(0, 100).unwrap()[..], b"\0\0\0abcdef");
+        file.close().unwrap();
+    });
+    assert_eq!(left(), 0, "closed");
 }
 
 #[test]

@@ -19,8 +19,11 @@ pub enum Container {
     /// Show which writer wrote which bytes.
     #[command(after_help = "Example:  shoal container map /scratch/me/step-000100 --svg writers.svg")]
     Map(MapContainer),
-    /// Look for damage. Exit status: 0 whole, 1 damaged, 2 it could not be checked.
-    #[command(after_help = "Example:  shoal container check /scratch/me/step-000100")]
+    /// Look for damage, of a directory in all containers below it. Exit status: 0 whole, 1 damaged, 2 it, or
+    /// a part of it, could not be checked.
+    #[command(after_help = "\
+Example:  shoal container check /scratch/me/step-000100
+          shoal container check /scratch/me                   (all below it, and what killed programs left)")]
     Check(One),
     /// Gather the indexes of all closed writers in one file, so that an open reads one.
     #[command(after_help = "Example:  shoal container flatten /scratch/me/step-000100")]
@@ -35,7 +38,7 @@ pub enum Container {
 Example:  shoal container recover /scratch/me                 (what is left of killed creations and removals)
           shoal container recover /scratch/me/step-000100     (its killed writers)")]
     Recover(RecoverContainer),
-    /// Copy a container's bytes to a plain file.
+    /// Copy a container's bytes to a plain file, which gets its name when it is whole.
     #[command(after_help = "Example:  shoal container extract /scratch/me/step-000100 ./step-000100")]
     Extract(Extract),
 }
@@ -60,7 +63,7 @@ pub struct RecoverContainer {
 /// One container.
 #[derive(Args, Debug)]
 pub struct One {
-    /// The container, in the directory below the mount; for `ls` also that directory.
+    /// The container, in the directory below the mount; for `ls` and `check` also that directory.
     #[arg(value_hint = ValueHint::DirPath)]
     pub path: PathBuf,
     /// As JSON.

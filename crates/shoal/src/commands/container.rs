@@ -6,20 +6,20 @@
 //! In a bucket the root is the longest prefix of the path that has files ([`below`]).
 
 mod below;
+mod check;
+mod extract;
 mod picture;
 
 use crate::bytes_size::human;
-use crate::cli::{Container as Command, Extract, MapContainer, One, RecoverContainer};
+use crate::cli::{Container as Command, MapContainer, One, RecoverContainer};
 use crate::{out, words};
 use anyhow::{Context as _, Result, bail};
 use below::{Found, Mounted, Place};
 use serde_json::{Value, json};
-use shoal_proto::{Kind, Rights};
+use shoal_proto::Kind;
 use shoal_transform::WriterId;
 use shoal_transform::container::tools::{self, Facts, Part};
-use shoal_transform::federation::Federation;
-use shoal_vfs::{Listing, Vfs, VfsFile};
-use std::os::unix::fs::FileExt as _;
+use shoal_vfs::{Listing, Vfs};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,11 +35,11 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Ls(args) => ls(&args),
         Command::Stat(args) => stat(&args),
         Command::Map(args) => map(&args),
-        Command::Check(args) => check(&args),
+        Command::Check(args) => check::check(&args),
         Command::Flatten(args) => flatten(&args),
         Command::Compact(args) => compact(&args),
         Command::Recover(args) => recover(&args),
-        Command::Extract(args) => extract(&args),
+        Command::Extract(args) => extract::extract(&args),
     }
 }
 
@@ -162,54 +162,6 @@ fn map(args: &MapContainer) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(args: &One) -> Result<ExitCode> {
-    let checked = Place::find(&args.path).and_then(|place| {
-        place.with(async |container, found| match found.name {
-            None => Ok((found.below.check_names().await?, true)),
-            Some(_) => {
-                let damage = tools::check(container, found.object).await?;
-                Ok((Federation { damage, ..Federation::default() }, false))
-            }
-        })
-    });
-    let found = match checked {
-        Ok((federation, true)) => return check_names(args, &federation),
-        Ok((found, false)) => found.damage,
-        Err(error) => {
-            eprintln!("shoal: cannot check {}: {error:#}", args.path.display());
-            return Ok(ExitCode::from(2));
-        }
-    };
-    match args.json {
-        true => out::json(&json!({ "damage": found }))?,
-        false if found.is_empty() => out::line(format!("{} is whole", args.path.display()))?,
-        false => found.iter().try_for_each(out::line)?,
-    }
-    Ok(ExitCode::from(u8::from(!found.is_empty())))
-}
-
-/// Print the findings about the names of a directory of containers.
-fn check_names(args: &One, found: &Federation) -> Result<ExitCode> {
-    if args.json {
-        let backends = found.entries.iter().map(|(dir, entries)| json!({ "dir": dir, "entries": entries }));
-        out::json(&json!({ "backends": backends.collect::<Vec<_>>(), "metalinks": found.metalinks,
-                           "leftovers": found.leftovers, "damage": found.damage }))?;
-        return Ok(ExitCode::from(u8::from(!found.damage.is_empty())));
-    }
-    for (dir, entries) in &found.entries {
-        out::line(format!("{:>12} entries  {dir}", words::count(*entries)))?;
-    }
-    if found.entries.len() > 1 {
-        out::line(format!("{:>12} metalinks", words::count(found.metalinks)))?;
-    }
-    found.leftovers.iter().try_for_each(|words| out::line(format!("left over: {words}")))?;
-    found.damage.iter().try_for_each(out::line)?;
-    if found.damage.is_empty() {
-        out::line(format!("the names in {} are whole", args.path.display()))?;
-    }
-    Ok(ExitCode::from(u8::from(!found.damage.is_empty())))
-}
-
 fn flatten(args: &One) -> Result<ExitCode> {
     let work = async |container: &Mounted, found: &Found| Ok(tools::flatten(container, found.object).await?);
     let logs = Place::find(&args.path)?.with(work)?;
@@ -257,43 +209,5 @@ fn recover(args: &RecoverContainer) -> Result<ExitCode> {
         out::line(format!("{named} files that had no name are `recovered-ID` in the root"))?;
     }
     lost.iter().try_for_each(|words| out::line(format!("given up: {words}")))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn extract(args: &Extract) -> Result<ExitCode> {
-    let file = args.file.clone();
-    let copied = Place::find(&args.path)?.with(async move |container, found| {
-        let to =
-            std::fs::File::create_new(&file).with_context(|| format!("cannot make {}", file.display()))?;
-        let from = container.open(found.object, Rights::READ).await?;
-        let (mut parts, mut size) = (Vec::new(), 0);
-        tools::map(container, found.object, |part| {
-            size = part.logical + part.len;
-            parts.extend(part.writer.map(|_| (part.logical, part.len)));
-        })
-        .await?;
-        let failed = || format!("cannot write {}", file.display());
-        // Holes stay holes.
-        to.set_len(size).with_context(failed)?;
-        let mut copied = 0;
-        for (mut at, mut len) in parts {
-            while len > 0 {
-                let bytes = from.read(at, COPY_BYTES.min(len as usize)).await?;
-                if bytes.is_empty() {
-                    bail!("{} ends early", file.display());
-                }
-                to.write_all_at(&bytes, at).with_context(failed)?;
-                (at, len) = (at + bytes.len() as u64, len - bytes.len() as u64);
-                copied += bytes.len() as u64;
-            }
-        }
-        to.sync_all().with_context(|| format!("cannot write {}", file.display()))?;
-        from.close().await?;
-        Ok(copied)
-    })?;
-    match args.json {
-        true => out::json(&json!({ "bytes": copied }))?,
-        false => out::line(format!("{} copied to {}", human(copied), args.file.display()))?,
-    }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,9 @@
 //! Containers by the program: mounts, kills, tools, wrong input.
 
-use crate::program::{Serving, refused, run, said, skipped};
+use crate::program::{Serving, refused, run, said, shoal, skipped};
+use shoal_proto::{Handle, Name, Owner, Rights};
+use shoal_transform::ContainerOptions;
+use shoal_vfs::{Connect as _, LocalOptions, Vfs as _, VfsFile as _};
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -178,4 +181,100 @@ fn a_mount_over_itself_is_refused_in_words() {
     let missing = home.path().join("missing");
     refused(&["mount", "--over", text(&missing), text(&home.path().join("mnt"))], &["missing"]);
     refused(&["mount", text(&home.path().join("mnt"))], &["give the address"]);
+}
+
+/// Containers in a directory, without a mount: each path, of a name or of two, with these bytes.
+fn made(dir: &Path, files: &[(&'static str, usize)]) {
+    let (options, files) = (ContainerOptions::new(LocalOptions::new(dir)), files.to_vec());
+    shoal_env::real::run("made", async |env| {
+        let vfs = options.connect(env).await.unwrap();
+        let name = |text: &str| Name::new(text.as_bytes()).unwrap();
+        let owner = |mode| Owner { mode, uid: rustix::process::getuid().as_raw(), gid: 0 };
+        for (path, bytes) in files {
+            let (mut dir, mut file) = (Handle::ROOT, path);
+            if let Some((above, below)) = path.split_once('/') {
+                dir = vfs.mkdir(dir, &name(above), owner(0o755)).await.unwrap().handle;
+                file = below;
+            }
+            let rights = Rights::READ | Rights::WRITE;
+            let (_, _, file) = vfs.create(dir, &name(file), owner(0o644), true, rights).await.unwrap();
+            file.write(0, vec![7; bytes].into()).await.unwrap();
+            file.close().await.unwrap();
+        }
+        vfs.close().await;
+    });
+}
+
+/// The only data log of a container.
+fn data_of(container: &Path) -> PathBuf {
+    let folders = fs::read_dir(container).unwrap().flatten().map(|entry| entry.path());
+    let folder = folders.into_iter().find(|path| path.is_dir()).unwrap();
+    let logs = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    logs.into_iter().find(|path| text(path).contains("/data.")).unwrap()
+}
+
+#[test]
+fn a_check_of_a_directory_looks_into_all_containers_below_and_lists_what_killed_programs_left() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    made(dir, &[("whole", 1000), ("runs/torn", 2000)]);
+    fs::write(dir.join("plain"), b"no container").unwrap();
+    let checked = said(&["container", "check", text(dir)]);
+    assert!(checked.contains("2 containers in") && checked.contains("1 plain files"), "{checked}");
+
+    // A removed file of a program that ended or runs elsewhere.
+    let gone = format!(".shoal/gone.{}", "1".repeat(32));
+    fs::create_dir_all(dir.join(&gone).join("h.3")).unwrap();
+    fs::write(dir.join(&gone).join(format!("h.3/data.{}", "2".repeat(32))), [0; 500]).unwrap();
+    let checked = said(&["container", "check", text(dir)]);
+    assert!(checked.contains(&format!("left over: {gone}: a removed file, 500 bytes")), "{checked}");
+
+    let data = data_of(&dir.join("runs/torn"));
+    fs::OpenOptions::new().write(true).open(data).unwrap().set_len(10).unwrap();
+    for path in [dir, &dir.join("runs")] {
+        let checked = run(&["container", "check", text(path)]);
+        assert_eq!(checked.status.code(), Some(1));
+        let words = String::from_utf8_lossy(&checked.stdout).into_owned();
+        assert!(words.contains(text(&dir.join("runs/torn"))) && !words.contains("are whole"), "{words}");
+    }
+    let checked = run(&["container", "check", "--json", text(dir)]);
+    assert_eq!(checked.status.code(), Some(1));
+    let value: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert!(value["damage"][0].as_str().unwrap().contains("runs/torn: data."), "{value}");
+    assert_eq!((&value["containers"], &value["plain"]), (&2.into(), &1.into()));
+}
+
+#[test]
+fn an_extracted_file_has_its_name_when_it_is_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, to) = (home.path().join("below"), home.path().join("to"));
+    fs::create_dir(&dir).unwrap();
+    fs::create_dir(&to).unwrap();
+    made(&dir, &[("f", 1 << 20)]);
+    let (from, file) = (dir.join("f"), to.join("f"));
+    // No file may become so long: as on a full disk.
+    let program = shoal().get_program().to_owned();
+    let limited = std::process::Command::new("sh")
+        .args(["-c", "ulimit -f 8; trap '' XFSZ; exec \"$@\"", "-"])
+        .arg(program)
+        .args(["container", "extract", text(&from), text(&file)])
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&limited.stderr).into_owned();
+    assert!(!limited.status.success() && words.contains("cannot write"), "{words}");
+    assert_eq!(fs::read_dir(&to).unwrap().count(), 0, "nothing is left");
+
+    // A container that cannot be read.
+    let data = data_of(&from);
+    fs::rename(&data, home.path().join("aside")).unwrap();
+    refused(&["container", "extract", text(&from), text(&file)], &["writer"]);
+    assert_eq!(fs::read_dir(&to).unwrap().count(), 0, "nothing is left");
+    fs::rename(home.path().join("aside"), &data).unwrap();
+
+    said(&["container", "extract", text(&from), text(&file)]);
+    assert!(fs::read(&file).unwrap() == vec![7; 1 << 20]);
+    assert_eq!(fs::read_dir(&to).unwrap().count(), 1);
+    fs::write(&file, b"mine").unwrap();
+    refused(&["container", "extract", text(&from), text(&file)], &["exists already", "remove it"]);
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
 }

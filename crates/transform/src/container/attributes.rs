@@ -5,6 +5,13 @@
 //! file is in use in this process, otherwise from the *droppings*: empty files whose names state the size
 //! that a closed writer left. If a writer is open, or ended without a dropping, size and space come from the
 //! logs.
+//!
+//! **A user that may not use a file sees it as a file all the same.** The access record lies in a directory
+//! that such a user may not search. So the directory of a file that is closed to some users, and is written
+//! by its owner alone, has the sticky bit, which no other directory of this mode has. (There the bit changes
+//! nothing: only the owner may change entries.) Without a right to the record the attributes are those that
+//! can be known ([`from_outside`]). A file that its group may write, and an older version's, is shown to
+//! those users as a directory. (test: `a_file_that_a_user_may_not_use_is_listed_as_a_file`)
 
 use super::{Shared, load, names};
 use shoal_proto::{Attr, Handle, Kind, Owner, SetAttr, Status};
@@ -20,6 +27,29 @@ pub(super) fn folder_mode(mode: u32) -> u32 {
         (write | read) << shift
     };
     0o700 | class(3) | class(0)
+}
+
+const STICKY: u32 = 0o1000;
+
+/// The mode of the directory of a file with this mode, with the mark of one that is closed to some users.
+pub(super) fn directory_mode(mode: u32) -> u32 {
+    let folder = folder_mode(mode);
+    let is_closed = folder & 0o070 == 0 || folder & 0o007 == 0;
+    if is_closed && folder & 0o022 == 0 { folder | STICKY } else { folder }
+}
+
+/// Whether a directory that this user may not search is marked as that of a file.
+pub(super) fn is_marked(directory: &Attr) -> bool {
+    directory.mode & STICKY != 0 && directory.mode & 0o022 == 0
+}
+
+/// The attributes of a container whose access record this user may not look at: owner and times of its
+/// directory, and the mode that this one was made for. The owner's part of that mode is taken for `rw`, size
+/// and space for 0.
+fn from_outside(dir: &Attr) -> Attr {
+    let mode = 0o600 | dir.mode & 0o044;
+    let parent = Handle::default();
+    Attr { kind: Kind::File, mode, nlink: 1, size: 0, space: 0, parent, ..dir.clone() }
 }
 
 /// The owner and mode for new logs of a container.
@@ -48,7 +78,12 @@ pub(super) async fn of<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr) -> Result<Att
         Some(state) => Ok((state.size(), state.index.borrow().stored())),
         None => facts_of(shared, object).await,
     };
-    let record = shared.record_of(object).await?;
+    let record = match shared.record_of(object).await {
+        Err(error) if error.status == Status::AccessDenied && state.is_none() => {
+            return Ok(from_outside(dir));
+        }
+        record => record?,
+    };
     // A rename, and a write, change the directory.
     let ctime = record.ctime.max(dir.ctime);
     let mut attr = Attr { handle: object, kind: Kind::File, nlink: 1, ctime, ..record };
@@ -90,7 +125,7 @@ pub(super) async fn set<B: Vfs>(shared: &Rc<Shared<B>>, dir: &Attr, set: SetAttr
     let sets_time = set.mtime.is_some();
     if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
         // Those below are to see no more of its bytes than its users.
-        let mode = set.mode.map(folder_mode);
+        let mode = set.mode.map(directory_mode);
         let folder = SetAttr { mode, uid: set.uid, gid: set.gid, ..SetAttr::default() };
         shared.over.setattr(object, folder).await?;
     }
@@ -116,5 +151,15 @@ mod tests {
         assert_eq!(folder_mode(0o644), 0o755);
         assert_eq!(folder_mode(0o600), 0o700);
         assert_eq!(folder_mode(0o666), 0o777);
+    }
+
+    #[test]
+    fn the_directory_of_a_file_that_is_closed_to_some_and_written_by_its_owner_alone_is_marked() {
+        for (file, directory) in [(0o600, 0o1700), (0o640, 0o1750), (0o604, 0o1705)] {
+            assert_eq!(directory_mode(file), directory, "{file:o}");
+        }
+        for open in [0o644, 0o666, 0o660, 0o622] {
+            assert_eq!(directory_mode(open), folder_mode(open), "{open:o}");
+        }
     }
 }

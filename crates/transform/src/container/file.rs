@@ -121,7 +121,7 @@ async fn close<B: Vfs>(state: Rc<State<B>>, writer: Option<Rc<Writer<B>>>) -> Re
         let shared: Rc<Shared<B>> = state.shared.clone();
         shared.is_idle(&state);
         if let Some(gone) = state.gone.take() {
-            shared.delete_later(gone, state.object);
+            shared.delete(gone, state.object).await;
         }
     }
     closed

@@ -60,7 +60,7 @@ impl<B: Vfs> Container<B> {
         let gid = if parent.mode & SET_GROUP_ID != 0 { parent.gid } else { owner.gid };
         let owner = Owner { gid, ..owner };
         let aside = shared.draw_name("new", name)?;
-        let folder = Owner { mode: attributes::folder_mode(owner.mode), ..owner };
+        let folder = Owner { mode: attributes::directory_mode(owner.mode), ..owner };
         let made = match shared.over.mkdir(shared.bin().await?, &aside, folder).await {
             // `.shoal` was removed below: it is made again.
             Err(error) if matches!(error.status, Status::Stale | Status::NotFound) => {

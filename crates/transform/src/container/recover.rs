@@ -1,5 +1,4 @@
-//! Recovery: closes the writers that were killed, and deletes the containers that killed processes left in
-//! the bin.
+//! Recovery: closes the writers that were killed.
 //!
 //! **Recovery gives up bytes only with the option `--lossy`.** Bytes are at risk if the logs of a writer are
 //! damaged, or hold bytes that were not synced when its machine went down. Without the option recovery is
@@ -16,9 +15,8 @@ use crate::index::{Index, LogFacts};
 use crate::limits::FOLDERS;
 use crate::writer_id::WriterId;
 use bytes::Bytes;
-use shoal_proto::{Handle, Kind, Rights, Status};
-use shoal_vfs::{Error, Listing, Result, Vfs, VfsFile};
-use std::time::Duration;
+use shoal_proto::{Handle, Rights, Status};
+use shoal_vfs::{Error, Result, Vfs, VfsFile};
 
 /// The permissions that the operator gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -236,77 +234,3 @@ pub async fn check<B: Vfs>(container: &Container<B>, object: Handle) -> Result<V
     }
     Ok(found)
 }
-
-/// Delete the containers in the bin: removed ones, and those that were being made when their process was
-/// killed. Those of processes that run, or may run, stay.
-///
-/// # Errors
-/// Errors of the file system below.
-pub async fn empty_bin<B: Vfs>(container: &Container<B>, allowed: Allowed) -> Result<Recovered> {
-    let over = container.over();
-    let mut recovered = Recovered::default();
-    let bin = match over.lookup(Handle::ROOT, &names::bin()).await {
-        Err(error) if error.status == Status::NotFound => return Ok(recovered),
-        found => found?.handle,
-    };
-    let mut listing = over.opendir(bin, Duration::from_secs(1));
-    let mut entries = Vec::new();
-    while let Some(listed) = listing.next(false).await? {
-        entries.push((listed.entry.name, listed.entry.kind, listed.entry.handle));
-    }
-    for (name, kind, handle) in entries {
-        let is_own =
-            ["gone.", "new.", "compact."].iter().any(|own| name.as_bytes().starts_with(own.as_bytes()));
-        if kind != Kind::Directory || !is_own {
-            continue;
-        }
-        let life = match (Process::of_name(name.as_bytes()), &container.0.process) {
-            (Some(process), Some(here)) => process.life(here),
-            _ => Life::Unknown("its name has no process"),
-        };
-        if life == Life::Ended || (allowed.ended && life != Life::Runs) {
-            container.delete_in_bin(&name, handle).await?;
-            recovered.deleted += 1;
-        } else {
-            recovered.kept += 1;
-        }
-    }
-    Ok(recovered)
-}
-
-impl<B: Vfs> Container<B> {
-    /// Remove the bin of a root that is empty for its users, so that the root's directory can be removed.
-    ///
-    /// # Errors
-    /// `NotEmpty`: it has entries, or the bin has a file that is still open, or that a process is making or
-    /// removing.
-    pub(crate) async fn clear_root(&self) -> Result<()> {
-        let (shared, over) = (&self.0, &self.0.over);
-        let refused = || Error::new(Status::NotEmpty, "rmdir");
-        if self.opendir(Handle::ROOT, Duration::ZERO).next(false).await?.is_some() {
-            return Err(refused());
-        }
-        let bin = names::bin();
-        if over.lookup(Handle::ROOT, &bin).await.is_err_and(|error| error.status == Status::NotFound) {
-            return Ok(());
-        }
-        let removed = shared.env.deadline(self.deadline(), shared.removals_ended()).await;
-        for pause in BIN_PAUSES {
-            if removed.is_ok() {
-                empty_bin(self, Allowed::default()).await?;
-            }
-            shared.bin.set(None);
-            match over.rmdir(Handle::ROOT, &bin).await {
-                Err(error) if error.status == Status::NotEmpty => shared.env.sleep(pause).await,
-                removed => return gone_is_fine(removed),
-            }
-        }
-        let words = "files in it were removed and are still open, or a process that runs, or may run, is making or \
-                     removing some: close them; `shoal container recover` removes what killed processes left";
-        Err(refused().because(words))
-    }
-}
-
-/// Before the bin is looked at again, in which other processes have files.
-const BIN_PAUSES: [Duration; 4] =
-    [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(300), Duration::ZERO];

@@ -1,7 +1,8 @@
-//! Removal of a container: one rename moves it into the bin (`.shoal`), and a task deletes it there in the
-//! background.
+//! Removal of a container: one rename moves it into the bin (`.shoal`), and a task deletes it there. A mount
+//! does not wait for the task. A process that may end after any call waits, as the task ends with it.
 
 use super::{Shared, names};
+use shoal_env::local::oneshot;
 use shoal_proto::{Attr, Handle, Kind, Name, Status};
 use shoal_vfs::{Error, Listing, RenameFlags, Result, Vfs};
 use std::rc::Rc;
@@ -22,12 +23,12 @@ impl<B: Vfs> Shared<B> {
             let words = "another object got its name meanwhile";
             return Err(Error::new(Status::Stale, "remove").of(expected).because(words));
         }
-        self.discard(gone, &moved);
+        self.discard(gone, &moved).await;
         Ok(())
     }
 
     /// A container in the bin has no name any more: delete it, now or with its last close.
-    pub(super) fn discard(self: &Rc<Self>, gone: Name, moved: &Attr) {
+    pub(super) async fn discard(self: &Rc<Self>, gone: Name, moved: &Attr) {
         let object = moved.handle;
         match self.state_in_use(object).filter(|state| state.born == moved.btime) {
             Some(state) => {
@@ -36,7 +37,7 @@ impl<B: Vfs> Shared<B> {
             }
             None => {
                 self.forget(object);
-                self.delete_later(gone, object);
+                self.delete(gone, object).await;
             }
         }
     }
@@ -66,9 +67,11 @@ impl<B: Vfs> Shared<B> {
         }
     }
 
-    /// Delete a removed container in the background.
-    pub(super) fn delete_later(self: &Rc<Self>, gone: Name, object: Handle) {
+    /// Delete a removed container: in the background, or before this returns. Its name is gone already, so a
+    /// failure is no error of the removal.
+    pub(super) async fn delete(self: &Rc<Self>, gone: Name, object: Handle) {
         let shared = self.clone();
+        let (done, ended) = oneshot();
         self.removing.borrow_mut().insert(object);
         self.env.spawn("remove a container", async move {
             if let Err(error) = shared.delete_named(&gone, object).await {
@@ -77,7 +80,11 @@ impl<B: Vfs> Shared<B> {
             shared.removing.borrow_mut().remove(&object);
             shared.forget(object);
             shared.removed.wake_all();
+            done.send(());
         });
+        if self.awaits_deletions.get() {
+            ended.await;
+        }
     }
 
     /// Wait until no removal and no close is under way.
@@ -190,7 +197,7 @@ pub(super) fn gone_is_fine(result: Result<()>) -> Result<()> {
     }
 }
 
-async fn entries<B: Vfs>(over: &B, dir: Handle) -> Result<Vec<(Name, Kind, Handle)>> {
+pub(super) async fn entries<B: Vfs>(over: &B, dir: Handle) -> Result<Vec<(Name, Kind, Handle)>> {
     let mut listing = over.opendir(dir, Duration::from_secs(1));
     let mut found = Vec::new();
     while let Some(listed) = listing.next(false).await? {

@@ -4,13 +4,14 @@
 //! - [`map`]: the writer of each byte, and the place of the byte in the data log.
 //! - [`check`]: the damage, in words.
 //! - [`recover`]: closes the logs of killed writers. [`empty_bin`]: deletes what killed processes left in
-//!   the bin.
+//!   the bin; [`leftovers`] lists it.
 //! - [`flatten`]: copies the index logs of all closed writers into one file.
 //! - [`compact`]: makes one log of all logs, without overwritten or truncated bytes.
 
+pub use super::bin::{empty_bin, leftovers};
 use super::load::CACHED_MAX;
 use super::names::Contents;
-pub use super::recover::{Allowed, Recovered, check, empty_bin, recover};
+pub use super::recover::{Allowed, Recovered, check, recover};
 use super::{Container, attributes, flat, fold, load};
 use crate::index::{Index, LogFacts};
 use crate::record::Record;
@@ -80,6 +81,14 @@ async fn loaded<B: Vfs>(container: &Container<B>, object: Handle) -> Result<Load
     let (contents, logs) = load::all(&container.0, object).await?;
     let index = load::index(object, &logs)?;
     Ok(Loaded { dir, contents, logs, index })
+}
+
+/// Whether an object is a container.
+///
+/// # Errors
+/// Errors of the file system below.
+pub async fn is_container<B: Vfs>(container: &Container<B>, object: Handle) -> Result<bool> {
+    Ok(container.0.container(object).await?.is_some())
 }
 
 /// The directory of a container.

@@ -83,6 +83,9 @@ impl<B: Vfs> Domain<B> {
             Dist::Composed { .. } => Composed::open(env, beneath, &shared.wishes).await.map(Layout::Composed),
             _ => Container::checked(env, beneath).await.map(Layout::Container),
         };
+        if let Ok(Layout::Container(vfs)) = &opened {
+            vfs.is_used(shared.wishes.publishes_writes).await;
+        }
         let layout = opened.map_err(|error| {
             let words = match error.words.is_empty() {
                 true => facts.words(root),

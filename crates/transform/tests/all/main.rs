@@ -18,6 +18,7 @@ mod federation_mishaps;
 mod folding;
 mod index;
 mod mishaps;
+mod permissions;
 mod power;
 mod recovery;
 mod replaced;

@@ -4,9 +4,10 @@ use crate::scene::{BOTH, find, mount, name, owner, run};
 use bytes::Bytes;
 use shoal_env::Env;
 use shoal_proto::{Handle, Rights, Status};
+use shoal_transform::Container;
 use shoal_transform::container::tools::{self, Allowed};
 use shoal_transform::record::{Record, Records};
-use shoal_vfs::{Error, Vfs, VfsFile};
+use shoal_vfs::{Connect as _, Error, LocalOptions, Vfs, VfsFile};
 use std::path::{Path, PathBuf};
 
 const STRICT: Allowed = Allowed { lossy: false, ended: false };
@@ -277,5 +278,44 @@ fn containers_in_the_bin_stay_while_their_process_runs() {
         let emptied = tools::empty_bin(&two, STRICT).await.unwrap();
         assert_eq!((emptied.deleted, emptied.kept), (1, 2));
         assert_eq!(tools::empty_bin(&two, ENDED).await.unwrap().deleted, 1);
+    });
+}
+
+#[test]
+fn what_an_ended_process_removed_is_deleted_by_the_next_one_that_opens_the_directory() {
+    run(async |env, dir| {
+        let one = mount(&env, dir).await;
+        let (_, _, file) = one.create(Handle::ROOT, &name("f"), owner(), true, BOTH).await.unwrap();
+        file.write(0, Bytes::from(vec![1; 100])).await.unwrap();
+        one.unlink(Handle::ROOT, &name("f")).await.unwrap();
+        let bin = dir.join(".shoal");
+        let names = || {
+            let mut names: Vec<_> =
+                std::fs::read_dir(&bin).unwrap().flatten().map(|e| e.file_name()).collect();
+            names.sort();
+            names
+        };
+        let open = names().remove(0);
+        // As of this process number in another life, and of one that may run elsewhere.
+        let ended = format!("{}9", open.to_str().unwrap());
+        for text in [ended.clone(), format!("gone.{}", "1".repeat(32))] {
+            std::fs::create_dir_all(bin.join(&text).join("h.3")).unwrap();
+            std::fs::write(bin.join(&text).join(format!("h.3/data.{}", "2".repeat(32))), [7; 5000]).unwrap();
+        }
+        let before = names();
+        let below = LocalOptions::new(dir).connect(env.clone()).await.unwrap();
+        let looks = Container::checked(env.clone(), below).await.unwrap();
+        let left = tools::leftovers(&looks).await.unwrap();
+        assert_eq!(left.len(), 2, "{left:?}");
+        let is_said =
+            |of: &str, words: &str| left.iter().any(|left| left.contains(of) && left.contains(words));
+        assert!(is_said(&ended, "5000 bytes; its process has ended"), "{left:?}");
+        assert!(is_said("1111", "may run") && is_said("1111", "--ended"), "{left:?}");
+        assert_eq!(names(), before, "a look deletes nothing");
+        // A mount deletes it in the background.
+        mount(&env, dir).await.close().await;
+        assert_eq!(names().len(), 2);
+        assert!(!bin.join(ended).exists());
+        assert_eq!(file.read(0, 1000).await.unwrap().len(), 100, "an open file lives on");
     });
 }

@@ -52,7 +52,7 @@ fn without_privileges(mode: u32) -> u32 {
     if mode & 0o010 != 0 { mode & !0o2000 } else { mode }
 }
 
-/// Facts about an object, and of a directory, about the one that holds it.
+/// Facts about an object, and of a directory, about the one that holds it, if this user may search it.
 struct Seen {
     facts: HostFacts,
     parent: Option<HostFacts>,
@@ -60,7 +60,10 @@ struct Seen {
 
 fn see(host: &dyn HostFiles, node: &HostNode) -> io::Result<Seen> {
     let facts = host.facts(node)?;
-    let parent = facts.is_dir().then(|| host.parent(node)).transpose()?;
+    let parent = match facts.is_dir().then(|| host.parent(node)) {
+        Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => None,
+        parent => parent.transpose()?,
+    };
     Ok(Seen { facts, parent })
 }
 
@@ -110,6 +113,7 @@ impl Local {
         let parent = match parent {
             _ if object == Handle::ROOT => Handle::ROOT,
             Some(parent) => self.parent_handle(object, parent),
+            None if facts.is_dir() => self.nodes().parent_of(object).unwrap_or(Handle(0)),
             None => Handle(0),
         };
         attr_of(facts, object, parent)

@@ -2,9 +2,11 @@
 //! after its close.
 
 use super::{BOTH, DIR_OWNER, OWNER, name, run};
+use crate::skipped::skipped;
 use shoal_env::real;
-use shoal_proto::{Handle, Rights, SetAttr, Status};
+use shoal_proto::{Handle, Owner, Rights, SetAttr, Status};
 use shoal_vfs::{Connect, Error, LocalOptions, Vfs, VfsFile};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 fn refusal(dir: &Path) -> Error {
@@ -67,4 +69,30 @@ fn a_closed_file_system_is_called_no_more() {
         assert_eq!(vfs.lookup(Handle::ROOT, &name("file")).await.unwrap_err().status, Status::Unavailable);
         assert_eq!(file.fsync().await.unwrap_err().status, Status::Unavailable);
     });
+}
+
+#[test]
+fn a_directory_that_its_owner_closed_has_attributes_and_can_be_opened_again() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("only root can become another user");
+    }
+    let room = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(room.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let become_user = |uid| {
+        let user = rustix::process::Uid::from_raw;
+        rustix::thread::set_thread_res_uid(user(0), user(uid), user(0)).unwrap();
+    };
+    become_user(65534);
+    let options = LocalOptions { inline: true, ..LocalOptions::new(room.path()) };
+    run(options, |vfs, _| async move {
+        let owner = Owner { uid: 65534, ..DIR_OWNER };
+        let made = vfs.mkdir(Handle::ROOT, &name("mine"), owner).await.unwrap();
+        for mode in [0, 0o600, 0o700] {
+            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            let attr = vfs.setattr(made.handle, set).await.unwrap();
+            assert_eq!((attr.mode, attr.parent), (mode, Handle::ROOT));
+            assert_eq!(vfs.getattr(made.handle).await.unwrap().mode, mode);
+        }
+    });
+    become_user(0);
 }

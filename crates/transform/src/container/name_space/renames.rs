@@ -93,7 +93,7 @@ impl<B: Vfs> Container<B> {
             return over.unlink(bin, &gone).await;
         }
         let moved = over.lookup(bin, &gone).await?;
-        shared.discard(gone, &moved);
+        shared.discard(gone, &moved).await;
         Ok(())
     }
 }
