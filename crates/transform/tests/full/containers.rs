@@ -8,6 +8,7 @@ use shoal_proto::{Handle, Rights};
 use shoal_transform::ContainerOptions;
 use shoal_vfs::{Connect, LocalOptions, Vfs, VfsFile};
 use std::path::Path;
+use std::time::Duration;
 
 #[test]
 fn an_append_that_fails_leaves_no_hole() {
@@ -97,6 +98,13 @@ fn a_create_or_write_without_descriptors_leaves_nothing_half_made() {
         let mut failed = 0;
         for more in 0..24 {
             let f = format!("f{more}");
+            // Descriptors of a removal in the background would be free for the next creation.
+            let is_removing =
+                || std::fs::read_dir(dir.join(".shoal")).is_ok_and(|mut all| all.next().is_some());
+            let until = env.now() + Duration::from_secs(30);
+            while is_removing() && env.now() < until {
+                env.sleep(Duration::from_millis(1)).await;
+            }
             limit_descriptors(Some(more));
             let written = async {
                 let (_, _, file) = one.create(Handle::ROOT, &name(&f), owner(), true, BOTH).await?;
