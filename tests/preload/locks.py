@@ -9,6 +9,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 
 PROCESSES, TIMES = 4, 25
 LOCKS = {"record": fcntl.lockf, "flock": fcntl.flock}
@@ -67,6 +68,14 @@ def check(path):
     assert child(path, "ends").wait() == 0
     tries(path, "record", 0)
     tries(path, "flock", 0)
+    # A process that computes calls nothing, and has its lock all the same: for longer than a lease, if that is wanted.
+    fd = os.open(path, os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    end = time.monotonic() + float(os.environ.get("COMPUTES", "1"))
+    while time.monotonic() < end:
+        time.sleep(0.1)
+    tries(path, "flock", 1)
+    os.close(fd)
     # The description's locks are those of the process that opened it.
     fd = os.open(path, os.O_RDWR)
     os.set_inheritable(fd, True)

@@ -12,7 +12,7 @@ mod moves;
 
 pub use call::{Call, Held};
 pub use exit::{forget_closes, publish_at_exit};
-pub use locks::{LOCKED, PROCESS, description};
+pub use locks::{LOCKED, PROCESS, description, forget_lease, keep_lease};
 
 use crate::config;
 use crate::guard::{self, Res, say};
@@ -294,7 +294,12 @@ impl Session {
     /// Close the files of this process, before another program takes its place. Their descriptions stay.
     pub fn rest(&mut self) {
         for open in self.opens.iter_mut().flatten() {
+            let owners = [PROCESS, description(open.record)];
+            // The program may fail to begin, and then this process still has its locks.
+            let is_locked =
+                open.file.as_ref().is_some_and(|file| owners.iter().any(|owner| file.has_locks(*owner)));
             if open.record.state.load(Ordering::Relaxed) == 0
+                && !is_locked
                 && let Some(file) = open.file.take()
             {
                 let _ = file.close();

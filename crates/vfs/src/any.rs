@@ -111,6 +111,7 @@ as_object! {
     async fn write(offset: u64, data: Bytes) -> Result<()>;
     async fn append(data: Bytes) -> Result<u64>;
     async fn fsync() -> Result<()>;
+    async fn refresh() -> Result<()>;
     async fn drop_cache() -> Result<()>;
     async fn hold_alone() -> Result<bool>;
     async fn allocate(offset: u64, len: u64, mode: Allocation) -> Result<()>;

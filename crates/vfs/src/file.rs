@@ -168,6 +168,15 @@ pub trait VfsFile: Clone + 'static {
         self.write(offset, data).await
     }
 
+    /// From now on this open file shows what other processes published before, also where it would only at its
+    /// next open.
+    ///
+    /// # Errors
+    /// The file system below cannot be read.
+    async fn refresh(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Lock a range, or wait for it; `false`: another owner is in the way, and the call does not wait. The
     /// lock replaces earlier ones of the owner there. An owner is one over all open files of this file here;
     /// its locks go with the last of those through which it locked. A wait has no time limit; a signal ends

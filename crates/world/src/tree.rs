@@ -296,6 +296,8 @@ tree_file! {
     fn append(data: Bytes) -> u64;
     /// Make all data durable.
     fn fsync() -> ();
+    /// Show what other processes published before.
+    fn refresh() -> ();
     /// Reserve, zero or release a range.
     fn allocate(offset: u64, len: u64, mode: Allocation) -> ();
     /// Lock a range; `false`: another owner is in the way.

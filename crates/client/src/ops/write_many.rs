@@ -46,11 +46,11 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: shoal_client::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// use shoal_client::{Piece, Which};
+    /// use shoal_client::{FileWrite, Which};
     /// use shoal_proto::Name;
     /// let dir = client.walk(b"/inbox", true).await?.handle;
     /// let which = Which::Entry(dir, Name::new(b"anna")?);
-    /// let piece = Piece { which, offset: 0, data: "Dearest".into() };
+    /// let piece = FileWrite { which, offset: 0, data: "Dearest".into() };
     /// for written in client.write_many(vec![piece], true).await {
     ///     println!("{} bytes now", written?.size);
     /// }

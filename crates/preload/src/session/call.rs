@@ -163,21 +163,20 @@ impl Call<'_> {
 
     /// A lock was taken: from now on this process sees all that others wrote before.
     pub fn locked(&mut self, held: &Held) -> Res<()> {
-        let mount = held.record.mount as usize;
-        let over = config::get().and_then(|config| config.overs.get(mount));
-        if held.record.kind == record::DIRECTORY || over.is_none_or(|over| over.is_seen_at_once()) {
+        if held.record.kind == record::DIRECTORY {
             return Ok(());
         }
-        let handle = self.handle_of(held)?;
-        self.on(mount, |tree| tree.open(handle, Rights::READ)?.close())
+        let file = self.file(held)?;
+        self.away(|| file.refresh())
     }
 
     /// An append is about to be done: where the file system does not look for the present end by itself, this
     /// process reads what others wrote before.
     pub fn appends(&mut self, held: &Held) {
         let over = config::get().and_then(|config| config.overs.get(held.record.mount as usize));
-        if over.is_some_and(|over| matches!(over.shown, Shown::Container(_) | Shown::Bucket { .. })) {
-            // A file that may only be written, or has no name any more: it goes to the end that is known.
+        let knows_end = |shown: &Shown| matches!(shown, Shown::Plain | Shown::Composed(_));
+        if over.is_some_and(|over| !knows_end(&over.shown)) {
+            // If it cannot be read, the bytes go to the end that is known.
             let _ = self.locked(held);
         }
     }
@@ -425,6 +424,8 @@ impl Call<'_> {
         let Some(Some(open)) = self.opens.get_mut(index) else { return Ok(()) };
         open.references = open.references.saturating_sub(1);
         let (references, uses) = (open.references, open.uses);
+        self.unlock_served(index, references == 0);
+        let Some(Some(open)) = self.opens.get(index) else { return Ok(()) };
         let key = (open.record.mount as usize, open.record.handle.load(Ordering::Relaxed));
         let closed = match (references, uses) {
             (0, 0) => self.end(index),

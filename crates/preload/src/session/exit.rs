@@ -40,6 +40,7 @@ impl Drop for Closing {
 
 /// In a child: the closes were the parent's.
 pub fn forget_closes() {
+    super::forget_lease();
     CLOSES.store(0, Ordering::Release);
 }
 
@@ -86,6 +87,9 @@ impl Session {
 /// The process ends by `exit`: give its locks back, and publish what would end with it.
 pub fn publish_at_exit() {
     if LOCKED.load(Ordering::Relaxed) {
+        // The C library would write them after this, and another process may have the lock by then.
+        // SAFETY: all streams.
+        unsafe { libc::fflush(std::ptr::null_mut()) };
         let _ = guard::call(|session| {
             session.give_back();
             Ok(())

@@ -1,11 +1,19 @@
-//! The descriptors of the kernel that this process's record locks are on ([`crate::calls::locks`]).
+//! The descriptors of the kernel that this process's record locks are on ([`crate::calls::locks`]), and its
+//! locks of a ShoalFS.
+//!
+//! The servers of a ShoalFS take the locks of a session back from which they hear nothing for a lease. A
+//! program that computes calls nothing. **So a process that has such locks has a thread of the library, which
+//! makes a call now and then.** It ends when the locks do, takes no signal, and is in no child.
 
 use super::{Call, Open, Session};
 use crate::calls::children::release;
+use crate::guard::{self, say};
 use crate::record::Record;
 use libc::c_int;
-use shoal_proto::{LockOwner, LockRange};
+use shoal_proto::{Handle, LockOwner, LockRange};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The owner of this process's record locks of a ShoalFS.
 pub const PROCESS: LockOwner = LockOwner(1);
@@ -20,6 +28,40 @@ pub fn description(record: &Record) -> LockOwner {
 
 /// This process took a lock of a ShoalFS.
 pub static LOCKED: AtomicBool = AtomicBool::new(false);
+/// A thread keeps their lease.
+static KEPT: AtomicBool = AtomicBool::new(false);
+/// Time between its calls: some of them fall into each lease.
+const KEEP_EVERY: Duration = Duration::from_secs(10);
+/// Bytes of its stack.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// Keep the lease of locks from now on.
+pub fn keep_lease() {
+    if KEPT.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let keep = || {
+        loop {
+            std::thread::sleep(KEEP_EVERY);
+            // Without a turn, or an answer, the next one comes soon enough.
+            if let Ok(false) = guard::call(|session| Ok(session.renew())) {
+                return;
+            }
+        }
+    };
+    // This one is in the world: its signals are blocked, and so are those of the thread.
+    debug_assert!(guard::is_inside());
+    if std::thread::Builder::new().stack_size(STACK_BYTES).spawn(keep).is_err() {
+        KEPT.store(false, Ordering::Release);
+        say("no thread can be started: locks of this process end when it calls nothing for a minute");
+    }
+}
+
+/// In a child: the locks are the parent's, and so is the thread.
+pub fn forget_lease() {
+    LOCKED.store(false, Ordering::Release);
+    KEPT.store(false, Ordering::Release);
+}
 
 impl Session {
     /// A descriptor of a file was closed. POSIX: that gives all of the process's record locks of it back.
@@ -57,6 +99,39 @@ impl Call<'_> {
         if let Some(file) = files.into_iter().find(|file| file.has_locks(PROCESS)) {
             // A lock that is not given back now is lost with the last of these files.
             let _ = self.away(|| file.unlock(PROCESS, LockRange::ALL));
+        }
+    }
+
+    /// Say something to the servers of each file system in which this process has locks. Whether it has any.
+    fn renew(&mut self) -> bool {
+        let is_locked = |open: &&Open| {
+            let owners = [PROCESS, description(open.record)];
+            open.file.as_ref().is_some_and(|file| owners.iter().any(|owner| file.has_locks(*owner)))
+        };
+        let mounts: BTreeSet<usize> =
+            self.opens.iter().flatten().filter(is_locked).map(|open| open.record.mount as usize).collect();
+        if mounts.is_empty() {
+            // Under the turn of the world: a lock that is taken after this starts another thread.
+            KEPT.store(false, Ordering::Release);
+            return false;
+        }
+        for mount in mounts {
+            let _ = self.on(mount, |tree| tree.getattr(Handle::ROOT));
+        }
+        true
+    }
+
+    /// A descriptor of a file of a ShoalFS is being closed: the process's record locks of it end, and with the
+    /// last one those of the description.
+    pub(super) fn unlock_served(&mut self, index: usize, is_last: bool) {
+        let Some(Some(open)) = self.opens.get(index) else { return };
+        let Some(file) = open.file.clone() else { return };
+        let of_description = (is_last && !open.is_inherited).then(|| description(open.record));
+        for owner in [Some(PROCESS), of_description].into_iter().flatten() {
+            if file.has_locks(owner) {
+                // A lock that is not given back now goes with the file's close, or with the lease.
+                let _ = self.away(|| file.unlock(owner, LockRange::ALL));
+            }
         }
     }
 

@@ -212,6 +212,10 @@ impl<B: Vfs> VfsFile for ComposedFile<B> {
         self.put(None, data).await
     }
 
+    async fn refresh(&self) -> Result<()> {
+        self.0.shared.refresh().await
+    }
+
     async fn fsync(&self) -> Result<()> {
         let (shared, seen) = (&self.0.shared, &self.0.seen);
         let synced = shared.sync().await;

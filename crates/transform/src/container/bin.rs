@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How the name of a removed container begins.
 const REMOVED: &[u8] = b"gone.";
 /// How the names of containers begin that are being made.
-const MADE: [&[u8]; 2] = [b"new.", b"compact."];
+const MADE: [&[u8]; 3] = [b"new.", b"compact.", b"held."];
 
 /// Names drawn for one of a place, at most: of 64 places one is found in a thousand draws but for 1 in a
 /// million.

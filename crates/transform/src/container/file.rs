@@ -212,6 +212,10 @@ impl<B: Vfs> VfsFile for ContainerFile<B> {
         }
     }
 
+    async fn refresh(&self) -> Result<()> {
+        self.refreshed().await
+    }
+
     async fn allocate(&self, offset: u64, len: u64, mode: Allocation) -> Result<()> {
         self.may_write()?;
         let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());

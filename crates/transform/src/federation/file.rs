@@ -76,6 +76,10 @@ impl<V: Vfs> VfsFile for FederatedFile<V> {
         self.said(self.file.fsync().await)
     }
 
+    async fn refresh(&self) -> Result<()> {
+        self.said(self.file.refresh().await)
+    }
+
     async fn drop_cache(&self) -> Result<()> {
         self.said(self.file.drop_cache().await)
     }

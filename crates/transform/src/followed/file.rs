@@ -223,6 +223,10 @@ impl<B: Vfs> VfsFile for FollowedFile<B> {
         in_file!(self, file => file.fsync().await)
     }
 
+    async fn refresh(&self) -> Result<()> {
+        in_file!(self, file => file.refresh().await)
+    }
+
     async fn drop_cache(&self) -> Result<()> {
         in_file!(self, file => file.drop_cache().await)
     }

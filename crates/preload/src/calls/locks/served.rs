@@ -15,7 +15,7 @@
 use super::{absolute, may_lock, shown_of};
 use crate::guard::{self, Res, call};
 use crate::record::{self, Record};
-use crate::session::{Call, LOCKED, PROCESS, description};
+use crate::session::{Call, LOCKED, PROCESS, description, keep_lease};
 use libc::c_int;
 use shoal_proto::{LockKind, LockOwner, LockRange};
 use shoal_vfs::{HeldLock, LockCall};
@@ -140,7 +140,11 @@ fn lock(session: &mut Call<'_>, fd: c_int, asked: &LockCall) -> Res<bool> {
     session.holding(fd, |session, held| {
         let file = session.file(held)?;
         LOCKED.store(true, Ordering::Relaxed);
-        session.away(|| file.lock(asked))
+        let is_granted = session.away(|| file.lock(asked))?;
+        if is_granted {
+            keep_lease();
+        }
+        Ok(is_granted)
     })
 }
 

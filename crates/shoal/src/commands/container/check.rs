@@ -9,7 +9,7 @@ use serde_json::json;
 use shoal_proto::{Handle, Kind, Status};
 use shoal_transform::container::tools;
 use shoal_transform::federation::Federation;
-use shoal_vfs::{Error, Listing, Vfs};
+use shoal_vfs::{Listing, Vfs};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -68,11 +68,6 @@ fn progress(json: bool) -> ProgressBar {
     bar
 }
 
-/// Removed while the directory was walked.
-fn is_gone(error: &Error) -> bool {
-    matches!(error.status, Status::NotFound | Status::Stale)
-}
-
 impl Checked {
     /// Facts of the root alone: names on several backends, and leftovers.
     async fn at_root(&mut self, container: &Mounted, found: &Found, path: &Path) {
@@ -102,8 +97,8 @@ impl Checked {
                 let entry = match listing.next(false).await {
                     Ok(Some(listed)) => listed.entry,
                     Ok(None) => break,
-                    Err(error) if is_gone(&error) => break,
                     Err(error) => {
+                        // Also one that is gone: it may be there, and only not be known any more.
                         self.unchecked.push(format!("{}: {error}", path.display()));
                         break;
                     }
@@ -131,7 +126,7 @@ impl Checked {
                 self.damage.extend(damage.iter().map(|words| format!("{}: {words}", path.display())));
             }
             Ok(None) => self.plain += 1,
-            Err(error) if is_gone(&error) => {}
+            Err(error) if error.status == Status::NotFound => {}
             Err(error) => self.unchecked.push(format!("{}: {error}", path.display())),
         }
     }

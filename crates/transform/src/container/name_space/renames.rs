@@ -83,12 +83,15 @@ impl<B: Vfs> Container<B> {
         is_container: bool,
     ) -> Result<()> {
         let (shared, over, flags) = (&self.0, &self.0.over, RenameFlags::default());
-        let (bin, gone) = (shared.bin().await?, shared.draw_name("gone", to.1)?);
-        over.rename(to.0, to.1, bin, &gone, flags).await?;
+        // Until the target has its name, the former one may be needed: no sweep deletes it.
+        let (bin, held) = (shared.bin().await?, shared.draw_name("held", to.1)?);
+        over.rename(to.0, to.1, bin, &held, flags).await?;
         if let Err(error) = over.rename(from.0, from.1, to.0, to.1, flags).await {
-            shared.rename_new(bin, &gone, to.0, to.1).await?;
+            shared.rename_new(bin, &held, to.0, to.1).await?;
             return Err(error);
         }
+        let gone = shared.draw_name("gone", to.1)?;
+        over.rename(bin, &held, bin, &gone, flags).await?;
         if !is_container {
             return over.unlink(bin, &gone).await;
         }
