@@ -177,10 +177,10 @@ static void end(pid_t child) {
   waitpid(child, NULL, 0);
 }
 
-static void locks(const char *kind) {
+static void locks(void) {
   int fd = open("locked", O_RDWR | O_CREAT | O_TRUNC, 0644);
   check(lock(fd) == 0, "a lock");
-  check(strcmp(kind, "shoal") == 0 || !is_free(), "another process does not get it");
+  check(!is_free(), "another process does not get it");
   pid_t child = sleeper();
   close(fd);
   check(is_free(), "a lock ends with the close, though a child lives");
@@ -210,7 +210,7 @@ static void locks(const char *kind) {
     _exit(0);
   }
   waitpid(child, NULL, 0);
-  check(strcmp(kind, "shoal") == 0 || !is_free(), "a child's close leaves the parent its lock");
+  check(!is_free(), "a child's close leaves the parent its lock");
   close(fd);
 }
 
@@ -226,8 +226,7 @@ static int is_whole_free(void) {
 }
 
 // A lock of a whole file is waited for, and its descriptor is closed meanwhile, or not.
-static void whole_locks(const char *kind) {
-  int is_shoal = strcmp(kind, "shoal") == 0;
+static void whole_locks(void) {
   for (int is_closed = 0; is_closed < 2; is_closed++) {
     int own = open("locked", O_RDWR), others = open("locked", O_RDWR);
     pthread_t thread;
@@ -236,15 +235,15 @@ static void whole_locks(const char *kind) {
     usleep(100000);
     int number = own;
     if (is_closed) close(number);
-    check(is_shoal || !is_whole_free(), "another process does not get it");
+    check(!is_whole_free(), "another process does not get it");
     check(flock(others, LOCK_UN) == 0 && pthread_join(thread, &failed) == 0 && failed == NULL, "a thread that waits gets it");
-    check(is_shoal || is_whole_free() == is_closed, "it is that of an open file");
+    check(is_whole_free() == is_closed, "it is that of an open file");
     if (!is_closed) close(number);
     check(close(others) == 0 && is_whole_free(), "it ends with the close");
   }
 }
 
-int main(int count, char **arguments) {
+int main(void) {
   alarm(120);
   mkdir("d", 0755);
   check(make("kept", "kept"), "a file");
@@ -252,8 +251,8 @@ int main(int count, char **arguments) {
   by_system();
   by_popen();
   by_spawn();
-  locks(count > 1 ? arguments[1] : "");
-  whole_locks(count > 1 ? arguments[1] : "");
+  locks();
+  whole_locks();
   unsetenv("LD_PRELOAD");
   unsetenv("SHOAL_PRELOAD");
   check(system("rm -f *") == 0 && !is_there("in"), "rm without our variables");

@@ -174,6 +174,7 @@ real! {
     aio_fsync(c_int, Any) -> c_int;
     lio_listio(c_int, *const Any, c_int, Any) -> c_int;
     execveat(c_int, Path, *const Path, *const Path, c_int) -> c_int;
+    _exit(c_int);
     ftok(Path, c_int) -> libc::key_t;
     __cxa_thread_atexit_impl(Any, Any, Any) -> c_int;
     _IO_list_lock();

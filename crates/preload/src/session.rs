@@ -11,8 +11,8 @@ mod locks;
 mod moves;
 
 pub use call::{Call, Held};
-pub use exit::{forget_closes, publish_at_exit};
-pub use locks::{LOCKED, PROCESS, description, forget_lease, keep_lease};
+pub use exit::{forget_closes, give_back_at_end, publish_at_exit};
+pub use locks::{LOCKED, PROCESS, description, forget_lease, gave_back, keep_lease};
 
 use crate::config;
 use crate::guard::{self, Res, say};

@@ -341,6 +341,22 @@ unsafe fn environment_or(envp: *const *const c_char) -> Vec<*const c_char> {
     if list.is_empty() { vec![ptr::null()] } else { list }
 }
 
+/// `_exit(2)`: locks of a ShoalFS are given back first; a kernel does so, too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    crate::session::give_back_at_end();
+    // SAFETY: the caller's argument.
+    unsafe { real::_exit()(status) };
+    // The C library's does not return.
+    std::process::abort()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    // SAFETY: the caller's argument.
+    unsafe { _exit(status) }
+}
+
 super::also! {
     __fork = fork() -> pid_t;
     __libc_fork = fork() -> pid_t;

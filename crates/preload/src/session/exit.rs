@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Time for all publications at exit, those of later writes too.
 const EXIT_MAX: Duration = Duration::from_secs(60);
+/// Time for the end of locks at `_exit`.
+const END_S_MAX: u32 = 10;
 /// When that time has passed.
 static EXIT_UNTIL: OnceLock<Instant> = OnceLock::new();
 /// The process is in `exit`.
@@ -82,6 +84,27 @@ impl Session {
             }
         }
     }
+}
+
+/// The process ends by `_exit`: give its locks back, within [`END_S_MAX`]. A handler of a signal may have
+/// interrupted the program's allocator, and then this would wait for ever.
+pub fn give_back_at_end() {
+    if !LOCKED.load(Ordering::Relaxed) || guard::is_inside() {
+        return;
+    }
+    // SAFETY: the process ends, by the signal if need be.
+    unsafe {
+        let mut alarms = std::mem::MaybeUninit::uninit();
+        libc::signal(libc::SIGALRM, libc::SIG_DFL);
+        libc::alarm(END_S_MAX);
+        libc::sigemptyset(alarms.as_mut_ptr());
+        libc::sigaddset(alarms.as_mut_ptr(), libc::SIGALRM);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, alarms.as_ptr(), std::ptr::null_mut());
+    }
+    let _ = guard::call(|session| {
+        session.give_back();
+        Ok(())
+    });
 }
 
 /// The process ends by `exit`: give its locks back, and publish what would end with it.

@@ -13,6 +13,8 @@ use libc::c_int;
 use shoal_proto::{Handle, LockOwner, LockRange};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// The owner of this process's record locks of a ShoalFS.
@@ -42,7 +44,7 @@ pub fn keep_lease() {
     }
     let keep = || {
         loop {
-            std::thread::sleep(KEEP_EVERY);
+            std::thread::park_timeout(KEEP_EVERY);
             // Without a turn, or an answer, the next one comes soon enough.
             if let Ok(false) = guard::call(|session| Ok(session.renew())) {
                 return;
@@ -51,9 +53,27 @@ pub fn keep_lease() {
     };
     // This one is in the world: its signals are blocked, and so are those of the thread.
     debug_assert!(guard::is_inside());
-    if std::thread::Builder::new().stack_size(STACK_BYTES).spawn(keep).is_err() {
-        KEPT.store(false, Ordering::Release);
-        say("no thread can be started: locks of this process end when it calls nothing for a minute");
+    match std::thread::Builder::new().stack_size(STACK_BYTES).spawn(keep) {
+        Ok(started) => *keeper() = Some(started.thread().clone()),
+        Err(_) => {
+            KEPT.store(false, Ordering::Release);
+            say("no thread can be started: locks of this process end when it calls nothing for a minute");
+        }
+    }
+}
+
+/// The thread, to be woken. No call waits while it has this.
+fn keeper() -> MutexGuard<'static, Option<Thread>> {
+    static KEEPER: Mutex<Option<Thread>> = Mutex::new(None);
+    KEEPER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A lock was given back: the thread looks whether it is needed any more.
+pub fn gave_back() {
+    if KEPT.load(Ordering::Acquire)
+        && let Some(thread) = keeper().as_ref()
+    {
+        thread.unpark();
     }
 }
 
@@ -129,6 +149,7 @@ impl Call<'_> {
         let of_description = (is_last && !open.is_inherited).then(|| description(open.record));
         for owner in [Some(PROCESS), of_description].into_iter().flatten() {
             if file.has_locks(owner) {
+                gave_back();
                 // A lock that is not given back now goes with the file's close, or with the lease.
                 let _ = self.away(|| file.unlock(owner, LockRange::ALL));
             }

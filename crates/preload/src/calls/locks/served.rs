@@ -15,11 +15,11 @@
 use super::{absolute, may_lock, shown_of};
 use crate::guard::{self, Res, call};
 use crate::record::{self, Record};
-use crate::session::{Call, LOCKED, PROCESS, description, keep_lease};
+use crate::session::{Call, LOCKED, PROCESS, description, gave_back, keep_lease};
 use libc::c_int;
 use shoal_proto::{LockKind, LockOwner, LockRange};
 use shoal_vfs::{HeldLock, LockCall};
-use shoal_world::Shown;
+use shoal_world::{Shown, TreeFile};
 use std::sync::atomic::Ordering;
 
 /// The first and the longest pause of a wait.
@@ -44,12 +44,15 @@ pub fn record_lock(fd: c_int, command: c_int, wanted: &mut libc::flock) -> Res<c
             let owner = owner(session, fd, is_process)?;
             match kind(c_int::from(wanted.l_type)) {
                 Some(kind) if is_test => {
-                    let found = test(session, fd, &asked(owner, range, kind))?;
+                    let asked = asked(owner, range, kind);
+                    let found = of(session, fd, |session, file| session.away(|| file.lock_holder(&asked)))?;
                     tell(wanted, found, is_process);
                     Ok(true)
                 }
-                Some(kind) => lock(session, fd, &asked(owner, range, kind)),
-                None => unlock(session, fd, owner, range).map(|()| true),
+                Some(kind) => {
+                    of(session, fd, |session, file| lock(session, file, &asked(owner, range, kind)))
+                }
+                None => of(session, fd, |session, file| unlock(session, file, owner, range)).map(|()| true),
             }
         })
     });
@@ -65,19 +68,25 @@ pub fn flock(fd: c_int, operation: c_int) -> Res<c_int> {
         _ => return Err(libc::EINVAL),
     };
     let waits = operation & libc::LOCK_NB == 0;
+    // As with a kernel, the description stays until the wait is over, although another thread closes it.
+    let (owner, held) = call(|session| Ok((owner(session, fd, false)?, session.use_of(fd)?)))?;
     let done = patiently(waits, || {
         call(|session| {
-            let owner = owner(session, fd, false)?;
+            let file = session.file(&held)?;
             let Some(kind) = kind else {
-                return unlock(session, fd, owner, LockRange::ALL).map(|()| true);
+                return unlock(session, &*file, owner, LockRange::ALL).map(|()| true);
             };
-            let is_granted = lock(session, fd, &asked(owner, LockRange::ALL, kind))?;
+            let is_granted = lock(session, &*file, &asked(owner, LockRange::ALL, kind))?;
             if !is_granted && waits {
-                // As a kernel does it: two that hold a shared lock do not wait for each other.
-                unlock(session, fd, owner, LockRange::ALL)?;
+                // Two that hold a shared lock and want it alone do not wait for each other.
+                unlock(session, &*file, owner, LockRange::ALL)?;
             }
             Ok(is_granted)
         })
+    });
+    let _ = call(|session| {
+        session.unuse(held);
+        Ok(())
     });
     done.map(|()| 0)
 }
@@ -136,33 +145,33 @@ fn range(lock: &libc::flock) -> LockRange {
     }
 }
 
-fn lock(session: &mut Call<'_>, fd: c_int, asked: &LockCall) -> Res<bool> {
+/// Do `work` with a descriptor's file.
+fn of<T>(
+    session: &mut Call<'_>,
+    fd: c_int,
+    work: impl FnOnce(&mut Call<'_>, &dyn TreeFile) -> Res<T>,
+) -> Res<T> {
     session.holding(fd, |session, held| {
         let file = session.file(held)?;
-        LOCKED.store(true, Ordering::Relaxed);
-        let is_granted = session.away(|| file.lock(asked))?;
-        if is_granted {
-            keep_lease();
-        }
-        Ok(is_granted)
+        work(session, &*file)
     })
 }
 
-fn unlock(session: &mut Call<'_>, fd: c_int, owner: LockOwner, range: LockRange) -> Res<()> {
-    session.holding(fd, |session, held| {
-        let file = session.file(held)?;
-        match file.has_locks(owner) {
-            true => session.away(|| file.unlock(owner, range)),
-            false => Ok(()),
-        }
-    })
+fn lock(session: &mut Call<'_>, file: &dyn TreeFile, asked: &LockCall) -> Res<bool> {
+    LOCKED.store(true, Ordering::Relaxed);
+    let is_granted = session.away(|| file.lock(asked))?;
+    if is_granted {
+        keep_lease();
+    }
+    Ok(is_granted)
 }
 
-fn test(session: &mut Call<'_>, fd: c_int, asked: &LockCall) -> Res<Option<HeldLock>> {
-    session.holding(fd, |session, held| {
-        let file = session.file(held)?;
-        session.away(|| file.lock_holder(asked))
-    })
+fn unlock(session: &mut Call<'_>, file: &dyn TreeFile, owner: LockOwner, range: LockRange) -> Res<()> {
+    if !file.has_locks(owner) {
+        return Ok(());
+    }
+    gave_back();
+    session.away(|| file.unlock(owner, range))
 }
 
 /// The lock in the way, as the caller has it. A description has no process.
