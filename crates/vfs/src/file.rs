@@ -168,8 +168,8 @@ pub trait VfsFile: Clone + 'static {
         self.write(offset, data).await
     }
 
-    /// From now on this open file shows what other processes published before, also where it would only at its
-    /// next open.
+    /// From now on this open file shows what other processes published before, also where it would only at
+    /// its next open.
     ///
     /// # Errors
     /// The file system below cannot be read.

@@ -1,9 +1,9 @@
 //! The descriptors of the kernel that this process's record locks are on ([`crate::calls::locks`]), and its
 //! locks of a ShoalFS.
 //!
-//! The servers of a ShoalFS take the locks of a session back from which they hear nothing for a lease. A
-//! program that computes calls nothing. **So a process that has such locks has a thread of the library, which
-//! makes a call now and then.** It ends when the locks do, takes no signal, and is in no child.
+//! A server gives the locks of a session back when no request of it came for a lease. A program that
+//! computes calls nothing. **So a process that has such locks has a thread of the library, which makes a
+//! call now and then.** It ends when the locks do, takes no signal, and is in no child.
 
 use super::{Call, Open, Session};
 use crate::calls::children::release;
@@ -141,8 +141,8 @@ impl Call<'_> {
         true
     }
 
-    /// A descriptor of a file of a ShoalFS is being closed: the process's record locks of it end, and with the
-    /// last one those of the description.
+    /// A descriptor of a file of a ShoalFS is being closed: the process's record locks of it end, and with
+    /// the last one those of the description.
     pub(super) fn unlock_served(&mut self, index: usize, is_last: bool) {
         let Some(Some(open)) = self.opens.get(index) else { return };
         let Some(file) = open.file.clone() else { return };
