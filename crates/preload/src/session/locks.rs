@@ -122,21 +122,22 @@ impl Call<'_> {
         }
     }
 
-    /// Say something to the servers of each file system in which this process has locks. Whether it has any.
+    /// Ask the server of each file that this process has locks of for its attributes. Whether there is any: a
+    /// lease is one server's.
     fn renew(&mut self) -> bool {
         let is_locked = |open: &&Open| {
             let owners = [PROCESS, description(open.record)];
             open.file.as_ref().is_some_and(|file| owners.iter().any(|owner| file.has_locks(*owner)))
         };
-        let mounts: BTreeSet<usize> =
-            self.opens.iter().flatten().filter(is_locked).map(|open| open.record.mount as usize).collect();
-        if mounts.is_empty() {
+        let file = |open: &Open| (open.record.mount as usize, open.record.handle.load(Ordering::Relaxed));
+        let files: BTreeSet<_> = self.opens.iter().flatten().filter(is_locked).map(file).collect();
+        if files.is_empty() {
             // Under the turn of the world: a lock that is taken after this starts another thread.
             KEPT.store(false, Ordering::Release);
             return false;
         }
-        for mount in mounts {
-            let _ = self.on(mount, |tree| tree.getattr(Handle::ROOT));
+        for (mount, handle) in files {
+            let _ = self.on(mount, |tree| tree.getattr(Handle(handle)));
         }
         true
     }
